@@ -76,6 +76,7 @@ class Options:
 def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """Declare an option that has the name of its field; ``name`` and ``short`` give other names.
 
+    metavar: the name of its value in the help. help: a sentence about it.
     default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
     more: ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads
         the value as UTF-8, whatever the locale. Other keywords are passed to Typer.
@@ -89,7 +90,11 @@ def flag(help: str, **more: Any) -> Any:
 
 
 def argument(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
-    """Declare a value that is typed on the command line without an option name."""
+    """Declare a value that is typed on the command line without an option name.
+
+    metavar: its name in the help. help: a sentence about it. default: ``...`` if it must be given.
+    more: as for ``option``.
+    """
     return option(metavar, help, default, bare=True, **more)
 
 
@@ -135,6 +140,7 @@ def options_of(group: Any) -> Mapping[str, Declared]:
 def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
+    name: the option's name. declared: how its class declares it.
     NumPy's numbers become Python's, a text becomes a path, and a single value becomes a tuple of
     one.
     Raises UsageError for another type, or a value out of range or not among the choices.
@@ -354,7 +360,10 @@ def spelled_heads(choice: Any) -> tuple[str, ...]:
 
 
 def spelled_head(choice: Any) -> str:
-    """Return one choice of heads as typed on the command line; see ``spelled_heads``."""
+    """Return one choice of heads as typed on the command line.
+
+    choice: a text such as ``L2H5``, the number of a head of every layer, or a pair (layer, head).
+    """
     if isinstance(choice, tuple) and len(choice) == 2:
         return f"L{choice[0]}H{choice[1]}"
     return _BARE.sub(r"\1", str(choice))
@@ -400,8 +409,8 @@ def read_budget(typed: str) -> Budget:
 def read_size(typed: str, option: str = "--max-memory", least: int = 1) -> int:
     """Return the bytes of ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
 
-    option: its name for the message. least: the fewest bytes, 0 or 1. Raises UsageError for
-    anything else, also for a bare number, which could mean any unit.
+    typed: such a text. option: its name for the message. least: the fewest bytes, 0 or 1.
+    Raises UsageError for anything else, also for a bare number, which could mean any unit.
     """
     from fractions import Fraction  # with decimal; few commands read sizes
 

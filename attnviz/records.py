@@ -84,7 +84,7 @@ class Tokens:
         return self.taken(range(len(self))[:length])
 
     def taken(self, places: Sequence[int]) -> Tokens:
-        """Return the tokens at these places, in their order."""
+        """Return the tokens with these indices, in the order of ``places``."""
         return Tokens(
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
@@ -107,7 +107,10 @@ the tokenizer adds to a pair of texts, and the rest of a text."""
 
 @dataclass(frozen=True)
 class Input:
-    """What one forward pass reads: a text, and for an encoder–decoder also the decoder's text."""
+    """What one forward pass reads.
+
+    text: of an encoder–decoder what the encoder reads. target: the decoder's text, else None.
+    """
 
     text: Tokens
     target: Tokens | None = None
@@ -131,7 +134,7 @@ class Input:
         return self.text if self.target is None else self.target
 
     def masked(self, position: int, mask: int) -> Input:
-        """Return the input with one token of the text replaced by the id ``mask``."""
+        """Return the input in which the id ``mask`` replaces the token at ``position``."""
         ids = (*self.ids[:position], mask, *self.ids[position + 1 :])
         return replace(self, text=replace(self.text, ids=ids))
 

@@ -35,6 +35,8 @@ def given_text(
 ) -> str:
     """Return the text that is read; of a chat its contents, while no template is known.
 
+    asked: the options of regions, with the chat. argument: TEXT as typed. file: that of ``--file``.
+    command: the command to name in an example in a message.
     Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
     """
     if asked.chat is None:
@@ -45,7 +47,10 @@ def given_text(
 
 
 def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None) -> str | None:
-    """Return the text of ``patterns``, which may be none; UsageError for regions of no text."""
+    """Return the text of ``patterns``, or None if there is none; UsageError for regions of no text.
+
+    asked: the options of regions. argument: TEXT as typed. file: that of ``--file``.
+    """
     if argument is not None or file is not None or asked.chat is not None:
         return given_text(asked, argument, file, "patterns")
     if given := asked.regions_given:
@@ -57,8 +62,9 @@ def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None)
 
 
 def read_chat(given: str) -> list[dict[str, str]]:
-    """Return the messages of a chat, each a role and a content: of a file, JSON or lines.
+    """Return the messages of a chat, each a role and a content.
 
+    given: the path of a file, JSON, or lines such as ``user: Hi``.
     Raises LoadError for a file that cannot be read, UsageError for what is no chat.
     """
     name = "--chat"
@@ -103,7 +109,11 @@ def _turns(given: str) -> list[dict[str, str]]:
 
 
 class _Span(NamedTuple):
-    """A named span: its first and last place, or the words that it begins and ends with."""
+    """A named span, by places or by words.
+
+    places: its first token, and the one after its last; None if it is given by words.
+    words: the words that it begins and ends with, or its only words; empty if it has places.
+    """
 
     name: str
     places: tuple[int, int] | None
@@ -111,7 +121,10 @@ class _Span(NamedTuple):
 
 
 def _span(typed: str, option: str) -> _Span:
-    """Return the span that was typed, or stands in a line of the file; UsageError if it is none."""
+    """Return the span that was typed, or stands in a line of the file; UsageError if it is none.
+
+    option: where it comes from, for the message.
+    """
     typed = as_utf8(typed, option)
     name, _, place = (part.strip() for part in typed.partition("="))
     if not name or not place:
@@ -143,7 +156,11 @@ def _spans(asked: RegionOptions) -> list[_Span]:
 
 
 def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
-    """Return the tokens of a span; UsageError if it has none, or its words are not found once."""
+    """Return the indices of a span's tokens.
+
+    placed: the tokens of the text or texts. texts: their characters.
+    Raises UsageError if it has none, or its words are not found once.
+    """
     if span.places is not None:
         start, end = span.places
         if end > len(placed.tokens):
@@ -164,7 +181,12 @@ def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
 def _once(
     span: _Span, words: str, texts: Sequence[str], side: int, after: int
 ) -> tuple[int, int, int]:
-    """Return where words stand in the texts, behind a place of one: (text, start, end)."""
+    """Return where words stand: (index of the text, start, end), in characters.
+
+    span: is named in the message. side, after: the search begins in this text, behind this
+        character.
+    Raises UsageError if they stand nowhere or more than once.
+    """
     for form in (rf"(?<!\w){re.escape(words)}(?!\w)", re.escape(words)):
         found = [
             (number, *each.span())
@@ -184,7 +206,10 @@ def _once(
 
 
 def _between(placed: Placed, side: int, start: int, end: int) -> list[int]:
-    """Return the tokens that stand for a character between two places of a text."""
+    """Return the indices of the tokens that stand for a character from ``start`` to ``end``.
+
+    side: the index of the text in which these characters are.
+    """
     return [
         token
         for token, (first, last) in enumerate(placed.places)
@@ -224,7 +249,7 @@ class RegionReader:
         return (f"the tokenizer joins two texts with nothing between them{without}",)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the tokens of a text, at most so many, each in its region.
+        """Return the tokens of a text, at most ``limit``, each in its region.
 
         Raises UsageError for a span that the text does not have, or that overlaps another one.
         """
@@ -248,7 +273,10 @@ class RegionReader:
         return found if limit is None else self._cut(found, limit)
 
     def _usual(self, placed: Placed, turns: Sequence[tuple[str, tuple[int, int]]]) -> list[str]:
-        """Return the region of each token before spans are named."""
+        """Return the name of each token's region before spans are named.
+
+        turns: the role of each message, and its characters (start, end).
+        """
         if self.second is not None:
             return [SPECIAL if side is None else PAIR[side] for side in placed.sides]
         names = [TEMPLATE if turns else OTHER for _ in placed.places]
@@ -258,7 +286,7 @@ class RegionReader:
         return names
 
     def _cut(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the tokens cut to a length; those that the tokenizer puts at the end stay."""
+        """Return at most ``limit`` tokens; those that the tokenizer puts at the end stay."""
         if self.second is not None:
             raise UsageError("--truncate cuts one text: shorten the two texts")
         end = len(tokens)
@@ -276,7 +304,7 @@ def region_reader(
 ) -> RegionReader | None:
     """Return what reads a text with the regions that were asked for; None if none were.
 
-    answering: whether the model is to write the answer to a chat.
+    asked: the options of regions. answering: True if the model is to write the answer to a chat.
     Raises UsageError for spans, a chat or texts that do not fit, UnsupportedError for a model
     without a template or without a tokenizer that knows places, LoadError for unreadable files.
     """

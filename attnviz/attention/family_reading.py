@@ -143,7 +143,10 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
 
 
 def _default_value(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """Return the value of a default, such as ``64``, ``4*d_model`` or ``d_model/heads``."""
+    """Return the value of a default, such as ``64``, ``4*d_model`` or ``d_model/heads``.
+
+    otherwise: the default as it is written. sizes: the known sizes by name.
+    """
     first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
     value = sizes.get(first) or int(first)
     if not sign:
@@ -291,6 +294,7 @@ def _rotary(
 ) -> Rotary | None:
     """Return the rotary positions of a config, and add the fields that were read to ``used``.
 
+    fields: of the config. sizes: the model's sizes by our names.
     Raises NotUnderstoodError if the description does not cover them.
     """
     if family.rotary is None:
@@ -325,7 +329,11 @@ def _rotary(
 def _stretch(
     kind: str, rope: Mapping[str, Any], theta: float, longest: int, dims: int
 ) -> Stretch | None:
-    """Return how wavelengths are stretched. longest: number of tokens of the longest text."""
+    """Return how wavelengths are stretched; None for not at all.
+
+    kind: the name of the way. rope: its settings. theta: the base of the wavelengths.
+    longest: number of tokens of the longest text. dims: how many dimensions are rotated.
+    """
     # "dynamic" stretches only for texts longer than the longest
     if kind in ("default", "dynamic"):
         return None
@@ -350,7 +358,10 @@ def _stretch(
 
 
 def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
-    """Return YaRN's factor of cosines and sines (Peng et al. 2023, section 3.4)."""
+    """Return YaRN's factor of cosines and sines (Peng et al. 2023, section 3.4).
+
+    factor: by which wavelengths are stretched. rope: the settings in the config.
+    """
 
     def usual(share: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1

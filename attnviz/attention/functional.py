@@ -89,7 +89,10 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return the scores (..., head, query, key); ``weight`` as in ``additive_scores``."""
+    """Return the scores (..., head, query, key) of the way ``score`` of matching query and key.
+
+    weight: the v of ``additive_scores``; None for all ones, and for the other scores.
+    """
     if score == "additive":
         return additive_scores(query, key, weight)
     return attention_scores(query, key, 1.0 if score == "dot" else None)
@@ -100,7 +103,8 @@ def attention_weights(
 ) -> Array:
     """Return the softmax over keys of the masked, scaled scores, (..., head, query, key).
 
-    mask: as in ``masked_softmax``. scale: as in ``attention_scores``.
+    mask: boolean (True: the query may see the key), or a float that is added to the scores.
+    scale: the factor of the products of query and key; 1/√head_dim by default.
     """
     return masked_softmax(attention_scores(query, key, scale), mask)
 
@@ -133,8 +137,9 @@ def scaled_dot_product_attention(
 ) -> tuple[Array, Array]:
     """Return the output (..., head, query, value_dim) and weights (..., head, query, key).
 
-    ``mask`` and ``scale`` as in ``attention_weights``. Repeat grouped key/value heads beforehand
-    with ``repeat_kv_heads``.
+    mask: boolean (True: the query may see the key), or a float that is added to the scores.
+    scale: the factor of the products of query and key; 1/√head_dim by default.
+    Repeat grouped key/value heads beforehand with ``repeat_kv_heads``.
     """
     weights = attention_weights(query, key, mask, scale)
     return attention_output(weights, value), weights

@@ -119,7 +119,12 @@ class GrowingRun:
         sorts: Collection[str],
         kept: int,
     ) -> Floats:
-        """Return the heads' outputs (row, head, token, dim) of the last ``kept`` tokens."""
+        """Return the heads' outputs (row, head, token, dim) of the last ``kept`` tokens.
+
+        layer: its index. attention: of that layer. rows: the residual (row, token, width) before
+            it.
+        edit: makes the changes. sorts: what is changed in this layer.
+        """
         start, groups = self.tokens - rows.shape[1], attention.shape.groups
         read = self._stack.read(layer, rows)
         query, *pair = attention.heads_of(read, read, read, np.arange(start, self.tokens))
@@ -150,7 +155,12 @@ class GrowingRun:
         edit: Edit,
         sorts: Collection[str],
     ) -> Floats:
-        """Return the residual after a layer, given what its heads put out."""
+        """Return the residual (row, token, width) after a layer.
+
+        layer: its index. attention: of that layer. rows: the residual before it.
+        outputs: of its heads, (row, head, token, dim). edit: makes the changes.
+        sorts: what is changed in this layer.
+        """
         if "output" in sorts:
             outputs = edit("output", layer, outputs.swapaxes(1, 2)).swapaxes(1, 2)
         attended = attention.joined(outputs)
@@ -160,7 +170,10 @@ class GrowingRun:
 
 
 def _forked(rows: Floats, own: Floats, source: Sequence[int]) -> Floats:
-    """Return for each entry of ``source`` a copy of that row; −1 is the row of the text itself."""
+    """Return a residual with a row for each entry of ``source``, the index of the row it continues.
+
+    rows: of the layer before. own: the row of the text itself, for the entry −1.
+    """
     forked: Floats = np.concatenate([rows, own])[list(source)]
     return forked
 

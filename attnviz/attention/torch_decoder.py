@@ -48,7 +48,10 @@ class TorchDecoder(nn.Module):
         return logits
 
     def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the input of the vocabulary projection: (batch, token, d_model)."""
+        """Return the input of the vocabulary projection: (batch, token, d_model).
+
+        ids: the token ids (batch, token). mask: a further mask besides the causal one.
+        """
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
                 f"expected 1 to {self.config.context} tokens (the model's context), "

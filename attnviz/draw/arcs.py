@@ -37,7 +37,11 @@ _LETTER, _SIZE, _INK, _STEPS = 6.6, 14.0, "#d9480f", 24
 
 
 class _Span(NamedTuple):
-    """An arc between two columns of the line. level: how high it lies, from 1."""
+    """An arc between two columns of the line.
+
+    start, end: the columns of the word that attends and of the word that is attended to.
+    level: how many lines it lies above the text, from 1.
+    """
 
     arc: Arc
     start: int
@@ -54,7 +58,7 @@ class _Span(NamedTuple):
 
 
 def text_columns(tokens: Tokens) -> int:
-    """Return the columns of the text in one line."""
+    """Return the columns that the text takes in one line."""
     return sum(piece.width for piece in _pieces(tokens, Theme()))
 
 
@@ -65,7 +69,10 @@ def arcs_lines(part: Arcs) -> int:
 
 
 def arcs_block(part: Arcs, theme: Theme, room: int) -> Block:
-    """Return the arcs above the text, or as a list of words if it takes more than ``room``."""
+    """Return the arcs above the text, or as a list of words if the text is too long for a line.
+
+    room: the columns of the line.
+    """
     title = wrapped(spelled_parts(part.title, theme), room, theme)
     pieces = _pieces(part.tokens, theme)
     if sum(piece.width for piece in pieces) > room:
@@ -104,7 +111,10 @@ def _pieces(tokens: Tokens, theme: Theme) -> list[TextPiece]:
 
 
 def _columns(pieces: Sequence[TextPiece], tokens: Tokens) -> list[tuple[int, int]]:
-    """Return for each token the first and the last column of its piece of the line."""
+    """Return for each token the first and the last column of its piece of the line.
+
+    pieces: the text in pieces, each of one or several tokens.
+    """
     found: list[tuple[int, int]] = []
     column = 0
     ends = [*(piece.place for piece in pieces[1:]), len(tokens)]
@@ -118,7 +128,11 @@ def _columns(pieces: Sequence[TextPiece], tokens: Tokens) -> list[tuple[int, int
 def _levelled(
     arcs: Sequence[Arc], columns: Sequence[tuple[int, int]], most: int = 0
 ) -> list[_Span]:
-    """Return the arcs with their levels; most: of levels, 0 for any number, the weakest arcs go."""
+    """Return the arcs with their levels, so that no two arcs of a level overlap.
+
+    columns: of each token, its first and last. most: the largest level, 0 for any; the weakest arcs
+        are left out until the others fit.
+    """
 
     def middle(word: range) -> int:
         return (columns[word.start][0] + columns[word.stop - 1][1]) // 2
@@ -137,7 +151,7 @@ def _levelled(
 
 
 def _canvas(spans: Sequence[_Span], theme: Theme) -> Iterator[Line]:
-    """Yield the lines of the arcs, and the line of the signs above the text."""
+    """Yield the lines of the arcs, top first, and the line of the signs above the text."""
     marks: dict[tuple[int, int], int] = defaultdict(int)
     heavy: dict[tuple[int, int], bool] = defaultdict(bool)
     for span in spans:

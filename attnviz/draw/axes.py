@@ -51,11 +51,11 @@ class Axes:
     key_regions: Sequence[str] = ()
 
     def row(self, query: int) -> int:
-        """Return the number of a query in its text."""
+        """Return the number of a query in its text. query: its index among the rows."""
         return self.rows[query] if self.rows else query
 
     def column(self, key: int) -> int:
-        """Return the number of a key in its text."""
+        """Return the number of a key in its text. key: its index among the columns."""
         return self.columns[key] if self.columns else key
 
     @property
@@ -78,6 +78,7 @@ class Axes:
 
         Columns get their words in one line, cut to no less than four letters, or else numbers that
         the rows have as well. None means that neither fits.
+        values: True if each weight should be written in its cell.
         """
         count, least = max(len(self.keys), 1), self.value if values else 2
         if self.diagonal:
@@ -106,6 +107,7 @@ class Axes:
 def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:
     """Draw as many numbers as fit over their columns, which are ``cell`` columns apart.
 
+    indent: the columns before the first cell.
     Two blanks separate numbers over cells of one column. No number reaches beyond the last column.
     """
     text, gap = "", 1 if cell > 1 else 2

@@ -92,6 +92,7 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     """Yield the tokens with the largest values, one list of words for each sign.
 
     For example ``largest increase: Mary (27) +1.20``, then ``A[ld]er (20) +0.31``.
+    shown: a map of one query. encoding: of the output; characters that it lacks are escaped.
     """
     values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
@@ -109,7 +110,10 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
-    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``."""
+    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``.
+
+    room: the columns of a line.
+    """
     samples = scale_samples(
         scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
     )
@@ -180,7 +184,10 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
 
 
 def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
-    """Return the end of the text in at most ``most`` lines."""
+    """Return the end of the text in at most ``most`` lines of ``room`` columns.
+
+    pieces: the whole text.
+    """
     words = _by_word(pieces)
     first = len(words) - 1
     while len(rows_of([piece for word in words[first - 1 :] for piece in word], room)) <= most:
@@ -189,7 +196,7 @@ def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[T
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
-    """Return the first of ``most`` consecutive rows with the largest values."""
+    """Return the index of the first of ``most`` consecutive rows with the largest sum of sizes."""
     if most >= len(rows):
         return 0
     sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
@@ -246,7 +253,11 @@ def _number(value: float, shown: Map) -> str:
 
 
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
-    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word."""
+    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word.
+
+    label: the token as it is printed. place: its index.
+    encoding: of the output; characters that it lacks are escaped.
+    """
     before, after = _rest_of_word(tokens, place)
     if before or after:
         piece = tokens.texts[place].removeprefix("##").strip()

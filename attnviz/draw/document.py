@@ -290,7 +290,10 @@ LEAST_ARC, STRONG_ARC = 0.1, 0.5
 
 
 class Arc(NamedTuple):
-    """The attention weight of a head from one word to another. query, key: their tokens."""
+    """The attention weight of a head from one word to another.
+
+    query, key: the indices of the tokens of the word that attends, and of the other word.
+    """
 
     query: range
     key: range
@@ -298,7 +301,11 @@ class Arc(NamedTuple):
 
 
 class Arcs(NamedTuple):
-    """Arcs of one head over one line of text. lines: the most on a terminal, 0 for any number."""
+    """Arcs of one head over one line of text.
+
+    tokens: the text. arcs: one for each pair of words. title: a heading and remarks.
+    lines: the most on a terminal, 0 for any number.
+    """
 
     tokens: Tokens
     arcs: Sequence[Arc]
@@ -319,7 +326,7 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place on the axis where something begins. name: what begins, for the legend."""
+    """A place on the horizontal axis where something begins. name: what begins, for the legend."""
 
     at: float
     name: str
@@ -381,8 +388,8 @@ class Beside(NamedTuple):
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
     widths: the most columns of each member, where they differ; all stand side by side then.
-    tight: whether words in pictures are as wide as they are, so that members with words stand side
-        by side there too.
+    tight: whether drawings of words are made as narrow as their longest line, so that members with
+        words stand side by side in pictures too.
     """
 
     columns: int

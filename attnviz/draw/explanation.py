@@ -25,9 +25,9 @@ _MANUAL = Path(__file__).parents[1] / "docs"
 def said_about(
     explanation: Explanation, screen: str, spell: Callable[[str], str] = str
 ) -> Iterator[Say]:
-    """Yield on what the numbers were measured, the words that are on a screen, the page for more.
+    """Yield sentences: on what the numbers were measured, what words mean, which page says more.
 
-    Of the words the first that fit are kept, in their order on the page.
+    Of the words on the screen the first that fit are kept, in their order on the page.
     screen: all its characters. spell: writes a text as the screen does.
     """
     measured = f"How to read this: {explanation.measured}"

@@ -69,7 +69,10 @@ def heatmap(
 
 
 def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
-    """Return the cells of a map with a line for each query; None if it does not fit."""
+    """Return the cells of a map with a line for each query; None if it does not fit.
+
+    room, lines: the columns and lines there are. values: True if weights should be in the cells.
+    """
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(room, values)
 
@@ -81,7 +84,10 @@ def values_fit(axes: Axes, room: int) -> bool:
 
 
 def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tuple[int, ...]:
-    """Return the quality of a map in ``room`` columns, as a tuple to compare: larger is better."""
+    """Return the quality of a map in ``room`` columns, as a tuple to compare: larger is better.
+
+    values: True if weights should be in the cells. lines: the most lines.
+    """
     room -= band_room(axes)
     cells = _plan(axes, room, values, lines)
     if cells is None:
@@ -93,7 +99,8 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
 def _value(weight: float, theme: Theme, limit: float) -> str:
     """Return a weight in three characters: ``.07``, ``1.0``; a dot for one that rounds to zero.
 
-    A value of either sign has as many as its cell, such as ``+.07``.
+    limit: 0 for weights. For values of either sign it is the size with the full colour; these have
+        as many characters as their cell, such as ``+.07``.
     """
     if limit:
         scale = NumberScale(limit)
@@ -178,7 +185,11 @@ def _dense(
     lines: int,
     limit: float,
 ) -> Block:
-    """Return a map with small cells; a line has the index and the text of its first query."""
+    """Return a map with small cells; a line has the index and the text of its first query.
+
+    room, lines: the most columns and lines. values: True if weights were wanted in the cells.
+    limit: for values of either sign the size with the full colour; 0 for weights.
+    """
     plan = _dense_fit(axes, theme, room, lines)
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
     queries = plan.factors[0] * plan.rows

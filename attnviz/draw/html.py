@@ -58,7 +58,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
-    """Yield the whole page; each part that is a drawing is a separate element."""
+    """Yield the whole page; each part that is a drawing is a separate element.
+
+    palette: the name of the colours of cells.
+    """
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
     yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
@@ -75,7 +78,7 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
 
 
 def page_frame(name: str) -> Iterator[str]:
-    """Yield what precedes the content of a page."""
+    """Yield what precedes the content of a page. name: its title."""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'

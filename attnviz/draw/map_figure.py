@@ -81,7 +81,11 @@ def _values(
     cell: float,
     limit: float,
 ) -> Iterator[Item]:
-    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot."""
+    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot.
+
+    steps: the colour step of each cell. x, y: the map's corner. cell: the side of a cell in pixels.
+    limit: for values of either sign the size with the full colour; 0 for weights.
+    """
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
@@ -99,7 +103,11 @@ def _tips(
     corner: tuple[float, float],
     cell: float,
 ) -> Iterator[Item]:
-    """Yield a tip for each cell or, if there are many, for each query with its largest values."""
+    """Yield a tip for each cell or, if there are many, for each query with its largest values.
+
+    names: the labels of the queries, then of the keys. causal: True leaves later keys out.
+    corner: x and y of the map. cell: the side of a cell in pixels.
+    """
     (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
         seen = min(row + 1, len(keys)) if causal else len(keys)
@@ -131,8 +139,9 @@ def room_for_values(shown: Map) -> bool:
 def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
     """Draw one map in full under its name and its scores, with a cell for each weight.
 
-    written: whether every value is written in its cell. If labels would touch, only every second
-        (third …) is drawn, and a line below says so.
+    index_base: the number of the first token, 0 or 1. written: True writes every value in its cell.
+        If
+    labels would touch, only every second (third …) is drawn, and a line below says so.
     """
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     queries, keys, weights, limit = shown.queries, shown.keys, shown.weights, shown.limit
@@ -171,7 +180,10 @@ _BAND = 16.0
 
 
 def _bands(shown: Map, left: float, top: float, cell: float) -> Iterator[Item]:
-    """Yield the regions of a map, their names below it and their colours at its left."""
+    """Yield the regions of a map, their names below it and their colours at its left.
+
+    left, top: its corner. cell: the side of a cell, all in pixels.
+    """
     queries, keys = shown.queries.regions, shown.keys.regions
     marks, below = region_marks([*queries, *keys]), top + len(shown.queries) * cell + 2
     for name, places in runs_of(queries):

@@ -128,7 +128,10 @@ def _grid(grid: doc.HeadGrid) -> Iterator[str]:
 
 
 def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
-    """Yield the weights of a short text; for a longer one only the scores."""
+    """Yield lines with a map's name, its scores and, for a short text, its weights.
+
+    part: the part of the document that the map belongs to.
+    """
     scale = NumberScale(shown.limit) if shown.limit else None
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     words += [(scale.times.strip(), False)] if scale is not None and scale.times else []

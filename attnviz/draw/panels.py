@@ -58,7 +58,7 @@ def _texts(part: Maps, theme: Theme, room: int) -> Block:
 
 
 def map_axes(shown: Map, theme: Theme) -> Axes:
-    """Return the labels of a map's rows and columns."""
+    """Return the labels of a map's rows and columns, as this theme can print them."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
     return Axes(
         queries,
@@ -131,7 +131,10 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
 
 
 def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: int) -> int:
-    """Return the lines that maps of ``room`` columns each take together, with their titles."""
+    """Return the lines that maps of ``room`` columns each take together, with their titles.
+
+    axes: the labels of each map. width: the columns of the screen.
+    """
     across = (width + _GAP) // (room + _GAP)
     drawn = [
         heatmap(
@@ -150,7 +153,10 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: 
 
 
 def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
-    """Draw small maps in rows with a line between; a row is one of a page, or a part of it."""
+    """Draw small maps in rows with a line between; a row is one of a page, or a part of it.
+
+    size: the lines and columns of each map. room: the columns of the screen.
+    """
     lines, columns = size
     across = max((room + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
     if part.across:
@@ -167,7 +173,10 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
 
 
 def _pooled(shown: Map, size: tuple[int, int], theme: Theme) -> list[str]:
-    """Return how a small map is downsampled; empty if it is not."""
+    """Return in words how a small map is downsampled; empty if it is not.
+
+    size: its lines and columns.
+    """
     (queries, keys), (lines, columns) = shown.weights.shape, size
     words = pooling(fitted(queries, keys, lines, columns, theme).factors, shown.limit > 0)
     return [words] if words else []

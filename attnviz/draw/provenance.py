@@ -45,8 +45,9 @@ def probability(value: float) -> str:
 
 
 def label_text(label: HeadLabel, room: int) -> str:
-    """Return a label and its score, with the label's short form if the name does not fit.
+    """Return a label and its score in at most ``room`` characters.
 
+    The label's short form is used if its name does not fit.
     A label that only describes this text says so, if there is room. The score is left out if there
     is none, or no room for it.
     """
@@ -77,7 +78,7 @@ def label_words(label: HeadLabel) -> list[str]:
 
 
 def entropy_words(scores: HeadScores) -> list[str]:
-    """Return the entropy of a head as words; the list is empty if it was not measured."""
+    """Return the entropy of a head in words; the list is empty if it was not measured."""
     entropy = scores.scores.get("entropy")
     return [] if entropy is None else [f"entropy {entropy:.2f} nats"]
 
@@ -144,7 +145,7 @@ def named(info: ModelInfo) -> list[tuple[str, bool]]:
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
     """Return the notes that a reader of attention must know.
 
-    They include advice if some tokens are parts of characters.
+    They include advice if some of the ``tokens`` of the text are parts of characters.
     """
     advice = split_into_bytes(tokens)
     kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
@@ -152,7 +153,7 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
 
 
 def advised(first: First, tokens: Tokens) -> First:
-    """Return a first screen that ends in the same advice about parts of characters."""
+    """Return a first screen that ends in advice if some ``tokens`` are parts of characters."""
     advice = split_into_bytes(tokens)
     if not advice:
         return first

@@ -42,7 +42,10 @@ _NAMES = "123456789"
 
 
 class RegionMark(NamedTuple):
-    """How a region is drawn: one character and a colour; the rest of a text has no colour."""
+    """How a region is drawn.
+
+    letter: its character. tint: its colour; None for the rest of a text, which has no colour.
+    """
 
     letter: str
     tint: Tint | None
@@ -74,7 +77,10 @@ def runs_of(regions: Sequence[str]) -> Iterator[tuple[str, range]]:
 def band_line(
     cells: Sequence[tuple[str, int]], marks: Mapping[str, RegionMark], theme: Theme
 ) -> Line:
-    """Return the names of regions in one line. cells: the region and the columns of each token."""
+    """Return the names of regions in one line.
+
+    cells: for each token its region, and the columns that it takes. marks: by region.
+    """
     line: Line = []
     for name, same in groupby(cells, key=lambda each: each[0]):
         room = sum(columns for _, columns in same)
@@ -97,7 +103,8 @@ def banded(
 ) -> list[Line]:
     """Return the lines of a map with the regions at their left and below, if the axes have any.
 
-    above: the lines over the first row. indent: the columns before the first cell.
+    above: the lines over the first row. rows: the lines of the map. plan: how cells are drawn.
+    indent: the columns before the first cell.
     """
     if not axes.key_regions:
         return [*above, *rows]
@@ -115,7 +122,10 @@ def banded(
 
 
 def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
-    """Return the band of one row: the region's character on its colour, and a blank."""
+    """Return the band of one row: the region's character on its colour, and a blank.
+
+    name: of the region. marks: how each region is drawn.
+    """
     mark = marks[name]
     style = theme.ground(mark.tint) if mark.tint is not None and theme.colour else None
     return [Segment(theme.spell(mark.letter), style), Segment(" ")]
@@ -125,7 +135,7 @@ def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
 
 
 def clearest(found: RegionShares) -> tuple[int, int, int]:
-    """Return the head, the query region and the key region, by index, with the most to say.
+    """Return the indices of a head, a query region and a key region: the result most worth telling.
 
     Two regions that a person named, if there are two, one of them clearly above uniform in some
     head if that happens; rather from the last region of the text, such as an answer; then with
@@ -153,7 +163,7 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
 
 
 def region_table(found: RegionShares) -> doc.Table:
-    """Return the share between each two regions, mean of all heads, next to that of uniform."""
+    """Return a table of the share between each two regions, mean of all heads, next to uniform."""
     values, even = found.share.mean(0), found.uniform.mean(0)
     rows = [
         doc.Row([cut(visible(name), _LONGEST), str(size), *map(_beside, values[at], even[at])])
@@ -164,9 +174,11 @@ def region_table(found: RegionShares) -> doc.Table:
 
 
 def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Table:
-    """Return the shares of each head from the region of the finding, its best heads first.
+    """Return a table of the heads, with what each gives to every region from one query region.
 
-    Heads that are clearly above uniform stand out. most: how many heads, 0 for all.
+    This query region is the one that ``clearest`` finds, with a key region. Heads clearly above
+    uniform between these two come first and stand out, the one furthest above first.
+    name: returns the displayed name of a head. most: how many heads, 0 for all.
     """
     pair = clearest(found)[1:]
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
@@ -197,8 +209,9 @@ def _beside(value: float, even: float) -> str:
 
 
 def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int = 0) -> doc.Group:
-    """Return the shares between regions, and those of each head.
+    """Return a table of the shares between regions, and one of the shares of each head.
 
+    name: returns the displayed name of a head.
     room, lines: the columns and lines of a first screen, on which heads are shown only beside; 0 to
         show everything.
     """
@@ -213,7 +226,10 @@ def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int 
 
 
 def region_finding(found: RegionShares, name: HeadName) -> str:
-    """Return which region attends to which more than uniform attention, and in which heads."""
+    """Return a sentence: which region attends to which more than uniform, and in which heads.
+
+    name: returns the displayed name of a head.
+    """
     at = clearest(found)
     head, query, key = at
     one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))

@@ -49,7 +49,7 @@ def page_reading(document: doc.Document) -> Sequence[doc.Say]:
 
 
 def _reading(document: doc.Document, shown: Block, theme: Theme, room: int) -> Block:
-    """Return the explanation of what is shown."""
+    """Return the explanation for newcomers, of the words in the block ``shown``."""
     if not document.explain:
         return Block((), room)
     return _group(doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, room)
@@ -64,7 +64,7 @@ def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1)
 
 
 def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
-    """Return what was measured, the finding, what fits into ``lines``, and last the next steps.
+    """Return a screen: what was measured, the finding, what fits into ``lines``, then next steps.
 
     An explanation, if there is one, stands below these lines.
     """
@@ -158,7 +158,8 @@ _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
     """Return the group with fewer rows, or one map less.
 
-    kind: the kind of part to shorten. Of several such parts, the one that can lose most is.
+    kind: the kind of part to shorten. over: by how many lines the screen is too long.
+    Of several such parts, the one that can lose most is shortened.
     """
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
@@ -239,7 +240,10 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
 def _yielding(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, room: int
 ) -> Block:
-    """Return the first part next to the second, or above it if that leaves too little room."""
+    """Return the first of two parts next to the second, or above it if that leaves too little room.
+
+    how: how they may stand side by side.
+    """
     first, second = parts
     right = _member(second, theme, room)
     left = room - widest(right.lines) - how.gap

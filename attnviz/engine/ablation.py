@@ -83,7 +83,7 @@ def resampled(
     The second value is True if a longer text was cut to the length of ``given`` or a shorter one
     was left out. Raises UsageError if no text other than ``given`` is at least as long.
     outputs: runs the model over one text. kind: the kind of attention whose heads these are.
-    seed: of the random draws.
+    others: the texts to draw from, which may contain ``given``. seed: of the random draws.
     """
     length = _length(kind, given)
     ids = given.ids, given.target_ids
@@ -107,7 +107,7 @@ def resampled(
 
 
 def _length(kind: Kind, given: Input) -> int:
-    """Return the number of queries in attention of this kind."""
+    """Return how many queries the text ``given`` has in attention of this kind."""
     return len(given.predicted if kind in ("decoder", "cross") else given.text)
 
 

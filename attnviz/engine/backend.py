@@ -58,7 +58,7 @@ class Backend(Protocol):
         """
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
-        """Return a function that runs inputs, and notes on what of the heads cannot be observed.
+        """Return a function that runs inputs, and sentences on what it cannot observe of the heads.
 
         kind: the kind of attention. given: an input on which a torch model is tried.
         causal: True if the model's logits predict the next token.
@@ -85,16 +85,17 @@ class Backend(Protocol):
     ) -> Sequence[PathRead]:
         """Run two texts of one length, and return what the heads of every layer read in both.
 
-        senders: the heads whose share in the difference is wanted.
+        clean, corrupt: the texts. senders: the heads whose share in the difference is wanted.
         Raises UsageError for a head that does not exist.
         """
 
     def one_token_logits(
         self, tokens: Sequence[int], heads: Collection[HeadKey]
     ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-        """Yield what each head adds to the logits over texts of one token, batch by batch.
+        """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
 
-        A head, the tokens of the batch, and (token, word), with the norms' scales held.
+        The logits (token, word) are what the head alone adds, with the scales of the norms held.
+        tokens: the ids, each of which is a text of its own. heads: the wanted heads.
         Raises UsageError for a model that does not predict the next token.
         """
         ...
@@ -108,10 +109,17 @@ class Backend(Protocol):
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
-        """Return the model ready for a scan; see ``engine.scan.run.open_scan``."""
+        """Return the model ready to ablate its heads over ``inputs``.
+
+        kind: the attention whose heads are ablated.
+        references: the texts whose outputs replace those of ablated heads, for mean and resample.
+        """
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-        """Return the model ready for patching; see ``engine.scan.run.open_patching``."""
+        """Return the model ready to put values of one prompt into the other prompt of each pair.
+
+        kind: the attention whose sites are patched.
+        """
 
 
 def backend_of(model: Model) -> Backend:

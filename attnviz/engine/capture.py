@@ -54,7 +54,8 @@ class Asked:
     """A checked request for a model's attention over one text.
 
     given: what the model reads. For the cross attention of ``mha`` its target holds the queries.
-    heads: the chosen heads of each layer; None means all.
+    kind: the wanted kind of attention.
+    heads: the chosen heads by layer, both from 0; None means all.
     """
 
     given: Input
@@ -92,7 +93,7 @@ def check_regions(kind: Kind, tokens: Tokens) -> None:
 
 
 def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
-    """Return the record of ``model`` over ``text``, and True if the choice left out any head.
+    """Return the attention of ``model`` over ``text``, and True if the choice left out any head.
 
     Raises UsageError if the choice, the text or the memory does not fit the model.
     """
@@ -129,7 +130,7 @@ def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | Non
     """Return the tokens of ``text``.
 
     truncate: True cuts the text at the model's context; None is for callers without that option.
-    encode: see ``Choice``.
+    encode: reads the text in place of the model's own ``encode``; None takes the model's.
     Raises UsageError if there are no tokens or, without truncation, more than the context holds.
     """
     read = encode or model.encode
@@ -150,7 +151,7 @@ def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | Non
 def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
     """Return the decoder's tokens: those of the user's text, or those that the model itself writes.
 
-    tokens: what the encoder reads.
+    tokens: what the encoder reads. choice: its ``target`` is the user's text, or None.
     Raises UsageError if the decoder has no room for the user's text.
     """
     limit = model.target_context
@@ -170,7 +171,10 @@ def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Token
 def written_targets(
     model: Model, texts: Sequence[Tokens], choice: Choice | None = None
 ) -> tuple[Tokens, ...]:
-    """Return the decoder's tokens for each text, or an empty tuple for models without a decoder."""
+    """Return the decoder's tokens for each text, or an empty tuple for models without a decoder.
+
+    texts: what the encoder reads. choice: its ``target`` is the user's text for the decoder.
+    """
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
@@ -179,7 +183,7 @@ def written_targets(
 def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
     """Return the tokens that are the queries of cross attention.
 
-    tokens: the text of the keys and values.
+    tokens: the text of the keys and values. choice: its ``target`` is the text of the queries.
     Raises UsageError if the queries' text is missing or a mask is impossible.
     """
     if choice.target is None:
@@ -242,7 +246,10 @@ def no_such_head() -> UsageError:
 def record_of(
     model: Model, given: Input, kind: Kind, layers: tuple[LayerWeights, ...]
 ) -> AttentionRecord:
-    """Return the record of the weights of ``layers`` that ``model`` had over ``given``."""
+    """Return the record of one run of ``model``, with notes on numbers that mislead a reader.
+
+    given: what the model read. layers: the weights that it had.
+    """
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)

@@ -150,7 +150,7 @@ class Variant:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Return the outputs that are replaced."""
+        """Return the heads' outputs that are replaced, one site for each head."""
         return tuple(Site("output", layer, head) for layer, head in self.heads)
 
     def in_layer(self, layer: int) -> tuple[int, ...]:

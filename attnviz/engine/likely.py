@@ -23,7 +23,10 @@ class Likely(NamedTuple):
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
-    """Return the ``count`` most likely tokens of log-probabilities (word,), the likeliest first."""
+    """Return the ``count`` most likely tokens, the likeliest first.
+
+    logs: the log-probabilities (word,) of all tokens. texts: returns the text of each token id.
+    """
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
     return tuple(

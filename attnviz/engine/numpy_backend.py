@@ -44,7 +44,7 @@ Floats = NDArray[np.floating]
 
 
 class NumpyBackend:
-    """Runs a model of one stack in NumPy; see ``Backend``."""
+    """Runs a model of one stack in NumPy; its methods are those of ``Backend``."""
 
     in_order = True
 

@@ -221,8 +221,8 @@ class PatchScores:
 class PathRead:
     """What the heads of one layer read in two runs, and which earlier parts cause the difference.
 
-    what: queries, keys or values. clean: those of the clean run, (token, head, dim) float64.
-    difference: clean − corrupt.
+    what: the sort: queries, keys or values. clean: in the clean run, (token, head, dim) float64.
+    difference: clean − corrupt, of the same shape.
     whole: the part of the difference that is linear in everything written before, with each norm
         scaled as in the corrupt run.
     alone: the part that each single sender wrote, for the senders before this layer.
@@ -256,15 +256,20 @@ class PathEffects:
     moved: Mapping[What, Mapping[HeadKey, float]]
 
     def share(self, what: What, head: HeadKey) -> float:
-        """Return the sender's share in the difference of one head's queries, keys or values."""
+        """Return the sender's share in the difference of one later head's input.
+
+        what: the sort of input: ``query``, ``key`` or ``value``. head: the later head.
+        """
         return float(self.shares[what][head].sum())
 
 
 def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[np.float64]:
     """Return how far a patch moves the metric from the base run (0) to the source run (1).
 
+    patched, base, source: the metric of the patched runs, of the run that was patched, and of the
+        run that the values came from; the last two must differ.
     Values below 0 and above 1 are possible. For denoise it is P = (M_patched − M_corrupt) /
-    (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P. base, source: must differ.
+    (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P.
     """
     share: NDArray[np.float64] = (patched - base) / (source - base)
     return share

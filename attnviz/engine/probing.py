@@ -67,7 +67,10 @@ class Probing:
         return written if len(written) >= _FEWEST else same
 
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
-        """Return ``length`` random tokens repeated ``copies`` times; None if they do not fit."""
+        """Return an input of random tokens that are repeated; None if it does not fit the context.
+
+        length: the number of random tokens. copies: how often they occur. seed: of the tokens.
+        """
         vocabulary = self.model.vocabulary()
         if len(vocabulary.plain) < length or self.kind == "cross":
             return None
@@ -91,7 +94,7 @@ class Probing:
         return self.model.notes_for(max((given.text for given in inputs), key=len))
 
     def run(self, observer: Observer, inputs: Sequence[Input]) -> None:
-        """Run the model over inputs of one length under the observer."""
+        """Run the model over inputs of one length, and hand its attention to ``observer``."""
         with reading_segments(self.model, inputs[0].text):
             backend_of(self.model).observe(observer, inputs)
 

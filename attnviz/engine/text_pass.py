@@ -62,7 +62,7 @@ class TextReader:
         return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
     def _predicts(self, kind: Kind) -> bool:
-        """Return True if a torch model's logits predict the next token."""
+        """Return True if the model's logits predict the next token of the queries' text."""
         if kind != "self" or self._backend.in_order:
             return kind != "encoder"
         return open_probing(self.model, kind).causal
@@ -70,6 +70,8 @@ class TextReader:
     def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
         """Return ‖v_j W_O^h‖ of each layer, (head, key): the length of what a key's value writes.
 
+        wanted: the text and the kind of attention. removed: the heads whose outputs are set to
+            zero.
         Kobayashi et al. 2020. Raises UnsupportedError if the values cannot be observed.
         """
         return self._run(wanted, removed, norms=True).norms

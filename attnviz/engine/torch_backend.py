@@ -41,7 +41,7 @@ from attnviz.records import Input, Kind, Tokens
 
 
 class TorchBackend:
-    """Runs a transformers model; see ``Backend``."""
+    """Runs a transformers model; its methods are those of ``Backend``."""
 
     in_order = False
 

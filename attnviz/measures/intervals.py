@@ -25,8 +25,10 @@ def student_t(freedom: int) -> float:
 
 
 def student_quantile(z: float, freedom: Any) -> Any:
-    """Return the quantile of Student's t where the normal one is ``z``; Abramowitz & Stegun 1964,
-    26.7.5. freedom: the degrees of freedom, a number or an array, at least 4.
+    """Return the quantile of Student's t where the normal one is ``z``.
+
+    freedom: the degrees of freedom, a number or an array, at least 4. Abramowitz & Stegun 1964,
+    26.7.5.
     """
     terms = (
         z,
@@ -39,7 +41,10 @@ def student_quantile(z: float, freedom: Any) -> Any:
 
 
 def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's interval of a mean of values in [−1, 1]; None below two values."""
+    """Return both ends of Student's 95% interval of the mean of values in [−1, 1].
+
+    The result is None for fewer than two values.
+    """
     count = len(values)
     if count < 2:
         return None
@@ -50,8 +55,9 @@ def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def share_interval(share: float, count: int) -> tuple[float, float] | None:
-    """Return Wilson's interval (1927) of a share of ``count`` pairs; None if there are none.
+    """Return both ends of Wilson's 95% interval (1927) of a share; None without pairs.
 
+    share: in [0, 1], of ``count`` pairs.
     Pairs are taken as independent draws, which those of one sentence hardly are.
     """
     if not count:

@@ -54,8 +54,9 @@ def _members(tokens: Tokens) -> NDArray[np.float64]:
 
 
 class RegionSums:
-    """Takes blocks of rows of one layer, in any order, and gives the shares of each head.
+    """Takes blocks of rows of one layer, in any order, and sums them between regions.
 
+    queries, keys: the tokens of both axes, with their regions.
     sink: (key,), whether each key belongs to the attention sink.
     """
 
@@ -65,7 +66,10 @@ class RegionSums:
         self._sums: NDArray[np.float64] | None = None
 
     def add(self, weights: Floats, start: int, seen: Bools) -> None:
-        """Add weights (head, rows, keys) of the queries from ``start`` on; seen: (rows, keys)."""
+        """Add a block of weights (head, rows, keys).
+
+        start: the index of its first query. seen: (rows, keys), True if the query sees the key.
+        """
         keys = self._keys[: weights.shape[-1]]
         sink = self._sink[: weights.shape[-1], None]
         members = self._queries[start : start + weights.shape[-2]]
@@ -84,7 +88,11 @@ class RegionSums:
         self._sums = sums if self._sums is None else self._sums + sums
 
     def sums(self) -> NDArray[np.float64]:
-        """Return the sums over queries (six, head, query region, key region); see ``shares``."""
+        """Return six sums over queries: (six, head, query region, key region).
+
+        In this order: share, share on the sink, gap to uniform attention outside the sink, its
+        square, share of uniform attention, and the number of queries with a gap.
+        """
         assert self._sums is not None
         return self._sums
 
@@ -95,8 +103,10 @@ def shares(
     keys: Tokens,
     layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
 ) -> RegionShares:
-    """Return the shares of all heads. layers: the sums of each layer and its heads.
+    """Return the shares of all heads.
 
+    model: has the number of all heads. queries, keys: the tokens, with their regions.
+    layers: the sums of each layer, by its index and the indices of its heads.
     A head that a person chose was chosen among all of the model, by which ``clear`` is judged.
     """
     found = np.concatenate([*layers.values()], axis=1)

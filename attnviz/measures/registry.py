@@ -78,7 +78,7 @@ class Measure(NamedTuple):
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
-    """Return the measure of a relation between words; ``patterns.relations`` computes it."""
+    """Return the measure of a relation between words; the arguments are fields of ``Measure``."""
     text = f"whether the largest weight is on the word of its {name}"
     return Measure(
         name=name,
@@ -261,9 +261,10 @@ def said_name(name: str) -> str:
 
 
 def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "label") -> str:
-    """Return the name of the label that people call so, see ``typed_names``.
+    """Return the name of the label that a person calls ``name``.
 
-    Its letter or an unambiguous beginning will do. known: names to choose from. what: they are.
+    Its name on screens, its short form, its letter or an unambiguous beginning will do.
+    known: names to choose from. what: the noun for them in the message.
     Raises UsageError, with the nearest name, if there is none.
     """
     names = list(dict.fromkeys(known))
@@ -292,9 +293,10 @@ def complete_measure(incomplete: str, known: Iterable[str]) -> list[str]:
 
 
 def typed_names(known: Iterable[str]) -> dict[str, str]:
-    """Return the names of measures by what a person may type for each, in small letters.
+    """Return for each text that a person may type the name of the measure that it means.
 
-    That is the name on screens, its short form, and the name in JSON, which files had once.
+    known: the names of the measures. The texts, in small letters, are a measure's name on screens,
+    its short form, and its name in JSON, which files had once.
     """
     found: dict[str, str] = {}
     for name in known:

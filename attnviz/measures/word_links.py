@@ -144,7 +144,10 @@ class _Axis:
 
 
 def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floats:
-    """Return weights between words: the sum over the key's tokens, the mean over the query's."""
+    """Return weights between words: the sum over the key's tokens, the mean over the query's.
+
+    weights: (query, key) between tokens.
+    """
     received = np.add.reduceat(weights, keys.starts, axis=1, dtype=float)
     sent = np.add.reduceat(received, queries.starts, axis=0)
     return np.asarray(sent / queries.sizes[:, None])
@@ -170,9 +173,11 @@ def _places(tested: Bools) -> _Places:
 
 
 def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) -> Floats:
-    """Return the weight (query, key) that a head's habits would give each word.
+    """Return the weight (query, key) between words that a head's habits would give.
 
     linked, even: (query, key), the weights of the head and of uniform attention.
+    tested: boolean (query, key), the pairs of words that count.
+    places: the distance of each pair; None leaves habits by distance out.
     """
     more = np.divide(linked, even, out=np.zeros_like(linked), where=tested)
     others = np.maximum(tested.sum(0) - 1, 0) + _PRIOR

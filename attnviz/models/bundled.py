@@ -68,7 +68,7 @@ def _open_tokenizer() -> Tokenizer:
 
 
 def _fresh(config: DecoderConfig, seed: int) -> dict[str, NDArray[np.floating]]:
-    """Return random initial weights: projections normal around zero, gains one, biases zero."""
+    """Return random initial weights by name: normal projections, gains of one, biases of zero."""
     generator = np.random.default_rng(seed)
     tensors: dict[str, NDArray[np.floating]] = {}
     for name, shape in config.tensor_shapes().items():

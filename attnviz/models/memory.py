@@ -29,7 +29,10 @@ def byte_text(count: int) -> str:
 
 
 def require_memory(name: str, needed: int, device: torch.device) -> None:
-    """Raise LoadError if fewer than ``needed`` bytes are free for weights on ``device``."""
+    """Raise LoadError if fewer than ``needed`` bytes are free for weights on ``device``.
+
+    name: of the model, for the message.
+    """
     free = free_memory(device)
     if free is not None and needed > free:
         raise LoadError(

@@ -60,9 +60,11 @@ _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 class NumpyCheckpoint(StackModel):
-    """A checkpoint that NumPy runs; see ``open_numpy``.
+    """A checkpoint that NumPy runs, as ``open_numpy`` returns it.
 
-    stored: the tensors in its files.
+    stack: its layers. sizes: what its operations are counted from. opened: its tokenizer.
+    stored: the tensors in its files. ends: returns the end tokens in its files.
+    trained: tokens of its longest training sequence. parameters: of the model. None if not known.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class Work:
     texts: int = 1
 
     def operations(self, sizes: ModelSizes) -> float:
-        """Return how many operations that takes."""
+        """Return how many operations the run takes. sizes: of the model."""
         each = max(1, self.tokens // self.texts)
         if not self.changed:
             return self.texts * sizes.forward(each)
@@ -190,7 +192,10 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
 
 
 def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:
-    """Raise NotUnderstoodError if torch, which has to start, is done sooner."""
+    """Raise NotUnderstoodError if torch, which has to start, is done sooner.
+
+    sizes: of the model. types: the stored types of its tensors.
+    """
     processors = min(work.threads or workers(), allowed_processors())
     run = work.operations(sizes) / _SPEED * (1 - 1 / processors)
     if run + sizes.weights * max(_READ[kind] for kind in types) > _TORCH_START:
@@ -230,5 +235,8 @@ def _cache() -> Path:
 
 
 def _path(named: str) -> Path:
-    """Return the path in a variable of the environment, with ``~`` and variables expanded."""
+    """Return the path in an environment variable, with ``~`` and variables expanded.
+
+    named: the content of the variable.
+    """
     return Path(os.path.expanduser(os.path.expandvars(named)))

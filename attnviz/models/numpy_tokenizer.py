@@ -246,7 +246,10 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
 
 
 def _chat(directory: Path, said: Fields, named: Named) -> ChatTemplate | None:
-    """Return the template in its own file or in the settings; of several that named ``default``."""
+    """Return the template in its own file or in the settings; of several that named ``default``.
+
+    said: the fields of ``tokenizer_config.json``. named: the special tokens by name.
+    """
     path, source = directory / "chat_template.jinja", said.get("chat_template")
     if path.is_file():
         source = utf8(read_bytes(path), repr(path.name))
@@ -279,7 +282,11 @@ _TOKENS = {
 
 
 def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
-    """Return the class that transformers uses, or None if it uses the file unchanged."""
+    """Return the class that transformers uses, or None if it uses the file unchanged.
+
+    said: the fields of ``tokenizer_config.json``. fields: those of ``config.json``.
+    path: of ``tokenizer.json``.
+    """
     model_type = str(fields["model_type"])
     declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
     if model_type in _ALWAYS_AS_IT_IS:
@@ -315,7 +322,11 @@ def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict
 def _check_added(
     tokenizer: Tokenizer, said: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
 ) -> None:
-    """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary."""
+    """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary.
+
+    tokenizer: as its own file has it. said: the fields of ``tokenizer_config.json``.
+    named: the special tokens by name. rebuilt: True if a class builds the tokenizer anew.
+    """
     there: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
     by_content = {token.content: token for token in there.values()}
     for name, (content, _) in named.items():
@@ -360,7 +371,10 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
 
 
 def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
-    """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges."""
+    """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges.
+
+    kind: the class. said: the fields of ``tokenizer_config.json``. named: the special tokens.
+    """
     model: Any = tokenizer.model
     try:
         parts = kind.parts(said, named)

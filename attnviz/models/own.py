@@ -153,7 +153,10 @@ class OwnAttention:
         return ()
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> None:
-        """Return None, since there is no mask but the causal one. See ``NumpyModel``."""
+        """Return None, since there is no mask but the causal one.
+
+        layer, start, rows, keys: as in ``NumpyModel.mask``; they are ignored.
+        """
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
@@ -189,7 +192,10 @@ class OwnAttention:
         return outputs
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Pass on the heads' weights and outputs; nothing is predicted. See ``NumpyModel``."""
+        """Pass on the layer's weights and its heads' outputs; nothing is predicted.
+
+        observe: receives them.
+        """
         self._require_room(len(tokens), len(tokens))
         outputs, weights = self._attention.head_outputs(self.embed(tokens.ids))
         observe(0, weights, outputs)
@@ -231,7 +237,10 @@ class OwnAttention:
 
 
 def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
-    """Return the words as tokens, with the ids of ``known`` and further ids for new words."""
+    """Return the words as tokens, with the ids of ``known`` and further ids for new words.
+
+    known: the id of each known word; it is not changed.
+    """
     numbers = dict(known)
     for word in words:
         numbers.setdefault(word, len(numbers))

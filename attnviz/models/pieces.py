@@ -37,7 +37,11 @@ def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
 def tokens_of(
     name: str, tokenizer: Tokenizer, found: Encoding, embeddings: int, known: Collection[int] = ()
 ) -> Tokens:
-    """Return the tokens of an encoding; see ``check_ids``. known: the ids of more special ones."""
+    """Return the tokens of a text that ``tokenizer`` has encoded.
+
+    name: of the model, for messages. found: the encoding. embeddings: how many ids the model has.
+    known: ids that are special too. Raises LoadError for an id that the model does not have.
+    """
     check_ids(name, found.ids, embeddings)
     special = zip(found.special_tokens_mask, found.ids, strict=True)
     return Tokens(
@@ -124,7 +128,10 @@ def check_limit(name: str, added: int, limit: int | None) -> None:
 
 
 def check_ids(name: str, ids: Iterable[int], embeddings: int) -> None:
-    """Raise LoadError if a tokenizer gives an id that the model has no embedding for."""
+    """Raise LoadError if a tokenizer gives an id that the model has no embedding for.
+
+    name: of the model, for the message. embeddings: how many it has.
+    """
     beyond = next((number for number in ids if number >= embeddings), None)
     if beyond is not None:
         raise LoadError(

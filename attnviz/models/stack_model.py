@@ -133,7 +133,11 @@ class StackModel:
     """Whether the tokenizer says which of two texts a token is of, if the model can be told."""
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of one text or of two, and where they stand; see ``PlacingModel``."""
+        """Return the tokens of one text or of two, and the characters that each token stands for.
+
+        second: the other text of a pair, or None.
+        bare: True leaves out the special tokens that are added to every text.
+        """
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
             self._growth.check(text + (second or ""))

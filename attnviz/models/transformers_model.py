@@ -114,7 +114,11 @@ class TransformersModel:
         return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of one text or of two, and where they stand; see ``PlacingModel``."""
+        """Return the tokens of one text or of two, and the characters that each token stands for.
+
+        second: the other text of a pair, or None.
+        bare: True leaves out the special tokens that are added to every text.
+        """
         if self.tokenizer is None:
             return placed_words(self.info, self._words(text), text, second)
         with tokenizing(self.info.name):
@@ -235,7 +239,7 @@ class TransformersModel:
         return self._known(getattr(self.model.config, "pad_token_id", None))
 
     def _known(self, number: object) -> int | None:
-        """Return the id if the model has an embedding for it; None for any other value."""
+        """Return ``number`` if it is the id of one of the model's tokens, else None."""
         if not isinstance(number, int) or isinstance(number, bool):
             return None
         return number if 0 <= number < self._vocabulary else None

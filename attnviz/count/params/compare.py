@@ -97,7 +97,7 @@ def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
 
 
 def changed(metric: Metric, cases: Sequence[Case]) -> bool:
-    """Return whether a metric differs between the cases that could be counted."""
+    """Return True if a metric differs between the cases that could be counted."""
     return len({metric.value(case) for case in cases if case.cost is not None}) > 1
 
 
@@ -111,10 +111,10 @@ def _cell(metric: Metric, case: Case) -> str:
 def compared_table(
     options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric], brief: bool = False
 ) -> Table:
-    """Return a table with a row for each case, a column for each compared option and metric.
+    """Return a table with a row for each case, and a column for each compared option and metric.
 
-    brief: for a first screen, where every metric differs and none is marked: columns are left out
-        rather than broken into bands, and rows if lines are few.
+    brief: True for a first screen: headings of metrics that differ are not marked, columns that do
+        not fit are left out rather than put below, and rows are left out if there are few lines.
     """
     columns = [Column(option, tone="strong") for option in options]
     for metric in metrics:
@@ -136,7 +136,10 @@ def compared_table(
 
 
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    """Return which metrics change most with each option while the others keep their first value."""
+    """Return a sentence on which metrics change most between the first and last value of an option.
+
+    Meanwhile the other options keep their first value.
+    """
     found = []
     for option, place, along in _along(options, cases):
         first, last = along[0], along[-1]
@@ -157,7 +160,10 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Yield each option, its index, and the cases with the first value of all other options."""
+    """Yield for each option its name, its index, and the cases in which only this option changes.
+
+    In these cases all other options have their first value.
+    """
     counted = [case for case in cases if case.cost is not None]
     start = counted[0].values
     for place, option in enumerate(options):
@@ -168,7 +174,7 @@ def _along(
 
 
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    """Return explanations of the changes, as far as the numbers support them."""
+    """Return sentences that explain the changes, as far as the numbers support them."""
     return [
         reason
         for option, _, along in _along(options, cases)
@@ -281,7 +287,10 @@ def _inner_width(cost: CostReport) -> str:
 
 
 def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
-    """Yield the parameters by role, each with its share below; they add up to the total."""
+    """Yield rows of the parameters by role, a cell for each cost, with the shares below.
+
+    The numbers add up to the total.
+    """
     totals = [cost.parameters.total for cost in costs]
     for name, label in _SHARES.items():
         numbers = [getattr(cost.parameters.shares, name) for cost in costs]

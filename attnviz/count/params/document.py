@@ -75,7 +75,10 @@ _LEAST_SAID = 3
 class _Content(NamedTuple):
     """The content of a document.
 
-    title: a name, and remarks behind it. heading, finding, first: see ``Document``.
+    title: a name, and remarks behind it. notes: sources and cautions. tables: what was counted.
+    sentences: what the numbers mean. heading: the words of the first line.
+    finding: the answer in a sentence. first: returns the first screen of a terminal's size.
+    explanation: for newcomers.
     """
 
     title: Sequence[str]
@@ -91,7 +94,10 @@ class _Content(NamedTuple):
 def params_document(
     report: ParamsReport, *, explain: bool = False, hints: bool = False
 ) -> Document:
-    """Return the document: where the parameters are, what running costs, and what that means."""
+    """Return the document: where the parameters are, what running costs, and what that means.
+
+    report: the counts. explain: True adds what the words mean. hints: True adds options to try.
+    """
     counted, view = report.counted, report.request
     advice = [] if explain or not hints else list(_hints(report))
     costs = [case.cost for case in counted.cases if case.cost is not None]
@@ -160,7 +166,10 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Content:
 def _first_groups(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[Group]:
-    """Return what fits into ``lines`` and ``columns``; wide terminals show tables side by side."""
+    """Return the tables of a first screen; wide terminals show them side by side.
+
+    view: the options of what is shown. columns, lines: the size of the terminal.
+    """
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
@@ -188,7 +197,10 @@ def _height(table: Table) -> int:
 
 
 def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> _Content:
-    """Return the content with the cards first: the finding, their table, what is needed."""
+    """Return the content with the graphics cards first: finding, table, and notes.
+
+    content: what is shown without cards. view: the options of what is shown.
+    """
     from attnviz.count.params import serving_table  # most runs name no card
 
     cases = [case for case in counted.cases if case.cost is not None]
@@ -243,7 +255,10 @@ def _built(built: BuiltCount) -> _Content:
 
 
 def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
-    """Return the table of all cases, at least one of which has been counted."""
+    """Return the content that compares all cases, at least one of which has been counted.
+
+    costs: those of the counted cases.
+    """
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)
     brief = [metric for metric in metrics if changed(metric, cases)]

@@ -53,7 +53,9 @@ def find_spec(
 ) -> FoundSpec:
     """Return what ``--model NAME`` means; no weights of a directory or hub id are fetched.
 
-    shapes_first: whether a bare name means a named shape even if it is a hub id as well.
+    revision: a branch, tag or commit on the hub. offline: True reads directories and the cache
+        only.
+    shapes_first: True if a bare name means a named shape even if it is a hub id as well.
 
     Raises LoadError if there is no such model, no access to it or no readable config, OfflineError
     if it is not in the cache and the network is not to be used or does not answer, UsageError for a

@@ -47,6 +47,7 @@ def counted_model(model: Any) -> ParamsReport:
 def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     """Return what a head of a layer costs; all heads of a layer cost the same.
 
+    counted: the counts of its model. layer: the index of the layer.
     Raises UnsupportedError if the arithmetic does not know the model's class or this layer.
     """
     cost = counted.counted.cases[0].cost if counted.counted.cases else None
@@ -74,7 +75,10 @@ def _writes(cost: CostReport) -> bool:
 
 
 def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:
-    """Return the attention of a layer and a kind, or None if it is not counted."""
+    """Return the parameters of the attention of a kind in a layer; None if it is not counted.
+
+    layer: its index.
+    """
     stacks = cost.parameters.stacks
     named = [stack for stack in stacks if (stack.spec.name == "encoder") == (kind == "encoder")]
     for stack in [main_stack(cost)] if kind == "self" else named:

@@ -56,8 +56,9 @@ def count_on_meta(
 ) -> MetaCount:
     """Build the model of a config without memory for weights, and count its parameters.
 
+    name: of the model, for messages.
     architecture: the class to build; None for the config's own, or the bare one.
-    run: whether to pass two tokens through it, to see what its layers keep.
+    run: True passes two tokens through it, to see what its layers keep.
 
     Raises LoadError for a model that this version of transformers lacks, or impossible sizes.
     """

@@ -137,7 +137,10 @@ def _longest(fit: MemoryFit) -> _Line:
 
 
 def detail_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Return the arithmetic of the cache and the operations."""
+    """Return the arithmetic of the cache and the operations.
+
+    formulas: True adds the arithmetic of each line of the operations.
+    """
     sections = {
         "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
         "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
@@ -160,7 +163,10 @@ def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
 
 
 def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """Return one line of ``facts_table``."""
+    """Return one line of ``facts_table``: a label, its value, and a note behind it.
+
+    depth: by how many steps the label is indented.
+    """
     return Row((label, value, note), depth=depth)
 
 
@@ -201,13 +207,16 @@ def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Ro
 
 
 def _state(line: CacheLine) -> str:
-    """Return what equal layers keep whatever the length."""
+    """Return in words what equal layers keep whatever the length."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
 
 
 def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
-    """Return what equal layers keep of a token, as a product."""
+    """Return in words what equal layers keep of a token, as a product.
+
+    spec: the attention that most layers have, or None.
+    """
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     inner = count(line.per_token)
     if spec is None:
@@ -224,7 +233,10 @@ def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
 
 
 def _flops(cost: CostReport, formulas: bool) -> list[Row]:
-    """Return the operations of a pass that leaves masked pairs out; then of one that does not."""
+    """Return rows on the operations of a pass without masked pairs, then of one with them.
+
+    formulas: True adds the arithmetic.
+    """
     flops = cost.flops
     masked = flops.attention_scores_visible != flops.attention_scores
     written: dict[str, list[str]] = {term.role: [] for term in flops.terms}

@@ -30,7 +30,7 @@ _WORDS = ("fits", "bound by")
 
 
 def card_finding(cases: Sequence[Case]) -> str:
-    """Return which cards hold the model, or for several cases how many cards hold each."""
+    """Return a sentence: which cards hold the model; for several cases how many hold each."""
     cost, gpus = cases[0].cost, cases[0].gpus
     assert cost is not None
     if len(cases) == 1:
@@ -72,7 +72,7 @@ def _of_several(gpus: Sequence[CardFit]) -> str:
 
 
 def _verdict(fit: CardFit) -> str:
-    """Return ✓, or ✗ and how many such cards would have the room."""
+    """Return ✓ if the model fits on a card, else ✗ and how many such cards would have the room."""
     return "✓" if fit.fits else f"✗ {count(fit.cards)}×" if fit.cards else "✗"
 
 
@@ -84,7 +84,7 @@ def _rate(number: float) -> str:
 def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Table:
     """Return a table with a row for each card, or for each case and card.
 
-    options: the compared options. every: whether all cards were asked for; then those that hold the
+    options: the compared options. every: True if all cards were asked for; then those that hold the
         model come first, and among the others the largest.
     """
     names = options or ([""] if len(cases) > 1 else [])

@@ -42,7 +42,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
 
     It lists the projections of a single attention, else the parts of every stack, for one layer and
     for all.
-    formulas: whether the arithmetic of each line stands under it.
+    formulas: True puts the arithmetic of each line under it.
     """
     parameters, alone = cost.parameters, attention_only(cost)
     several = len(parameters.stacks) > 1
@@ -192,7 +192,7 @@ def layer_table(cost: CostReport) -> Table:
 
 
 def brief_parameter_table(cost: CostReport) -> Table:
-    """Return a table with a line for each role, under the total."""
+    """Return a table with a line for each role, such as attention, and the total above."""
     parameters = cost.parameters
     shares, total = parameters.shares, parameters.total
     columns = [

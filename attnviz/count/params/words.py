@@ -30,7 +30,7 @@ def count(number: int) -> str:
 
 
 def _rounded(part: int, whole: int, decimals: int) -> str:
-    """Return ``part / whole`` rounded half up; exact however large the two are."""
+    """Return ``part / whole`` with so many decimals, rounded half up; exact for any size."""
     scaled = (2 * part * 10**decimals + whole) // (2 * whole)
     left, right = divmod(scaled, 10**decimals)
     return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
@@ -45,7 +45,10 @@ def percentage(part: int, whole: int) -> str:
 
 
 def _scaled(number: int, names: tuple[str, ...]) -> str:
-    """Write three or four digits and a unit; a power of ten if no unit is large enough."""
+    """Write three or four digits and a unit; a power of ten if no unit is large enough.
+
+    names: the units, each a thousand times the one before.
+    """
     place = max((len(str(number)) - 1) // 3, 0)
     if place >= len(names):
         power = len(str(number)) - 1
@@ -97,7 +100,7 @@ def layer_span(group: GroupCount) -> str:
 
 
 def spans(indices: tuple[int, ...]) -> str:
-    """Write ascending numbers as runs; numbers in equal steps are shortened."""
+    """Write ascending numbers as runs, such as ``0–2``; numbers in equal steps are shortened."""
     if len(indices) > 3:
         steps = {after - before for before, after in pairwise(indices)}
         if len(steps) == 1 and (step := steps.pop()) > 1:
@@ -163,7 +166,7 @@ def _kv_words(spec: AttentionSpec) -> str:
 
 
 def _depths(cost: CostReport, brief: bool = False) -> str:
-    """Write the number of layers, stack by stack; brief without the names of the stacks."""
+    """Write the number of layers, stack by stack. brief: True leaves out the stacks' names."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
@@ -196,7 +199,10 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 
 
 def finding(cost: CostReport, fit: MemoryFit | None) -> str:
-    """Return what the model needs, whether that fits, and whether positions allow the length."""
+    """Return a sentence: what the model needs, whether it fits, whether positions allow the length.
+
+    fit: what fits into a memory; None if no memory was given.
+    """
     return _need(cost, fit) + beyond(cost)
 
 

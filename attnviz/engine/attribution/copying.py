@@ -104,9 +104,12 @@ def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
 def _ranks(
     model: PatchableModel, tokens: Sequence[int], advance: Callable[[int], None]
 ) -> dict[HeadKey, tuple[Any, Any]]:
-    """Return for each head how it ranks each token over a text of that token: two (token,).
+    """Return for each head how it ranks the only token of each text, as two arrays (token,).
 
-    The counts are those of the other tokens that it raises, and lowers, at least as much.
+    The first counts the other words of the vocabulary whose logit the head raises at least as much,
+    the second those that it raises at most as much.
+    tokens: the ids, each of which is a text of its own.
+    advance: called with the number of tokens that were done since the last call.
     """
     found: dict[HeadKey, tuple[list[Tensor], list[Tensor]]] = {}
     assert model.head is not None

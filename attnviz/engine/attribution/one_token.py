@@ -51,8 +51,9 @@ class OneTokenWrites(NamedTuple):
 
 
 def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
-    """Return the plain tokens of the vocabulary, or a random sample of ``tokens`` of them.
+    """Return the ids of the plain tokens of the vocabulary, or a random sample of them.
 
+    tokens: the largest number to return. seed: of the sample.
     Raises UsageError for a model that is no language model of one stack.
     """
     if tokens < 1:
@@ -79,7 +80,8 @@ def one_token_writes(
 ) -> dict[HeadKey, OneTokenWrites]:
     """Return what each of the heads writes over texts of one token.
 
-    tokens, seed: of the sample, see ``tried_tokens``. most: the length of ``strongest``.
+    tokens: the largest number of tokens to try. seed: of the random sample, if there are more.
+    most: the length of ``strongest``.
     Raises UsageError for a model that does not predict the next token, UnsupportedError if what its
     heads write cannot be followed to the logits.
     """

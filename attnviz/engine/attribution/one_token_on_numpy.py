@@ -17,7 +17,11 @@ Floats = NDArray[np.floating]
 def numpy_one_token_logits(
     stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-    """Yield each head's part of the logits; see ``Backend.one_token_logits``."""
+    """Yield (head, tokens of a batch, logits), for each batch of texts of one token and each head.
+
+    The logits (token, word) are what the head alone adds, with the scales of the norms held.
+    tokens: the ids, each of which is a text of its own. heads: the wanted heads.
+    """
     for start in range(0, len(tokens), ONE_TOKEN_BATCH):
         batch = tokens[start : start + ONE_TOKEN_BATCH]
         residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)

@@ -21,7 +21,10 @@ from attnviz.records import Input
 
 
 def require_language_model(opened: PatchableModel, name: str, given: Input) -> None:
-    """Raise UsageError if a model does not predict the next token. given: a text to try."""
+    """Raise UsageError if a model does not predict the next token.
+
+    opened: the model. name: its name in the message. given: a text to try.
+    """
     with torch.no_grad(), opened.hook_points.borrowed():
         causal = is_causal(opened, probe_of(given))
     if opened.head is None or not causal:
@@ -33,7 +36,11 @@ def require_language_model(opened: PatchableModel, name: str, given: Input) -> N
 def torch_one_token_logits(
     model: PatchableModel, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-    """Yield each head's part of the logits; see ``Backend.one_token_logits``."""
+    """Yield (head, tokens of a batch, logits), for each batch of texts of one token and each head.
+
+    The logits (token, word) are what the head alone adds, with the scales of the norms held.
+    tokens: the ids, each of which is a text of its own. heads: the wanted heads.
+    """
     assert model.head is not None
     weight = model.head.weight.detach().float()
     with model.hook_points.borrowed():
@@ -46,10 +53,10 @@ def torch_one_token_logits(
 def written_alone(
     model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey] | None = None
 ) -> Iterator[tuple[HeadKey, Tensor]]:
-    """Yield each head with its part of the vocabulary projection's input, by token: (token, width).
+    """Yield each head with what it alone adds to the vocabulary projection's input: (token, width).
 
-    wanted: the heads; None for all.
-    The pass is linear in the heads' outputs z, so this part is J z, with J its Jacobian.
+    tokens: the ids, each of which is a text of its own. wanted: the heads; None for all.
+    The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.
     """
     projected: list[Tensor] = []
 

@@ -11,9 +11,9 @@ from attnviz.engine.replacing import Change
 
 @dataclass(frozen=True)
 class Fork:
-    """The rows of one layer.
+    """The rows of the batch in one layer.
 
-    sources: the row of the layer before that each row continues; −1 for the unchanged text.
+    sources: for each row the row of the layer before that it continues; −1 for the unchanged text.
     patches: the sites that are replaced in this layer, by row.
     """
 

@@ -54,7 +54,7 @@ _Found = TypeVar("_Found")
 
 
 class NumpyRunner:
-    """A NumPy stack that runs with changes; see ``SiteRunner``.
+    """A NumPy stack that runs with changes; its methods are those of ``SiteRunner``.
 
     in_torch: opens the model for gradients. texts: later inputs; those of one length run together.
     max_memory: the bytes that a pass may hold; None uses a share of the free memory.
@@ -193,7 +193,10 @@ class NumpyRunner:
         }
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
-        """Return the run of a text with the sorts in ``keep``; recent runs are reused."""
+        """Return the run of a text, which holds its values; recent runs are reused.
+
+        keep: the sorts of values that the run must hold.
+        """
         with self._lock:
             kept, run = self._runs.pop(given, (frozenset[What](), None))
             texts = self._together(given)
@@ -234,9 +237,9 @@ class NumpyRunner:
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:
-    """Return the changes' indices in blocks, with changes that begin alike together.
+    """Return blocks of indices into ``changes``, with changes that begin alike together.
 
-    first: the first changed token of each change.
+    first: the first token that each change changes. tokens: the length of the text.
     """
     sites = [[(site.layer, site.head or 0) for site in change.sites] for change in changes]
     order = sorted(range(len(changes)), key=lambda at: (first[at], sites[at]))

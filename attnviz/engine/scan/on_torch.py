@@ -47,9 +47,10 @@ _Found = TypeVar("_Found")
 
 
 class TorchRunner:
-    """A torch model that runs with changes; see ``SiteRunner``. It runs each text alone.
+    """A torch model that runs with changes, one text at a time; its methods are ``SiteRunner``'s.
 
-    probe: the input on which the model is tried. positions: the tokens that are read in the end.
+    probe: the input on which the model is tried.
+    positions: which predictions are read, ``all`` or ``last``.
     max_memory: the bytes that a pass may hold; None uses a share of the free memory.
     """
 
@@ -126,9 +127,10 @@ class TorchRunner:
         return ordered(self.model, changes)
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return the result of ``found``; repeat it without sharing passes if that fails.
+        """Return what ``found`` returns; call it again without sharing passes if that fails.
 
-        changes: their number in a pass. Raises UsageError with advice if memory does not suffice.
+        given: the text that it runs. changes: how many changes it makes in a pass.
+        Raises UsageError with advice if memory does not suffice.
         """
         try:
             return found()
@@ -207,14 +209,17 @@ class TorchRunner:
     def logits_alone(
         self, given: Input, position: int, what: frozenset[What], intervention: RowEdit
     ) -> Tensor:
-        """Return the logits (word,) of one position in a single pass with an intervention."""
+        """Return the logits (word,) of one position in a pass without further rows.
+
+        what: the sorts of values that the intervention edits.
+        """
         answer = run_alone(self.plan, self._way(what).inside, given, intervention)
         assert answer.projected is not None
         assert self.read_out is not None
         return self.read_out.logits(answer.projected[:, position])[0]
 
     def _way(self, what: frozenset[What]) -> Way:
-        """Return how sites of these sorts are changed: in one pass, or one at a time."""
+        """Return how values of these sorts are changed: all in one pass, or one at a time."""
         plan = self.plan
         if what not in self._ways:
             if what == {"output"}:  # these were tried when the plan was made
@@ -232,7 +237,12 @@ class TorchRunner:
             self.notes.append(note)
 
     def _room(self, given: Input, wanted: int) -> Room:
-        """Return the room for texts of this length; measure it if a coarse bound does not fit."""
+        """Return the memory of passes over texts of this length.
+
+        wanted: the number of changes that are to be made to the text. The memory of a row is
+            measured
+        only if a coarse bound does not fit.
+        """
         model, plan = self.model, self.plan
         tokens = len(given.ids) + len(given.target or ())
         unembedding = (

@@ -19,7 +19,7 @@ _Found = TypeVar("_Found")
 
 
 class OwnRunner:
-    """The library's own attention that runs without heads; see ``Runner``."""
+    """The library's own attention that runs without heads; its methods are those of ``Runner``."""
 
     kind: Kind = "self"
     threaded = False

@@ -19,7 +19,11 @@ class UnclaimedError(Exception):
 
 
 class Fields:
-    """A config's fields; names that are asked for are recorded, to find misspelt fields."""
+    """A config's fields; names that are asked for are recorded, to find misspelt fields.
+
+    config: the fields as its file has them. name: of the model. defaults: the values of missing
+        fields. spellings: other names that a field may have.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class Fields:
         return self._defaults.get(key)
 
     def whole(self, key: str, least: int = 1) -> int:
-        """Return a field; raise LoadError unless it is a whole number of at least ``least``."""
+        """Return the field ``key``; raise LoadError unless it is an integer ≥ ``least``."""
         value = self.get(key)
         if (
             not isinstance(value, int)
@@ -57,7 +61,10 @@ class Fields:
         return value
 
     def optional(self, key: str, least: int = 1) -> int | None:
-        """Return a field as ``whole`` does; None if it is null or missing."""
+        """Return the field ``key``, or None if it is null or missing.
+
+        Raises LoadError unless it is a whole number of at least ``least``.
+        """
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:
@@ -65,7 +72,10 @@ class Fields:
         return key if isinstance(key, bool) else bool(self.get(key))
 
     def listed(self, key: str, length: int) -> list[Any] | None:
-        """Return a list with an entry per layer, or None if there is none."""
+        """Return the field ``key``, a list with an entry per layer; None if it is missing.
+
+        length: the number of layers. Raises LoadError for something else than a list so long.
+        """
         value = self.get(key)
         if value is None:
             return None
@@ -74,7 +84,10 @@ class Fields:
         return value[:length]
 
     def divided(self, width: int, heads: int) -> int:
-        """Return the width of a head; raise LoadError if heads do not divide the model's width."""
+        """Return the width of a head; raise LoadError if heads do not divide the model's width.
+
+        width: of the model. heads: their number.
+        """
         if width % heads:
             raise self._wrong(f"{heads} heads, which do not divide its width {width}")
         return width // heads
@@ -120,14 +133,18 @@ class Adapter(NamedTuple):
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:
-    """Return a layer norm with scale and shift."""
+    """Return a layer norm with scale and shift. label: its name. width: its features."""
     return specs.Norm(label, width, shift=True)
 
 
 def square_attention(
     fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
 ) -> specs.AttentionSpec:
-    """Return attention whose heads share the model's width."""
+    """Return attention whose heads share the model's width.
+
+    fields: of the config. width: of the model. heads, kv_heads: the numbers of query heads and of
+    key/value heads; as many if None. bias: True if all four projections have biases.
+    """
     dim = fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
     return specs.AttentionSpec(
@@ -144,7 +161,10 @@ def square_attention(
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:
-    """Return a feed-forward part of two matrices with one activation in between."""
+    """Return a feed-forward part of two matrices with one activation in between.
+
+    width, inner: outer and inner width. bias: True if both matrices have biases.
+    """
     return specs.FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
 
 
@@ -155,7 +175,10 @@ def block(
     shift: bool = True,
     parts: tuple[specs.Part, ...] = (),
 ) -> specs.LayerSpec:
-    """Return a layer with this many norms of the model's width."""
+    """Return a layer with norms of the model's width.
+
+    norms: their number. shift: True if they have a shift too. parts: the layer's other parts.
+    """
     width = attentions[0].d_model
     labels = ("attention norm", "feed-forward norm", "cross attention norm")
     return specs.LayerSpec(
@@ -167,7 +190,10 @@ def block(
 
 
 def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.LookupTable, ...]:
-    """Return a token table, and a position table of this many rows."""
+    """Return a token table, and a position table if it has rows.
+
+    vocab: the rows of the token table. positions: those of the position table, or None.
+    """
     token = specs.LookupTable("token embedding", vocab, width)
     if positions is None:
         return (token,)
@@ -175,7 +201,10 @@ def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.
 
 
 def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
-    """Return the matrix onto the vocabulary, tied or not."""
+    """Return the matrix onto the vocabulary, which is tied if the config says so.
+
+    width: of the model. bias: whether it has a bias, or the field that says so.
+    """
     tied = fields.flag("tie_word_embeddings")
     return specs.Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
 
@@ -183,5 +212,8 @@ def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
 def model(
     fields: Fields, *stacks: specs.StackSpec, embeddings: tuple[specs.Part, ...] = ()
 ) -> specs.ModelSpec:
-    """Return the stacks as a model of the config's name."""
+    """Return a model of these stacks, with the config's name.
+
+    embeddings: the tables that several stacks share.
+    """
     return specs.ModelSpec(fields.name, "", stacks, embeddings)

@@ -114,7 +114,10 @@ def _groups(fields: adapter.Fields, row: DecoderFamily) -> tuple[specs.LayerGrou
 
 
 def _windows(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[int | None] | None:
-    """Return the window of each layer, None for all keys; None as a whole where no layer slides."""
+    """Return the window of each layer, None for all keys; None as a whole where no layer slides.
+
+    fields: of the config. row: the family. layers: their number.
+    """
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
     window = fields.optional("sliding_window", least=0)
@@ -146,7 +149,10 @@ def _slides(fields: adapter.Fields, slides: Slides, layer: int) -> bool:
 
 
 def _sparse(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[bool] | bool:
-    """Return whether each layer has experts; one answer where it is the same for all."""
+    """Return True for each layer with experts, as a list; one answer where all layers are alike.
+
+    fields: of the config. row: the family. layers: their number.
+    """
     mixture = row.experts
     if mixture is None:
         return False
@@ -223,7 +229,10 @@ def _attention(
 
 
 def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
-    """Return the width of a head: its own field, else the model's width divided by the heads."""
+    """Return the width of a head: its own field, else the model's width divided by the heads.
+
+    fields: of the config. width: of the model. heads: the number of query heads.
+    """
     own = fields.optional("head_dim")
     if own is None and width % heads:
         raise adapter.UnclaimedError  # the library may round, or refuse
@@ -258,7 +267,10 @@ def _latent(fields: adapter.Fields) -> specs.AttentionSpec:
 def _feed_forward(
     fields: adapter.Fields, row: DecoderFamily, mixture: ExpertsRow | None
 ) -> specs.FeedForwardSpec | specs.ExpertsSpec:
-    """Return the feed-forward part of a layer with or without experts."""
+    """Return the feed-forward part of a layer with or without experts.
+
+    fields: of the config. row: the family. mixture: its experts; None for a layer without.
+    """
     width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)
     if mixture is None:
         inner = fields.whole("intermediate_size")

@@ -30,7 +30,10 @@ class _Row(NamedTuple):
 
 
 def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
-    """Return an encoder alone, with its masked head, or with both pre-training heads."""
+    """Return an encoder alone, with its masked head, or with both pre-training heads.
+
+    fields: of the config. purpose: says which of these. switches: the fields of ``_Row``.
+    """
     row = _Row(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise adapter.UnclaimedError
@@ -109,7 +112,10 @@ class _VisionRow(NamedTuple):
 def _read_vision(
     fields: adapter.Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
-    """Return the backbone, or the classifier on it."""
+    """Return the backbone of a vision transformer, or the classifier on it.
+
+    fields: of the config. purpose: says which of both. switches: the fields of ``_VisionRow``.
+    """
     row = _VisionRow(**switches)
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):

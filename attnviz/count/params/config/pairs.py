@@ -27,7 +27,10 @@ class _BartRow(NamedTuple):
 
 
 def _read_bart(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> specs.ModelSpec:
-    """Return both stacks, which share one token table with the head."""
+    """Return both stacks, which share one token table with the head.
+
+    fields: of the config. purpose: says which head follows. switches: the fields of ``_BartRow``.
+    """
     row = _BartRow(**switches)
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
@@ -129,6 +132,7 @@ def _read_t5(
 ) -> specs.ModelSpec:
     """Return both stacks, or the encoder alone.
 
+    fields: of the config. purpose: says which of these, and which head follows.
     biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
     """
     vocab = fields.whole("vocab_size")

@@ -20,7 +20,7 @@ _READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READER
 def families(kind: str = "") -> dict[str, Adapter]:
     """Return the adapter of each model type that can be counted from its config.
 
-    kind: of families, such as ``decoder``; empty for all.
+    kind: the kind of families wanted, such as ``decoder``; empty for all.
     """
     table = read_toml(_FAMILIES, "the families of models")
     kinds = table.pop("kinds")
@@ -42,7 +42,13 @@ def _adapter(
     spellings: Mapping[str, Sequence[str]] | None = None,
     **switches: Any,
 ) -> Adapter:
-    """Return the adapter of a family; those from ``prefix`` on are its table in the file."""
+    """Return the adapter of a family, from its table in the file of families.
+
+    read: makes a spec of a config. kind: the settings that families of this kind share.
+    prefix and all after it are the family's own: the start of its class names, further classes by
+    purpose, default sizes in the kind's order, default fields, other spellings of fields, and
+    switches for ``read``.
+    """
     named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
     named |= classes or {}
     filled = dict(zip(kind.get("order", ()), sizes, strict=False))
@@ -59,6 +65,7 @@ def spec_from_config(
 ) -> ModelSpec | None:
     """Return the spec of a Hugging Face config; None where the arithmetic does not claim it.
 
+    name: of the model. source: where the config comes from, to be shown.
     architecture: the class to count; None for the config's own, or the usual one where it names
         none: the one with the head that predicts tokens, the bare one of encoders.
 
