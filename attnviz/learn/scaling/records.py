@@ -7,11 +7,12 @@ query and a key whose d_k entries are independent with mean 0 and variance 1 has
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
+from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo, Provenance
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ BIN_EDGES = (
 )
 """Edges of the histogram bins: 0 to 1e-8, then four bins per power of ten up to 1. A weight on an
 edge is in the bin above it, 1 in the last bin."""
+
+
+_COLUMNS = (
+    *("d_k", "layer", "head", "side", "scale", "measure"),
+    *("value", "standard_error", "expected", "bin_from", "bin_to"),
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,23 @@ class ScaledSoftmax:
         """Return the share of all weights in each bin of ``BIN_EDGES``."""
         total = sum(self.histogram)
         return tuple(count / total for count in self.histogram)
+
+    def data(self) -> dict[str, Any]:
+        """Return the measures and the histogram as JSON values."""
+        return {
+            "scale": self.scale,
+            "expected_variance": self.expected_variance,
+            **{name: asdict(estimate) for name, estimate in self.measures.items()},
+            "histogram": list(self.histogram),
+        }
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the last cells of a row for each measure and for each bin of the histogram."""
+        for measure, estimate in self.measures.items():
+            expected = self.expected_variance if measure == "score_variance" else None
+            yield measure, estimate.value, estimate.error, expected, None, None
+        for edges, count in zip(pairwise(BIN_EDGES), self.histogram, strict=True):
+            yield ("weights_in_bin", count, None, None, *edges)
 
 
 @dataclass(frozen=True)
@@ -153,14 +177,44 @@ class ScalingReport(Report, Provenance):
         return self.head_name((case.layer, case.head))
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.scaling.data import scaling_data
+        from attnviz.learn.scaling.words import finding, seen
 
-        return scaling_data(self)
+        return {
+            "schema": "attnviz.scaling/1",
+            "model": None if self.model is None else model_facts(self.model),
+            "source": "random" if self.model is None else "model",
+            "seed": self.seed,
+            "keys": self.keys,
+            "samples": self.samples,
+            "text": self.text if self.model is not None else None,
+            "text_source": self.source or None,
+            "high_weight": HIGH_WEIGHT,
+            "vanished_norm": VANISHED,
+            "bin_edges": list(BIN_EDGES),
+            "cases": [
+                {
+                    "d_k": case.d_k,
+                    "layer": case.layer,
+                    "head": case.head,
+                    "heads": case.heads,
+                    "queries": case.queries,
+                    "weights": case.weights,
+                    "without_scale": case.plain.data(),
+                    "with_scale": case.scaled.data(),
+                }
+                for case in self.cases
+            ],
+            "finding": finding(self),
+            "seen": seen(self),
+            "notes": list(self.notes),
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.learn.scaling.data import scaling_rows
-
-        return scaling_rows(self)
+        yield _COLUMNS
+        for case in self.cases:
+            for name, side in (("without", case.plain), ("with", case.scaled)):
+                for row in side.rows():
+                    yield (case.d_k, case.layer, case.head, name, side.scale, *row)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.scaling.document import scaling_document

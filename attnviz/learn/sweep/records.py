@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
@@ -89,10 +89,24 @@ class SweepModel:
 
     def pattern(self, name: str) -> PatternScore:
         """Return the best head of the pattern ``name``; raise KeyError if it was not measured."""
-        for scored in self.patterns:
-            if scored.name == name:
-                return scored
-        raise KeyError(name)
+        return {scored.name: scored for scored in self.patterns}[name]
+
+    def data(self, d_model: int) -> dict[str, Any]:
+        """Return the model as JSON values. d_model: its width."""
+        return {
+            "heads": self.heads,
+            "head_dim": d_model // self.heads,
+            "seed": self.seed,
+            "parameters": self.parameters,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "step_seconds": self.step_seconds,
+            "patterns": [asdict(pattern) for pattern in self.patterns],
+            "curve": [
+                {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
+                for point in self.points
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -141,14 +155,59 @@ class SweepReport(Report):
     command = "sweep"
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.sweep.data import sweep_data
+        return {
+            "schema": "attnviz.sweep/1",
+            "model": {
+                "name": "attnviz's own decoder",
+                "layers": self.layers,
+                "d_model": self.d_model,
+                "d_ff": self.d_ff,
+                "dtype": "float32",
+                "device": self.device,
+            },
+            "task": asdict(self.task),
+            "heads": list(self.heads),
+            "seeds": list(self.seeds),
+            "complete": self.complete,
+            "steps": self.steps,
+            "batch": self.batch,
+            "learning_rate": self.learning_rate,
+            "held_out": self.held_out,
+            "predictions": self.predictions,
+            "threads": self.threads,
+            "results": [self._result(heads) for heads in self.measured],
+            "models": [model.data(self.d_model) for model in self.models],
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+        }
 
-        return sweep_data(self)
+    def _result(self, heads: int) -> dict[str, Any]:
+        """Return the results of one number of heads over its seeds, as JSON values."""
+        models = self.of(heads)
+        patterns = {
+            name: [model.pattern(name).score for model in models]
+            for name in (pattern.name for pattern in models[0].patterns)
+        }
+        return {
+            "heads": heads,
+            "head_dim": self.d_model // heads,
+            "parameters": models[0].parameters,
+            "seeds": [model.seed for model in models],
+            "loss": asdict(Spread.of([model.loss for model in models])),
+            "accuracy": asdict(Spread.of([model.accuracy for model in models])),
+            "step_seconds": asdict(Spread.of([model.step_seconds for model in models])),
+            "patterns": {name: asdict(Spread.of(found)) for name, found in patterns.items()},
+        }
 
     def rows(self) -> Iterator[list[object]]:
-        from attnviz.learn.sweep.data import sweep_rows
-
-        return sweep_rows(self)
+        names = [pattern.name for pattern in self.models[0].patterns]
+        columns = ("heads", "head_dim", "seed", "parameters", "loss", "accuracy", "step_seconds")
+        yield [*columns, *(f"{name}{what}" for name in names for what in ("", "_layer", "_head"))]
+        for model in self.models:
+            facts = model.data(self.d_model)
+            best = [model.pattern(name) for name in names]
+            found = [cell for one in best for cell in (one.score, one.layer, one.head)]
+            yield [*(facts[name] for name in columns), *found]
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.sweep.document import sweep_document

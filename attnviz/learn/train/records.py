@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
+from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo
 
 if TYPE_CHECKING:
@@ -113,10 +114,40 @@ class ModelScores:
 
         name: of the score. probe: ``text`` or ``random``.
         """
-        for scored in self.scores:
-            if (scored.name, scored.probe) == (name, probe):
-                return scored
-        raise KeyError((name, probe))
+        return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
+
+    def data(self) -> dict[str, Any]:
+        """Return the scores on text and on random tokens, with each head's mean and error."""
+        return {
+            "text": {
+                "sequences": self.windows,
+                "tokens": self.window_tokens,
+                "heads": self._heads("text"),
+            },
+            "random": {
+                "sequences": self.copies,
+                "copy_tokens": self.copy_tokens,
+                "seed": self.seed,
+                "first_copy_loss": asdict(self.first_copy),
+                "second_copy_loss": asdict(self.second_copy),
+                "heads": self._heads("random"),
+            },
+        }
+
+    def _heads(self, probe: str) -> list[dict[str, Any]]:
+        measured = self.of(probe)
+        shape = measured[0].heads if measured else ()
+        return [
+            {
+                "layer": layer,
+                "head": head,
+                "scores": {one.name: one.heads[layer][head].mean for one in measured},
+                "errors": {one.name: one.heads[layer][head].error for one in measured},
+                "even": {one.name: one.even for one in measured},
+            }
+            for layer, row in enumerate(shape)
+            for head in range(len(row))
+        ]
 
 
 _LARGEST_EXPONENT = 700.0
@@ -172,14 +203,43 @@ class TrainReport(Report):
     command = "train"
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.train.data import train_data
-
-        return train_data(self)
+        last = self.points[-1]
+        return {
+            "schema": "attnviz.train/1",
+            "model": {
+                **model_facts(self.model),
+                "parameters": self.parameters,
+                "vocabulary": self.vocabulary,
+                "d_model": self.d_model,
+            },
+            "path": self.directory,
+            "train": asdict(self.train),
+            "valid": asdict(self.valid),
+            "budget": self.budget,
+            "finished": self.finished,
+            "autocast": self.dtype,
+            "stored": self.stored,
+            "seed": self.seed,
+            "steps": last.step,
+            "tokens": last.tokens,
+            "seconds": last.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "shares": dict(self.shares),
+            "valid_loss": self.valid_loss,
+            "valid_perplexity": self.valid_perplexity,
+            "valid_bits_per_byte": self.valid_bits_per_byte,
+            "valid_tokens": self.valid_tokens,
+            "unigram_loss": self.unigram_loss,
+            "learnt": self.learnt,
+            "valid_windows": self.valid_windows,
+            "curve_windows": self.curve_windows,
+            "scores": self.scores.data(),
+            "curve": [asdict(point) for point in self.points],
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.learn.train.data import train_rows
-
-        return train_rows(self)
+        yield tuple(field.name for field in fields(CurvePoint))
+        yield from map(astuple, self.points)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.train.document import train_document
