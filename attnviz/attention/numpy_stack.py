@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -212,7 +211,9 @@ class NumpyStack:
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
             moved = attention.moved_norms(read) if norms else None
-            return attention.in_rows(read, rows, partial(_observe_block, observe, layer, moved))
+            return attention.in_rows(
+                read, rows, lambda start, weights: observe(layer, start, weights, moved)
+            )
 
         self._run(ids, wants, look, lambda attention, read: attention.in_rows(read, rows))
 
@@ -422,16 +423,6 @@ def _places(
     counted = ids != padding
     places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
     return places[..., start:]
-
-
-def _observe_block(
-    observe: Callable[[int, int, Floats, Floats | None], None],
-    layer: int,
-    norms: Floats | None,
-    start: int,
-    weights: Floats,
-) -> None:
-    observe(layer, start, weights, norms)
 
 
 def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, float]:

@@ -170,7 +170,10 @@ def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
             if name in before:
                 if block.norm:
                     parameter.fill_(block.factor)
-                _put(parameter, before[name] * block.factor, block.axes)
+                small_one = before[name] * block.factor
+                axes = map(torch.tensor, block.axes[: small_one.ndim])  # a bias has only the first
+                places = torch.meshgrid(*axes, indexing="ij")
+                parameter[places] = small_one.to(parameter.device)
     return large.to(small.embed_tokens.weight.device)
 
 
@@ -228,13 +231,3 @@ def _blocks(small: DecoderConfig, large: DecoderConfig) -> dict[str, _Block]:
 
 def _per_head(dimensions: Sequence[int], heads: int, head_dim: int) -> list[int]:
     return [head * head_dim + one for head in range(heads) for one in dimensions]
-
-
-def _put(large: Tensor, small: Tensor, axes: Sequence[Sequence[int]]) -> None:
-    """Write ``small`` into ``large`` in place.
-
-    axes: for each axis of the weight, the indices in ``large`` that take the entries of ``small``
-        in order; a bias uses only the first axis.
-    """
-    places = torch.meshgrid(*(torch.tensor(one) for one in axes[: small.ndim]), indexing="ij")
-    large[places] = small.to(large.device)

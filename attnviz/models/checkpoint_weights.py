@@ -117,7 +117,8 @@ def open_weights(
     """
     first_lack: list[str] = []
     for model_class in classes:
-        for extra in _variants(model_class):
+        unpooled = [{_POOLER: False}] if _POOLER in arguments(model_class.__init__) else []
+        for extra in ({}, *unpooled):
             model, lack = _read(name, directory, model_class, {**options, **extra})
             if not lack:
                 return model, _notes(model, classes[0], bool(first_lack))
@@ -127,10 +128,6 @@ def open_weights(
         f"{name!r} lacks {count} weight{'s' * (count > 1)} of a {classes[0].__name__}, "
         f"first {first_lack[0]}: it is incomplete, or its config.json belongs to another model"
     )
-
-
-def _variants(model_class: Any) -> list[dict[str, Any]]:
-    return [{}, {_POOLER: False}] if _POOLER in arguments(model_class.__init__) else [{}]
 
 
 def arguments(function: Any) -> set[str]:

@@ -95,6 +95,7 @@ def load_transformers(
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
     require_memory(name, needed, place)
     tokenizer = _open_tokenizer(name, directory, config, trust_remote_code)
+    safe = weights[0].endswith(".safetensors")
     with no_bars():
         model, notes = open_weights(
             name,
@@ -102,7 +103,7 @@ def load_transformers(
             classes,
             config=config,
             dtype=number_type or "auto",
-            use_safetensors=weights[0].endswith(".safetensors"),
+            use_safetensors=safe,
             **_instead_of_unreadable(directory, config),
         )
     said = stored_metadata(directory, weights)
@@ -114,14 +115,8 @@ def load_transformers(
         revision=snapshot.revision or stated_revision(said),
         notes=notes,
         trained_tokens=trained_tokens(said),
-        stored=_stored(directory, weights, fields),
+        stored=StoredTensors([directory / file for file in weights], fields) if safe else None,
     )
-
-
-def _stored(directory: Path, weights: list[str], fields: dict[str, Any]) -> StoredTensors | None:
-    if not weights[0].endswith(".safetensors"):
-        return None
-    return StoredTensors([directory / file for file in weights], fields)
 
 
 def load_shape(

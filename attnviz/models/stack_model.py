@@ -69,6 +69,8 @@ class StackModel:
         self.parameters = parameters
         self.mask_id = mask_id
         self.stack = stack
+        shape = stack.shape
+        self.causal, self.scaled, self.context = shape.causal, shape.scaled, shape.context
         self._sizes = sizes
         self._open_tokenizer = open_tokenizer
         self._start = start
@@ -81,22 +83,6 @@ class StackModel:
     @property
     def info(self) -> ModelInfo:
         return self._info
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return ("self",)
-
-    @property
-    def causal(self) -> bool:
-        return self.stack.shape.causal
-
-    @property
-    def scaled(self) -> bool:
-        return self.stack.shape.scaled
-
-    @property
-    def context(self) -> int:
-        return self.stack.shape.context
 
     @cached_property
     def sizes(self) -> ModelSizes:
@@ -128,6 +114,7 @@ class StackModel:
                 tokenizer.enable_truncation(limit)
             return tokens_of(name, tokenizer, tokenizer.encode(text), self.stack.shape.vocabulary)
 
+    kinds: tuple[Kind, ...] = ("self",)
     chat_template: ChatTemplate | None = None
     paired = True
     """Whether the tokenizer says which of two texts a token is of, if the model can be told."""

@@ -37,8 +37,7 @@ from attnviz.options import read_size
 
 if TYPE_CHECKING:  # a shape given by options needs no names
     from attnviz.count.params.counting.serving import CardFit
-    from attnviz.count.params.find_spec import FoundSpec
-    from attnviz.count.params.stored import StoredWeights
+    from attnviz.count.params.find_spec import FoundSpec, StoredWeights
 
 Shape = Mapping[str, Any]
 """The options of a shape that were given, with their values."""

@@ -31,25 +31,14 @@ _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 
 _LENGTH = ("tokens", "source_tokens", "batch")
 _ATTENTION = ("query", "key", "value", "output", "latent", "bias", "norm", "other", "total")
-_PER_HEAD = ("query", "key", "value", "output")
 _FORWARD = (
     *("total", "active", "up", "gate", "down", "bias", "router", "shared", "other", "per_expert"),
-)
-_SHARES = ("attention", "feed_forward", "embedding", "norm", "head", "other")
-_CACHE_LINE = (*("kind", "layers", "per_token", "window", "held", "values", "formula", "dtype"),)
-_CACHE = (
-    *("values_per_token", "bytes_per_token", "bytes_per_token_late", "cross_bytes_per_token"),
-    *("bytes", "cross_bytes", "constant_bytes"),
 )
 _FLOPS = (
     *("attention_projections", "attention_scores", "attention_scores_visible", "ffn", "head"),
     *("other", "total", "total_visible", "per_token", "scores_per_token"),
 )
 _MAPS = ("bytes", "values", "maps")
-_FIT = (
-    *("memory", "weights", "batch", "tokens", "binds", "cache", "left", "by_memory"),
-    "max_positions",
-)
 _CARD = ("name", "vendor", "year", "source", "memory", "bandwidth")
 _CARD_FIT = ("rate", "fits", "free", "cards", "batch", "context")
 _CARD_UNITS = {
@@ -165,7 +154,7 @@ def _case(case: Case) -> dict[str, Any]:
         "counted_by": "arithmetic",
         **length,
         "attention": _named(attention, _ATTENTION),
-        "per_head": _named(attention.per_head, _PER_HEAD),
+        "per_head": attention.per_head._asdict(),
         "ffn": dict.fromkeys(_FORWARD, 0) if forward is None else _named(forward, _FORWARD),
         "embedding": parameters.shares.embedding,
         "norm": parameters.shares.norm,
@@ -174,7 +163,7 @@ def _case(case: Case) -> dict[str, Any]:
         "layers": sum(stack.spec.depth for stack in parameters.stacks),
         "total": parameters.total,
         "active": parameters.active,
-        "shares": _named(parameters.shares, _SHARES),
+        "shares": parameters.shares._asdict(),
         "parts": [_part(line) for line in part_lines(parameters)],
         "layer_kinds": _kinds(cost),
         "buffers": [{"name": term.label, "count": term.number} for term in parameters.buffers],
@@ -190,7 +179,7 @@ def _case(case: Case) -> dict[str, Any]:
         "flops": {**length, **_named(cost.flops, _FLOPS)},
         "attention_maps": _named(cost.maps, _MAPS),
     }
-    data |= {} if fit is None else {"memory": _named(fit, _FIT)}
+    data |= {} if fit is None else {"memory": fit._asdict()}
     return data | ({"gpus": [_card(one) for one in case.gpus]} if case.gpus else {})
 
 
@@ -265,11 +254,7 @@ def _kinds(cost: CostReport) -> list[dict[str, Any]]:
 
 
 def _cache(cache: CacheCount) -> dict[str, Any]:
-    return {
-        **_named(cache, (*_LENGTH, "dtype", "bits")),
-        "lines": [_named(line, _CACHE_LINE) for line in cache.lines],
-        **_named(cache, _CACHE),
-    }
+    return {**cache._asdict(), "lines": [line._asdict() for line in cache.lines]}
 
 
 def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:

@@ -1,21 +1,54 @@
-"""Finds the architecture that a model's name means, from its config alone and without torch."""
+"""Finds the architecture that a model's name means, from its config alone and without torch.
+
+If its weights are on this machine, their dtypes are read from the headers of the safetensors files:
+JSON with the dtype and shape of each tensor. No tensor is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from attnviz.count.params.config.read import spec_from_config
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
+from attnviz.errors import LoadError
 from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
-from attnviz.reading import PACKAGED
-
-if TYPE_CHECKING:  # a shape has no files
-    from attnviz.count.params.stored import StoredWeights
+from attnviz.reading import PACKAGED, damaged
 
 _BUNDLED = PACKAGED / "tiny"
+
+_FLOATS = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+}
+_AXES = 64
+"""The most axes of a tensor."""
+
+
+class StoredWeights(NamedTuple):
+    """What the weight files of a checkpoint contain.
+
+    numbers: how many numbers of each floating-point dtype, the most frequent first.
+    bytes: of all tensors. packed: of integer tensors, such as quantised weights.
+    """
+
+    numbers: Mapping[str, int] = {}
+    bytes: int = 0
+    packed: int = 0
+
+    @property
+    def quantised(self) -> bool:
+        """Return whether most bytes are packed, so that one stored number is not one parameter."""
+        return 2 * self.packed > self.bytes
 
 
 class FoundSpec(NamedTuple):
@@ -68,7 +101,6 @@ def find_spec(
         return _shape(source.shape, name)
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
-    from attnviz.count.params.stored import stored_weights
     from attnviz.models.checkpoint_files import local_directory, read_config  # shapes need no files
 
     bundled = source.kind == "bundled"
@@ -100,3 +132,45 @@ def _shape(shape: Shape, name: str) -> FoundSpec:
     if spec is not None:
         spec = spec._replace(name=name)
     return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)
+
+
+# Stored weights -------------------------------------------------------------------------------
+
+
+def stored_weights(directory: Path) -> StoredWeights:
+    """Return what the weight files in a directory contain; empty if no header can be read."""
+    from attnviz.models.checkpoint_files import file_names, weight_files
+
+    numbers: Counter[str] = Counter()
+    every = packed = 0
+    try:
+        files = weight_files("", file_names(directory), directory.joinpath, False)
+        tensors = [tensor for file in files for tensor in _tensors(directory / file)]
+    except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
+        return StoredWeights()
+    for kind, shape, size in tensors:
+        every += size
+        if kind in _FLOATS:
+            numbers[_FLOATS[kind]] += math.prod(shape)
+        else:
+            packed += size
+    return StoredWeights(dict(numbers.most_common()), every, packed)
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
+    """Yield the dtype, the shape and the bytes of each tensor in a file.
+
+    Raises LoadError for an invalid header.
+    """
+    from attnviz.models.checkpoint_files import tensor_header
+
+    if not path.is_file():  # opening a pipe would wait
+        raise LoadError(f"{path.name} is no file")
+    with damaged(path.name):
+        for tensor in tensor_header(path)[1].values():
+            start, end = tensor["data_offsets"]
+            shape = tensor["shape"]
+            numbers = (*shape, end - start)
+            if len(shape) > _AXES or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
+                raise LoadError(f"{path.name} tells of tensors that cannot be")
+            yield str(tensor["dtype"]), shape, end - start

@@ -54,11 +54,13 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     attention = None if cost is None else _attention(cost, layer, kind)
     if cost is None or attention is None:
         raise UnsupportedError("the arithmetic of attnviz params does not know this attention")
-    spec, each, causal = attention.spec, attention.per_head, kind != "encoder" and _writes(cost)
+    spec, each = attention.spec, attention.per_head
+    writes = main_stack(cost).spec.causal or len(cost.parameters.stacks) > 1
     group = spec.heads if spec.latent is not None else spec.heads // spec.kv_heads
     kept = kept_by(spec)
     shared = 1 if spec.latent is not None else spec.heads // group
-    numbers = kept.per_token // shared if causal and kept.kind != "linear" else 0
+    keeps = writes and kind != "encoder" and kept.kind != "linear"
+    numbers = kept.per_token // shared if keeps else 0
     return HeadCost(
         query=each.query,
         key=each.key,
@@ -68,10 +70,6 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
         cache_bytes=byte_count(numbers, cost.cache_dtype),
         dtype=cost.cache_dtype,
     )
-
-
-def _writes(cost: CostReport) -> bool:
-    return main_stack(cost).spec.causal or len(cost.parameters.stacks) > 1
 
 
 def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from attnviz.count.params.counting.blocks import AttentionCount, FeedForwardCount, PerHead, Term
+from attnviz.count.params.counting.blocks import AttentionCount, PerHead, Term
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import (
     GroupCount,
@@ -140,7 +140,8 @@ def _layer_lines(layers: Sequence[tuple[LayerCount, int]], stack: str) -> list[P
             attentions.setdefault(name, []).append((stored, attention.terms))
             heads.setdefault(name, set()).add(attention.per_head)
         if layer.feed_forward is not None:
-            name = _forward_name(layer.feed_forward)
+            mixture = isinstance(layer.feed_forward.spec, ExpertsSpec)
+            name = "experts" if mixture else "feed-forward"
             forward.setdefault(name, []).append((stored, layer.feed_forward.terms))
         for name, terms in _outside_names(layer.terms):
             outside.setdefault(name, []).append((stored, terms))
@@ -211,10 +212,6 @@ def _attention_name(attention: AttentionCount, layer: LayerCount) -> str:
     if attention.spec.linear:
         return "linear attention"
     return "self attention" if len(layer.attentions) > 1 else "attention"
-
-
-def _forward_name(count: FeedForwardCount) -> str:
-    return "experts" if isinstance(count.spec, ExpertsSpec) else "feed-forward"
 
 
 def _outside_names(terms: Iterable[Term]) -> list[tuple[str, tuple[Term, ...]]]:

@@ -9,7 +9,7 @@ over the keys that a query sees; the weight of a hidden key is zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,13 +221,15 @@ def _random_case(
 ) -> ScalingCase:
     generator = np.random.default_rng((seed, d_k))
     plain, scaled = _Side(1.0), _Side(1 / math.sqrt(d_k))
-    done = 0
-    for block in _blocks(seq, samples):
-        scores = products(*_draw(generator, block, seq, d_k))
+    size = _samples_a_block(seq)
+    for start in range(0, samples, size):
+        block = min(size, samples - start)
+        # Queries and keys of a sample are drawn together, so that ``size`` changes no number.
+        drawn = generator.standard_normal((block, 2, seq, d_k))
+        scores = products(drawn[:, 0], drawn[:, 1])
         plain.add(scores)
         scaled.add(scores)
-        done += block
-        progress(done / samples)
+        progress((start + block) / samples)
     return ScalingCase(
         d_k,
         plain.result(d_k, independent=True),
@@ -237,25 +239,8 @@ def _random_case(
     )
 
 
-def _draw(
-    generator: np.random.Generator, block: int, seq: int, d_k: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return queries and keys (block, seq, d_k), drawn so that the block size changes no number.
-
-    block: how many samples. seq: how many queries and keys in each.
-    """
-    drawn = generator.standard_normal((block, 2, seq, d_k))
-    return drawn[:, 0], drawn[:, 1]
-
-
 def _samples_a_block(seq: int) -> int:
     return max(_BLOCK_CELLS // (seq * seq), 1)
-
-
-def _blocks(seq: int, samples: int) -> Iterator[int]:
-    size = _samples_a_block(seq)
-    for start in range(0, samples, size):
-        yield min(size, samples - start)
 
 
 # Queries and keys of a model --------------------------------------------------------------------

@@ -110,13 +110,14 @@ def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
 
 def _about(report: SweepReport) -> list[doc.Part]:
     """Return the facts of the model, the task and the training."""
+    seeds = report.seeds
     model = [
         "attnviz's own decoder",
         f"{counted(report.layers, 'layer')} of width {report.d_model}",
         f"MLP {report.d_ff}",
         f"float32 on {report.device}",
         counted(report.threads, "thread"),
-        _seeds(report.seeds),
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
         _parameter_words(report),
     ]
     training = [
@@ -152,12 +153,6 @@ def _parameter_words(report: SweepReport) -> str:
         return f"parameters: {each} heads"
     number = f"{next(iter(counts.values())):,} parameters"
     return f"same {number} for all" if len(counts) > 1 else number
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    return f"seeds {seeds[0]} to {seeds[-1]}"
 
 
 # Curves and results --------------------------------------------------------------------------

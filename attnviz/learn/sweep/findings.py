@@ -12,7 +12,7 @@ from itertools import combinations
 
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import share
-from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
+from attnviz.learn.sweep.records import Spread, SweepReport
 
 _SIGNIFICANT = 0.05
 
@@ -71,10 +71,7 @@ def _ranked(report: SweepReport) -> list[int]:
 
 
 def _loss(report: SweepReport, heads: int) -> Spread:
-    def loss(model: SweepModel) -> float:
-        return model.loss
-
-    return report.spread(heads, loss)
+    return report.spread(heads, lambda model: model.loss)
 
 
 def _differences(report: SweepReport, better: int, worse: int) -> list[float]:

@@ -226,17 +226,14 @@ def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
     config: the final shape of the model. Counted are weights, gradients, AdamW's means and the
     activations kept for the backward pass, not temporaries.
     """
-    one, two = (_parameters(replace(config, layers=layers)) for layers in (1, 2))
+    few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
+    one, two = (sum(map(math.prod, shapes.values())) for shapes in few)
     parameters = one + (config.layers - 1) * (two - one)  # every layer has equally many
     batches = max(
         _batch_bytes(recipe.shape(index).decoder(config.vocabulary, 0), phase)
         for index, phase in enumerate(recipe.phases)
     )
     return _PER_PARAMETER * parameters + batches
-
-
-def _parameters(config: DecoderConfig) -> int:
-    return sum(map(math.prod, config.tensor_shapes().values()))
 
 
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:

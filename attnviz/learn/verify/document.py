@@ -252,15 +252,11 @@ def _steps(found: VerifyReport) -> doc.Group:
         else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
     )
     steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
-    title = doc.Facts([(_steps_title(found), True)])
+    hidden = "later tokens are masked" if found.causal else "no token is masked"
+    title = doc.Facts([(f"Step by step: one text, {hidden}", True)])
     return doc.Group(
         [title, doc.Group(steps, spaced=numbers), doc.Facts([(remark, "faint")])], spaced=True
     )
-
-
-def _steps_title(found: VerifyReport) -> str:
-    hidden = "later tokens are masked" if found.causal else "no token is masked"
-    return f"Step by step: one text, {hidden}"
 
 
 def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part]:
@@ -269,7 +265,9 @@ def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part
     if numbers and step.found[0].values.ndim == 2:
         yield _matrices([*step.given, *step.found])
     elif numbers:
-        yield from (_matrices(_by_head(matrix)) for matrix in step.found)
+        for one in step.found:
+            by_head = enumerate(one.values)
+            yield _matrices([Matrix(f"{one.symbol} head {n}", values) for n, values in by_head])
 
 
 def _axes(step: ComputationStep) -> str:
@@ -315,13 +313,6 @@ def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
     for one in matrices:
         columns += [doc.Column("", right=False, tone="faint"), *[doc.Column("")] * one.shape[1]]
     return doc.Table(columns, rows)
-
-
-def _by_head(matrix: Matrix) -> list[Matrix]:
-    """Return an array (head, row, column) as one matrix per head."""
-    return [
-        Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
-    ]
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:

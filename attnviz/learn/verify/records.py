@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
+from attnviz.draw.values import json_number, model_facts
 from attnviz.errors import AttnvizError
 from attnviz.records import ModelInfo
 
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
 Verdict = Literal["pass", "fail", "skipped"]
+
+_FORMULA = "4 * epsilon * sqrt(roundings) * largest"
+_COLUMNS = (
+    *("case", "check", "against", "verdict", "measure", "difference", "tolerance"),
+    *("roundings", "largest", "where", "reason"),
+)
 
 _WALK = 4
 MOST = 8
@@ -87,6 +94,19 @@ class ComparedNumber:
         """Return the formula of its tolerance and the reason for it."""
         return f"{self.tolerance.words}: {self.reason}"
 
+    def data(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "difference": self.difference if math.isfinite(self.difference) else None,
+            "tolerance": self.tolerance.value,
+            "passed": self.passed,
+            "epsilon": self.tolerance.epsilon,
+            "roundings": self.tolerance.roundings,
+            "largest": self.tolerance.largest,
+            "reason": self.reason or None,
+            "where": self.where or None,
+        }
+
 
 @dataclass(frozen=True)
 class Check:
@@ -125,6 +145,18 @@ class Check:
             return "N/A" if self.claim else "SKIP"
         return self.verdict.upper()
 
+    def data(self) -> dict[str, Any]:
+        return {
+            "case": self.group or None,
+            "name": self.name,
+            "against": self.against or None,
+            "claim": self.claim or None,
+            "verdict": self.verdict,
+            "reason": self.skipped,
+            "measures": [measure.data() for measure in self.measures],
+            "notes": list(self.notes),
+        }
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -162,6 +194,15 @@ class Matrix:
     def shape(self) -> tuple[int, ...]:
         return tuple(self.values.shape)
 
+    def data(self, numbers: bool) -> dict[str, Any]:
+        """Return the symbol, the shape and, if ``numbers``, the values; a hidden score is null."""
+        found: dict[str, Any] = {"symbol": self.symbol, "shape": list(self.shape)}
+        return found | ({"values": _listed(self.values.tolist())} if numbers else {})
+
+
+def _listed(values: Any) -> Any:
+    return [*map(_listed, values)] if isinstance(values, list) else json_number(values)
+
 
 @dataclass(frozen=True)
 class ComputationStep:
@@ -187,6 +228,17 @@ class ComputationStep:
                     f"{self.name}: expected the axes {self.axes}, got the shape {matrix.shape}"
                 )
 
+    def data(self, numbers: bool) -> dict[str, Any]:
+        """Return the step as JSON values. numbers: include those of its arrays."""
+        return {
+            "name": self.name,
+            "formula": self.formula,
+            "axes": list(self.axes),
+            "note": self.note or None,
+            "given": [matrix.data(numbers) for matrix in self.given],
+            "found": [matrix.data(numbers) for matrix in self.found],
+        }
+
 
 @dataclass(frozen=True)
 class Backends:
@@ -204,6 +256,14 @@ class Backends:
     def __post_init__(self) -> None:
         if self.apart.ndim != 2:
             raise ValueError(f"expected differences (layer, head), got {self.apart.shape}")
+
+    def data(self) -> dict[str, Any]:
+        heads = [
+            {"layer": layer, "head": head, "difference": json_number(float(difference))}
+            for (layer, head), difference in np.ndenumerate(self.apart)
+        ]
+        counts = {"texts": self.texts, "tokens": self.tokens}
+        return {"dtypes": dict(self.dtypes), **counts, "heads": heads}
 
 
 @dataclass(frozen=True, repr=False)
@@ -242,14 +302,45 @@ class VerifyReport(Report):
     lists = None
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.verify.data import verification_data
+        """Return the object of ``--json``; its ``model`` is null for the own attention.
 
-        return verification_data(self)
+        A ``difference`` that is NaN or infinite is null, and its measure has failed.
+        """
+        backends = None if self.backends is None else self.backends.data()
+        return {
+            "schema": "attnviz.verify/1",
+            "model": None if self.model is None else model_facts(self.model),
+            "passed": not self.failed,
+            "passes": self.count("pass"),
+            "failures": self.count("fail"),
+            "skips": self.count("skipped"),
+            "dtype": self.dtype,
+            "tolerance": {"epsilon": self.epsilon, "dtype": self.rounds_in, "formula": _FORMULA},
+            "sizes": None if self.sizes is None else asdict(self.sizes),
+            "text": self.text,
+            "target": self.target,
+            "tokens": list(self.tokens),
+            "versions": dict(self.versions),
+            "cases": dict(self.cases),
+            "checks": [check.data() for check in self.checks],
+            **({} if self.model is None else {"backends": backends}),
+            "causal": self.causal if self.steps else None,
+            "steps": [step.data(self.numbers_shown) for step in self.steps],
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.learn.verify.data import verification_rows
-
-        return verification_rows(self)
+        yield _COLUMNS
+        for check in self.checks:
+            start = (check.group, check.name, check.against, check.verdict)
+            for measure in check.measures:
+                tolerance = measure.tolerance
+                yield (
+                    *start,
+                    *(measure.name, json_number(measure.difference), tolerance.value),
+                    *(tolerance.roundings, tolerance.largest, measure.where, measure.reason),
+                )
+            if check.skipped is not None:
+                yield (*start, *[None] * 6, check.skipped)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.verify.document import verification_document

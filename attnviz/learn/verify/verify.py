@@ -10,8 +10,7 @@ import numpy as np
 
 from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
 from attnviz.errors import UsageError
-from attnviz.learn.verify.backends import backend_check
-from attnviz.learn.verify.model import count_check, open_examinee
+from attnviz.learn.verify.model import backend_check, count_check, open_examinee
 from attnviz.learn.verify.own import own_checks
 from attnviz.learn.verify.properties import EPSILON, model_checks
 from attnviz.learn.verify.records import ComputationStep, Sizes, VerifyReport

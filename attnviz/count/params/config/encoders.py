@@ -50,6 +50,7 @@ def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any)
     )
     narrow = fields.whole("embedding_size") if row.narrow else width
     pooled = row.pooled and purpose != "masked"
+    next_sentence = Dense("next-sentence head", width, 2, bias=True, places=1)
     stack = StackSpec(
         name="encoder",
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
@@ -59,7 +60,7 @@ def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any)
         parts=(
             *((Dense("pooler", width, width, bias=True, places=1),) if pooled else ()),
             *(() if purpose == "bare" else _transform(fields, row, width, narrow)),
-            *(_next_sentence(width) if purpose == "pretraining" else ()),
+            *((next_sentence,) if purpose == "pretraining" else ()),
         ),
         head=None if purpose == "bare" else adapter.head(fields, narrow, bias=True),
         max_positions=fields.whole("max_position_embeddings"),
@@ -86,10 +87,6 @@ def _transform(fields: adapter.Fields, row: _Row, width: int, narrow: int) -> tu
     if fields.flag("tie_word_embeddings") or not row.spare_bias:
         return parts
     return (*parts, LookupTable("second head bias", 1, fields.whole("vocab_size")))
-
-
-def _next_sentence(width: int) -> tuple[Part, ...]:
-    return (Dense("next-sentence head", width, 2, bias=True, places=1),)
 
 
 class _VisionRow(NamedTuple):

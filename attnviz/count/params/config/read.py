@@ -105,9 +105,6 @@ def _read(
         spec = adapter.classes[wanted](fields)
     except UnclaimedError:
         return None
-    notes = () if config.get("architectures") or architecture else (_assumed(wanted),)
+    assumed = (f"the config names no class; counted as {wanted}",)
+    notes = () if config.get("architectures") or architecture else assumed
     return spec._replace(architecture=wanted, notes=notes), fields
-
-
-def _assumed(wanted: str) -> str:
-    return f"the config names no class; counted as {wanted}"

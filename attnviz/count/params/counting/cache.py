@@ -305,18 +305,19 @@ def longest_context(
     weights = byte_count(parameters.total + parameters.buffer_total, dtype, others)
     room = memory - weights
     limit = spec.main.max_positions
+    nothing = MemoryFit(
+        memory=memory,
+        weights=weights,
+        batch=batch,
+        tokens=0,
+        binds="weights",
+        cache=0,
+        left=room,
+        by_memory=0,
+        max_positions=limit,
+    )
     if room < 0:
-        return MemoryFit(
-            memory=memory,
-            weights=weights,
-            batch=batch,
-            tokens=0,
-            binds="weights",
-            cache=0,
-            left=room,
-            by_memory=0,
-            max_positions=limit,
-        )
+        return nothing
 
     def cache(tokens: int) -> int:
         length = lengths(spec, tokens, source_tokens)
@@ -329,16 +330,8 @@ def longest_context(
     if by_memory is None or (limit is not None and limit <= by_memory):
         tokens, binds = limit, "nothing" if limit is None else "positions"
     used = cache(tokens or settled) if tokens != 0 else 0
-    return MemoryFit(
-        memory=memory,
-        weights=weights,
-        batch=batch,
-        tokens=tokens,
-        binds=binds,
-        cache=used,
-        left=room - used,
-        by_memory=by_memory,
-        max_positions=limit,
+    return nothing._replace(
+        tokens=tokens, binds=binds, cache=used, left=room - used, by_memory=by_memory
     )
 
 
