@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 """Activation function of a feed-forward block: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), the tanh

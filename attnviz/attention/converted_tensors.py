@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 _MOST_COPIED = 2**26
 """Bytes of converted tensors that are kept; further tensors are converted anew in each run."""

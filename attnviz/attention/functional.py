@@ -22,7 +22,9 @@ import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+Floats = NDArray[np.floating]
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
 

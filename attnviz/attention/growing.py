@@ -12,13 +12,11 @@ from copy import copy
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from attnviz.attention.functional import causal_mask
+from attnviz.attention.functional import Floats, causal_mask
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
-
-Floats = NDArray[np.floating]
 
 Edit = Callable[[str, int, Floats], Floats]
 """Returns the values to continue with, given their sort, the layer and the values (row, token,

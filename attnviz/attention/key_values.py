@@ -6,9 +6,8 @@ Pope et al. 2022, "Efficiently Scaling Transformer Inference", section 2: the KV
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 _FIRST = 64
 """Tokens that the cache has room for at first; the room doubles when it is full."""

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.converted_tensors import LazyTensors
-from attnviz.attention.functional import attention_output, masked_softmax, scores_by
+from attnviz.attention.functional import Floats, attention_output, masked_softmax, scores_by
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
-
-Floats = NDArray[np.floating]
 
 
 def to_bfloat16(numbers: Floats) -> Floats:

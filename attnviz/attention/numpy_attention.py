@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import (
+    Floats,
     Score,
     attention_output,
     causal_mask,
@@ -23,8 +24,6 @@ from attnviz.attention.functional import (
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.rotary import Rotary
 from attnviz.attention.shape import AttentionShape
-
-Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,13 +24,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from attnviz.attention.activations import ACTIVATE
 from attnviz.attention.converted_tensors import ConvertedTensors
-from attnviz.attention.functional import project
+from attnviz.attention.functional import Floats, project
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.stack_shape import LayerTrace, StackShape, Trace
 from attnviz.errors import UsageError
-
-Floats = NDArray[np.floating]
 
 _PROJECTIONS = ("query", "key", "value", "output")
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_stack import NumpyStack
-
-Floats = NDArray[np.floating]
 
 
 class StackReader:

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from attnviz.attention.activations import Activation
+from attnviz.attention.functional import Floats
 from attnviz.attention.rotary import Rotary
-
-Floats = NDArray[np.floating]
 
 Norm = Literal["rms", "rms-from-one", "layer"]
 """The norm: RMS norm (Zhang & Sennrich 2019), RMS norm with one plus the stored gain (Gemma), or

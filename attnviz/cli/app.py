@@ -11,8 +11,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
-from attnviz.cli.groups import SETTINGS, with_plain_values
-from attnviz.cli.help import WHOLE, cut_help, option_lines, shell_columns, typed_option
+from attnviz.cli.groups import (
+    SETTINGS,
+    WHOLE,
+    cut_help,
+    option_lines,
+    shell_columns,
+    typed_option,
+    with_plain_values,
+)
 
 GROUPS = {
     "Look": {

@@ -12,7 +12,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.draw.report import EVERY
 from attnviz.inspect.generate.request import GenerateRequest
-from attnviz.options import argument, option
+from attnviz.options import argument
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
@@ -40,24 +40,17 @@ class _Prompt(shared.Text):
 
 
 @dataclass(frozen=True)
-class _Model(shared.ModelName):
-    """The model that writes."""
-
-    seed: int = option("N", "Random seed (weights, sampling).", 0, min=0)
-
-
-@dataclass(frozen=True)
 class _Output(shared.Output):
     """The common output options, with a file to replay from."""
 
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 
-@command(EXAMPLES, "--tokens --temperature --seed --head --ablate")
+@command(EXAMPLES, "--tokens --temperature --seed --head --ablate", draws="weights, sampling")
 def generate(
     prompt: _Prompt,
     request: GenerateRequest,
-    model: _Model,
+    model: shared.SeededModel,
     loading: shared.Loading,
     output: _Output,
 ) -> None:

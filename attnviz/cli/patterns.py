@@ -36,18 +36,13 @@ class _Request(PatternsRequest):
     )
 
 
-@dataclass(frozen=True)
-class _Model(shared.SeededModel):
-    """The model that is scored."""
-
-    seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
-
-
-@command(EXAMPLES, "--watch --stats --probe --control --top")
+@command(
+    EXAMPLES, "--watch --stats --probe --control --top", draws="weights, random tokens, control"
+)
 def patterns(
     text: shared.Text,
     request: _Request,
-    model: _Model,
+    model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
     output: shared.Output,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from attnviz.errors import UnsupportedError
 from attnviz.models.head_plan import CutPlan, Removed
+from attnviz.records import ModelInfo
 
 _BLOCK = re.compile(r"(.*\.\d+)\.")
 
@@ -47,18 +48,6 @@ class OutputProjection:
         """Return the prefix of the layer's own modules, such as ``model.layers.3.``."""
         match = _BLOCK.match(self.module)
         return f"{match[1]}." if match else ""
-
-
-@dataclass(frozen=True)
-class HeadShape:
-    """The heads of a layer before anything is cut.
-
-    heads, kv_heads: the numbers of query and key/value heads. head_dim: the width of each.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
 
 
 def silenced(
@@ -98,14 +87,14 @@ def cut_tensors(
     state: Mapping[str, Tensor],
     shapes: Mapping[str, torch.Size],
     plan: CutPlan,
-    shape: HeadShape,
+    info: ModelInfo,
     projections: Mapping[int, OutputProjection],
     *,
     fused: bool,
 ) -> dict[str, Tensor]:
     """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
 
-    state: the tensors by name. plan: which heads are kept. shape: the heads before the cut.
+    state: the tensors by name. plan: which heads are kept. info: the model before the cut.
     projections: the output projection of each layer.
     fused: True assumes that an axis holds all queries, then all keys, then all values if its
         length allows that, rather than the heads of one of them.
@@ -122,19 +111,17 @@ def cut_tensors(
                 layer = next((blocks[b] for b in blocks if b and name.startswith(b)), None)
                 if layer is None:
                     raise UncutError
-                index = _kept(full, short, plan, shape, layer, fused)
+                index = _kept(full, short, plan, info, layer, fused)
                 tensor = tensor.index_select(axis, index.to(tensor.device))
         cut[name] = tensor
     return cut
 
 
-def _kept(
-    full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
-) -> Tensor:
+def _kept(full: int, short: int, plan: CutPlan, info: ModelInfo, layer: int, fused: bool) -> Tensor:
     """Return the indices of the entries that stay along an axis of a tensor.
 
     full, short: how many entries there are, and how many stay. plan: which heads are kept.
-    shape: the heads before the cut. layer: the index of the tensor's layer.
+    info: the model before the cut. layer: the index of the tensor's layer.
     fused: True assumes queries, keys and values in one axis, if its length allows that.
     """
     query, key = plan.query[layer], plan.key[layer]
@@ -146,21 +133,21 @@ def _kept(
         return lambda: _spans(kept, width)
 
     def together() -> Callable[[], Tensor] | None:
-        width, rest = divmod(full, shape.heads + 2 * shape.kv_heads)
+        width, rest = divmod(full, info.heads + 2 * info.kv_heads)
         if rest or width * (len(query) + 2 * len(key)) != short:
             return None
-        keys = [shape.heads + head for head in key]
-        values = [shape.heads + shape.kv_heads + head for head in key]
+        keys = [info.heads + head for head in key]
+        values = [info.heads + info.kv_heads + head for head in key]
         return lambda: _spans((*query, *keys, *values), width)
 
     readings = {
-        "query": separate(query, shape.heads),
-        "key": separate(key, shape.kv_heads),
+        "query": separate(query, info.heads),
+        "key": separate(key, info.kv_heads),
         "fused": together(),
     }
     # Keys of width D look like queries of width D·K/H; the model's own width tells them apart.
     order = ["query", "key"]
-    if full == shape.kv_heads * shape.head_dim != shape.heads * shape.head_dim:
+    if full == info.kv_heads * info.head_dim != info.heads * info.head_dim:
         order.reverse()
     order.insert(0 if fused else 2, "fused")
     for name in order:

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.stored_tensors import computed_from
 from attnviz.records import Kind, ModelInfo, Tokens
-
-Floats = NDArray[np.floating]
 
 Wants = Callable[[int], bool]
 """Returns whether a layer is wanted."""

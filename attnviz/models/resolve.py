@@ -128,7 +128,15 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     source = resolve(name)
     if source.kind in ("bundled", "own"):
         _check_built_in(name, options)
-        return _bundled(options) if source.kind == "bundled" else _own(options)
+    if source.kind == "bundled":
+        from attnviz.models.bundled import Bundled
+
+        return Bundled() if options.dtype == "auto" else Bundled(dtype=options.dtype)
+    if source.kind == "own":
+        from attnviz.models.own import OwnAttention
+
+        own = {name: getattr(options, name) for name in ("seed", *SHAPING)}
+        return OwnAttention(**own)
     if (model := _in_numpy(source, options)) is not None:
         return model
     from attnviz.models.huggingface import load_shape, load_transformers
@@ -208,25 +216,6 @@ def _check_built_in(name: str, options: LoadOptions) -> None:
         raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
     if options.backend == "numpy" and options.tokens is None and name != "mha":
         raise not_by_numpy(name, _NEEDS_TORCH)
-
-
-def _bundled(options: LoadOptions) -> Model:
-    from attnviz.models.bundled import Bundled
-
-    return Bundled() if options.dtype == "auto" else Bundled(dtype=options.dtype)
-
-
-def _own(options: LoadOptions) -> Model:
-    from attnviz.models.own import OwnAttention
-
-    return OwnAttention(
-        options.d_model,
-        options.heads,
-        options.kv_heads,
-        causal=options.causal,
-        score=options.score,
-        seed=options.seed,
-    )
 
 
 def random_twin(model: Model, seed: int) -> Model:

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.family import NotUnderstoodError
-
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 _TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
     "F32": ("float32", np.dtype("<f4")),

@@ -34,6 +34,7 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import Prompt, why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
+from attnviz.options import Options
 from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance, Watch
 from attnviz.texts import Texts, encode_texts
 
@@ -46,6 +47,7 @@ _TRIED = 128
 _ENCODER = "the heads of an encoder write to no logit"
 
 T = TypeVar("T")
+_Question = TypeVar("_Question", bound=Options)
 
 
 class Steps:
@@ -186,15 +188,14 @@ class _Cards:
     def _heads(self) -> list[HeadKey]:
         return [(self.kind, *place) for place in self._places]
 
-    def _asked(self, question: type[T], /, **more: Any) -> T:
+    def _asked(self, question: type[_Question], /, **more: Any) -> _Question:
         """Return the request of another command for these heads, with the card's options.
 
         question: the class of that request. more: further options of it.
         """
         shared = vars(self._request) | {"target": None, "head": self._names}
         del shared["top"]
-        made: T = question.of(shared | more)  # type: ignore[attr-defined]
-        return made
+        return question.of(shared | more)
 
     def maps(self, text: str) -> HeadsReport:
         asked = self._asked(HeadsRequest, target=self._request.target)

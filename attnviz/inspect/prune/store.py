@@ -26,7 +26,7 @@ from attnviz.inspect.prune.plan import cut_record, heads_by_layer, masked_record
 from attnviz.inspect.prune.records import Head, PrunedModel
 from attnviz.inspect.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
+from attnviz.models.cut_tensors import OutputProjection, silenced
 from attnviz.models.head_plan import CutPlan, Removed
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
@@ -134,7 +134,7 @@ def plan_pruned(
     removed: by layer, the query heads to remove. projections: of every layer with attention.
     """
     state = _shapes_only(model)  # no tensor is read or copied
-    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    ways = smaller_models(model.model, state, removed, projections, model.info)
     way = next(ways, Smaller(model.model, None, state))
     return _record(model, way, removed, projections)
 
@@ -158,7 +158,7 @@ def write_pruned(
     output projections switch the heads off, UsageError if the directory exists and is not empty.
     """
     state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
-    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    ways = smaller_models(model.model, state, removed, projections, model.info)
     whole = Smaller(shell_of(model.model), None, state)
     off = 0.0
     with whole_directory(directory) as draft:
@@ -183,11 +183,6 @@ def write_pruned(
         return _finished(draft, directory, record, removed, way.plan, found)
 
 
-def _shape(model: TransformersModel) -> HeadShape:
-    info = model.info
-    return HeadShape(info.heads, info.kv_heads, info.head_dim)
-
-
 def _record(
     model: TransformersModel,
     way: Smaller,
@@ -206,10 +201,10 @@ def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjectio
 
     projections: of every layer with attention.
     """
-    shape = _shape(model)
-    first = range(max(shape.heads // shape.kv_heads, 1))
+    info = model.info
+    first = range(max(info.heads // info.kv_heads, 1))
     state = _shapes_only(model)
-    ways = smaller_models(model.model, state, dict.fromkeys(projections, first), projections, shape)
+    ways = smaller_models(model.model, state, dict.fromkeys(projections, first), projections, info)
     return next(ways, None) is not None
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError, UsageError
@@ -30,7 +31,6 @@ from attnviz.learn.scaling.records import (
 from attnviz.models.model import Model
 from attnviz.records import Tokens
 
-Floats = NDArray[np.floating]
 Visible = NDArray[np.bool_]
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import (
@@ -28,7 +29,6 @@ from attnviz.measures.rows import (
 from attnviz.records import Tokens
 
 Ids = NDArray[np.int64]
-Floats = NDArray[np.floating]
 
 SCORED = ("previous", "first", "duplicate", "induction")
 """The measures on a model's card."""

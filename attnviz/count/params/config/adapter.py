@@ -138,14 +138,21 @@ def layer_norm(label: str, width: int) -> specs.Norm:
 
 
 def square_attention(
-    fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
+    fields: Fields,
+    width: int,
+    heads: int,
+    *,
+    bias: bool = True,
+    kv_heads: int | None = None,
+    dim: int | None = None,
 ) -> specs.AttentionSpec:
-    """Return attention whose heads share the model's width.
+    """Return attention whose heads share the model's width, or have a width of their own.
 
     fields: of the config. width: of the model. heads, kv_heads: the numbers of query heads and of
     key/value heads; as many if None. bias: True if all four projections have biases.
+    dim: the width of a head; None for its share of the model's.
     """
-    dim = fields.divided(width, heads)
+    dim = dim or fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
     return specs.AttentionSpec(
         d_model=width,

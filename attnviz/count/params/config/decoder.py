@@ -200,12 +200,18 @@ def _attention(
     fields: adapter.Fields, row: DecoderFamily, window: int | None
 ) -> specs.AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
-    kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
-    dim = _head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
-    bias = fields.flag(row.qkv_bias or row.bias)
+    plain = adapter.square_attention(
+        fields,
+        width,
+        heads,
+        bias=fields.flag(row.qkv_bias or row.bias),
+        kv_heads=fields.optional("num_key_value_heads"),
+        dim=_head_dim(fields, width, heads) if row.own_head_dim else None,
+    )
+    dim = plain.head_dim
     parts: list[specs.Part] = []
     if fields.flag(row.query_norm):
-        spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, kv_heads * dim))
+        spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, plain.kv_heads * dim))
         labels = ("query norm", "key norm")
         parts += [
             _norm(label, span, row.query_norm_kind)
@@ -213,19 +219,8 @@ def _attention(
         ]
     if row.sinks:
         parts.append(specs.LookupTable("sinks", 1, heads))
-    return specs.AttentionSpec(
-        d_model=width,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=dim,
-        value_dim=dim,
-        query_bias=bias,
-        key_bias=bias,
-        value_bias=bias,
-        output_bias=fields.flag(row.output_bias or row.bias),
-        window=window,
-        parts=tuple(parts),
-    )
+    output_bias = fields.flag(row.output_bias or row.bias)
+    return plain._replace(output_bias=output_bias, window=window, parts=tuple(parts))
 
 
 def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
