@@ -43,7 +43,7 @@ def whole_weights(model: Any, tokens: Any) -> dict[int, Any]:
     if hasattr(model, "attention"):
         return {0: model.attention(model.embed(tokens.ids))[1]}
     found: dict[int, Any] = {}
-    model.stack.run(tokens.ids, lambda layer: True, found.__setitem__)
+    model.stack.run_outputs(tokens.ids, lambda layer, weights, _: found.update({layer: weights}))
     return found
 
 

@@ -100,17 +100,6 @@ def scores_by(score: Score, query: Array, key: Array, weight: Array | None = Non
     return attention_scores(query, key, 1.0 if score == "dot" else None)
 
 
-def attention_weights(
-    query: Array, key: Array, mask: Array | None = None, scale: float | None = None
-) -> Array:
-    """Return the softmax over keys of the masked, scaled scores, (..., head, query, key).
-
-    mask: boolean (True: the query may see the key), or a float that is added to the scores.
-    scale: the factor of the products of query and key; 1/√head_dim by default.
-    """
-    return masked_softmax(attention_scores(query, key, scale), mask)
-
-
 def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
     """Return the softmax over the keys of scores (..., head, query, key) that a mask may hide.
 
@@ -143,7 +132,7 @@ def scaled_dot_product_attention(
     scale: the factor of the products of query and key; 1/√head_dim by default.
     Repeat grouped key/value heads beforehand with ``repeat_kv_heads``.
     """
-    weights = attention_weights(query, key, mask, scale)
+    weights = masked_softmax(attention_scores(query, key, scale), mask)
     return attention_output(weights, value), weights
 
 

@@ -259,14 +259,6 @@ class NumpyAttention:
         joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
         return joined
 
-    def queries_and_keys(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return query and key (..., heads, token, head_dim) of self-attention over x.
-
-        They are projected and rotated, not scaled; each query head has its own copy of its key.
-        """
-        query, key, _ = self.heads_of(x, x, x)
-        return query, key
-
     def inputs(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Return query, key and value (..., heads, token, dim) of self-attention over x.
 

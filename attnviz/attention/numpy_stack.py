@@ -173,23 +173,6 @@ class NumpyStack:
         square = np.mean(residual * residual, axis=-1, keepdims=True)
         return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias if added else None
 
-    def run(
-        self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
-    ) -> None:
-        """Pass the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
-
-        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
-        Nothing after the last wanted layer's attention is computed. Raises UsageError for no token,
-        an unknown one, or more of them than the context holds.
-        """
-
-        def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
-            attended, weights = attention(read)
-            observe(layer, weights)
-            return attended
-
-        self._run(ids, wants, look)
-
     def run_rows(
         self,
         ids: ArrayLike,
@@ -205,6 +188,8 @@ class NumpyStack:
         ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
         queries from ``start`` on, if causal without the keys after its last query. ``norms`` are
         those of the values, (..., head, token), or None if not requested.
+        Nothing after the last wanted layer's attention is computed. Raises UsageError for no token,
+        an unknown one, or more of them than the context holds.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -229,7 +214,8 @@ class NumpyStack:
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
-            observe(layer, *attention.queries_and_keys(read), attention.seen(read))
+            query, key, _ = attention.heads_of(read, read, read)
+            observe(layer, query, key, attention.seen(read))
             return attention(read)[0]
 
         self._run(ids, wants, look)

@@ -44,14 +44,6 @@ class TorchDecoder(nn.Module):
         mask: a further mask besides the causal one, as in ``MultiHeadAttention``.
         Raises UsageError for no token or more of them than the context holds.
         """
-        logits: Tensor = self.lm_head(self.hidden(ids, mask))
-        return logits
-
-    def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the input of the vocabulary projection: (batch, token, d_model).
-
-        ids: the token ids (batch, token). mask: a further mask besides the causal one.
-        """
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
                 f"expected 1 to {self.config.context} tokens (the model's context), "
@@ -60,8 +52,8 @@ class TorchDecoder(nn.Module):
         residual = self.embed_tokens(ids)
         for layer in self.layers:
             residual = layer(residual, mask)
-        normed: Tensor = self.norm(residual)
-        return normed
+        logits: Tensor = self.lm_head(self.norm(residual))
+        return logits
 
     @classmethod
     def from_llama(

@@ -5,9 +5,9 @@ Vaswani et al. 2017, section 3.2; the arithmetic is that of ``attention.function
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from attnviz.attention import functional
 from attnviz.attention.functional import Array
@@ -102,22 +102,17 @@ def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None)
         raise UsageError(f"a query and a key are of one width, the last axis; got {given}")
     if key.shape[-2] != value.shape[-2]:
         raise UsageError(f"each key has its value, the last axis but one; got {given}")
-    weights = _joined([shape[:-2] for shape in shapes.values()])
-    if weights is None:
-        raise UsageError(f"the leading axes do not broadcast together: {given}")
+    try:
+        leading = np.broadcast_shapes(*(tuple(shape[:-2]) for shape in shapes.values()))
+    except ValueError as error:
+        raise UsageError(f"the leading axes do not broadcast together: {given}") from error
     if mask is None:
         return
     if not xp.isdtype(mask.dtype, ("bool", "real floating")):
         raise UsageError(f"a mask is boolean (True = visible) or additive float, not {mask.dtype}")
-    weights = (*weights, query.shape[-2], key.shape[-2])
-    if _joined([tuple(mask.shape), weights]) is None:
-        raise UsageError(f"a mask of {tuple(mask.shape)} does not broadcast over weights {weights}")
-
-
-def _joined(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the shape that all of these shapes broadcast to, None if there is none."""
-    padded = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
-    sizes = [{size for size in axis if size != 1} or {1} for axis in padded]
-    if any(len(axis) > 1 for axis in sizes):
-        return None
-    return tuple(size for (size,) in reversed(sizes))
+    weights = (*leading, query.shape[-2], key.shape[-2])
+    try:
+        np.broadcast_shapes(tuple(mask.shape), weights)
+    except ValueError as error:
+        shape = tuple(mask.shape)
+        raise UsageError(f"a mask of {shape} does not broadcast over weights {weights}") from error

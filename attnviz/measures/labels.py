@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnviz.measures.registry import LABELS, label_named
 from attnviz.records import HeadLabel, Source
@@ -75,17 +75,18 @@ class KnownLabels(NamedTuple):
 
         name: of the label. score: in [0, 1].
         """
-        measure = label_named(name)
-        return HeadLabel(
-            name=name,
-            letter=measure.letter,
-            score=score,
-            base_rate=math.nan,
-            short=measure.short,
-            said=measure.said,
-            source=self.source,
-            date=self.date,
-        )
+        return label_of(name, score, source=self.source, date=self.date)
+
+
+def label_of(name: str, score: float, base_rate: float = math.nan, **more: Any) -> HeadLabel:
+    """Return a label of this name, with the letter and the words of its measure.
+
+    score, base_rate, more: the other fields of the label.
+    """
+    measure = label_named(name)
+    return HeadLabel(
+        name, measure.letter, score, base_rate, short=measure.short, said=measure.said, **more
+    )
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:

@@ -11,6 +11,7 @@ from attnviz.measures.labels import (
     THRESHOLD,
     KnownLabels,
     clear_deviations,
+    label_of,
     strength,
     strongest,
 )
@@ -164,19 +165,8 @@ def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | No
 def _label(
     name: str, score: float | None, base: float | None, source: Source = "none", events: int = 0
 ) -> HeadLabel:
-    on_text, even = _number(score), _number(base)
-    measure = label_named(name)
-    return HeadLabel(
-        name=name,
-        letter=measure.letter,
-        score=on_text,
-        base_rate=even,
-        short=measure.short,
-        said=measure.said,
-        source=source,
-        events=events,
-        on_text=on_text,
-    )
+    on_text = _number(score)
+    return label_of(name, on_text, _number(base), source=source, events=events, on_text=on_text)
 
 
 def _number(value: float | None) -> float:

@@ -146,7 +146,8 @@ class OwnAttention:
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
             words = self.embed(tokens.ids)
-            observe(0, *self.attention.queries_and_keys(words), self.attention.seen(words))
+            query, key, _ = self.attention.heads_of(words, words, words)
+            observe(0, query, key, self.attention.seen(words))
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
         """Return the weights (head, query, key) of one text's words on another's."""
@@ -201,10 +202,6 @@ class OwnAttention:
         changed.attention = replace(self.attention, **parts)
         changed._across = replace(changed.attention, causal=False)
         return changed
-
-    def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the block's output (..., token, d_model) from (..., head, token, head_dim)."""
-        return self.attention.joined(head_outputs)
 
     def _require_room(self, queries: int, keys: int) -> None:
         require_room(

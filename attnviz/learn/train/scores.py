@@ -147,11 +147,11 @@ def _scored(
 
     for start, batch in _batches(sequences):
 
-        def observe(layer: int, weights: Floats, start: int = start) -> None:
+        def observe(layer: int, weights: Floats, outputs: Floats, start: int = start) -> None:
             for number, one in enumerate(weights):
                 add(layer, start + number, one)
 
-        decoder.run(batch, lambda layer: True, observe)
+        decoder.run_outputs(batch, observe)
         for number in range(len(batch)):
             add(config.layers, start + number, uniform)
     return tuple(
