@@ -118,6 +118,11 @@ class NumpyStack:
         activate = ACTIVATE[self.shape.head_activation]
         return self._norm("prediction_norm", activate(self._project("prediction", hidden)))
 
+    @property
+    def has_segments(self) -> bool:
+        """Return whether a token's embedding depends on which of two texts it is in."""
+        return "types.weight" in self.tensors and len(self.tensors.stored["types.weight"]) > 1
+
     def hidden(self, residual: Floats) -> Floats:
         """Return the final hidden states: the final norm of the residual after the last layer."""
         has_norm = "final_norm.weight" in self.tensors
@@ -416,11 +421,6 @@ def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, flo
     row = tensors.rows(table, slice(token, token + 1))[0]
     bias = tensors.optional("unembedding.bias")
     return row, 0.0 if bias is None else float(bias[token])
-
-
-def has_segments(stack: NumpyStack) -> bool:
-    """Return whether the model has embeddings for the two texts of a pair."""
-    return "types.weight" in stack.tensors and len(stack.tensors.stored["types.weight"]) > 1
 
 
 def _segments(

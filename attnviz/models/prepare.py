@@ -6,7 +6,7 @@ import copy
 import inspect
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -45,10 +45,7 @@ def prepared(
     """
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
-    weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
-    described = _described(
-        name, model, tokenizer=tokenizer, revision=revision, weights=weights, seed=seed, notes=notes
-    )
+    described = _described(name, model, tokenizer, revision, seed=seed, notes=notes)
     return replace(described, trained_tokens=trained_tokens, stored=stored)
 
 
@@ -76,9 +73,7 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     path = Path(known).resolve() if known else None
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
-    return _described(
-        name, model, tokenizer=tokenizer, revision=revision, weights="loaded", seed=None, notes=()
-    )
+    return _described(name, model, tokenizer, revision, loaded=True)
 
 
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
@@ -100,16 +95,17 @@ def _described(
     model: Any,
     tokenizer: Any,
     revision: str | None,
-    weights: Literal["checkpoint", "random", "loaded"],
-    seed: int | None,
-    notes: tuple[str, ...],
+    *,
+    loaded: bool = False,
+    seed: int | None = None,
+    notes: tuple[str, ...] = (),
 ) -> TransformersModel:
     shape = read_shape(model.config, name)
     require_token_ids(model)
     require_whole(model, name, shape.layers)
-    if weights == "loaded":
+    if loaded:
         require_attention(model, name)
-    broken = () if weights == "random" else _not_finite(model)
+    broken = () if seed is not None else _not_finite(model)
     kinds = _kinds(model)
     target = context_length(model.config, model, decoder=True) if "decoder" in kinds else None
     info = ModelInfo(
@@ -121,7 +117,7 @@ def _described(
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        weights=weights,
+        weights="loaded" if loaded else "checkpoint" if seed is None else "random",
         seed=seed,
         device=str(model.device),
         notes=(*notes, *broken_words(broken)),

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
-from attnviz.attention.numpy_stack import NumpyStack, has_segments
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
 from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
@@ -132,7 +132,7 @@ class StackModel:
             found = tokenizer.encode(text, second, add_special_tokens=not bare)
             known = special_ids(tokenizer) if bare else ()
             tokens = tokens_of(name, tokenizer, found, self.stack.shape.vocabulary, known)
-            if any(found.type_ids) and self.paired and has_segments(self.stack):
+            if any(found.type_ids) and self.paired and self.stack.has_segments:
                 tokens = replace(tokens, segments=tuple(found.type_ids))
             return Placed(tokens, found.offsets, found.sequence_ids)
 

@@ -73,14 +73,6 @@ class FoundSpec(NamedTuple):
     stored: StoredWeights | None = None
 
 
-def spec_of_shape(name: str) -> FoundSpec:
-    """Return the named shape, even if there is a hub id of that name.
-
-    Raises LoadError if no shape has this name, or if it cannot be read.
-    """
-    return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
-
-
 def find_spec(
     name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
 ) -> FoundSpec:
@@ -95,7 +87,7 @@ def find_spec(
     revision of a directory.
     """
     if shapes_first and name in shape_names():
-        return spec_of_shape(name)
+        return _shape(find_shape(name), name)
     source = resolve(name)
     if source.kind == "shape" and source.shape is not None:
         return _shape(source.shape, name)

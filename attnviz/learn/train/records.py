@@ -284,13 +284,8 @@ class TrainReport(Report):
 
     @property
     def valid_bits_per_byte(self) -> float:
-        """Return the validation loss in bits per byte, which is comparable across vocabularies."""
-        return bits_per_byte(self.valid_loss, self.valid)
+        """Return the loss in bits per UTF-8 byte, which is comparable across vocabularies.
 
-
-def bits_per_byte(nats_per_token: float, text: CorpusFacts) -> float:
-    """Return a loss in nats per token as bits per UTF-8 byte: loss · tokens / (bytes · ln 2).
-
-    text: over which the loss was measured.
-    """
-    return nats_per_token * text.tokens / (text.bytes * math.log(2))
+        It is loss · tokens / (bytes · ln 2) of the validation text.
+        """
+        return self.valid_loss * self.valid.tokens / (self.valid.bytes * math.log(2))

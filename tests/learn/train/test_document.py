@@ -20,7 +20,7 @@ from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.learn.train.document import train_document
-from attnviz.learn.train.records import TrainReport, bits_per_byte
+from attnviz.learn.train.records import TrainReport
 
 from ...first_screens import SIZES, fitting
 
@@ -77,7 +77,7 @@ def test_its_numbers_are_those_of_the_run(made: TrainReport) -> None:
 
 
 def test_bits_per_byte_by_hand(made: TrainReport) -> None:
-    assert bits_per_byte(math.log(2), made.valid) == pytest.approx(0.25)
+    assert replace(made, valid_loss=math.log(2)).valid_bits_per_byte == pytest.approx(0.25)
 
 
 def test_the_document_has_every_number(made: TrainReport) -> None:
