@@ -94,7 +94,11 @@ class Yarn:
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
         dims = 2 * len(powers)
-        first, last = (self._pair(turns, theta, dims) for turns in (self.fast, self.slow))
+        # The index, a fraction, of the pair with so many turns within the context.
+        first, last = (
+            dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
+            for turns in (self.fast, self.slow)
+        )
         if self.whole:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, dims - 1)
@@ -105,13 +109,6 @@ class Yarn:
         slower = _ONE / (np.float32(self.factor) * powers)
         mixed: Powers = slower * (1 - stays) + _ONE / powers * stays
         return mixed
-
-    def _pair(self, turns: float, theta: float, dims: int) -> float:
-        """Return the index, a fraction, of the pair with this many turns within the context.
-
-        theta: the base of the wavelengths. dims: how many dimensions are rotated.
-        """
-        return dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
 
 @dataclass(frozen=True)

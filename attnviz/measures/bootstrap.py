@@ -1,16 +1,16 @@
 """Confidence intervals and p-values of means over a few texts, by bootstrap and sign flips.
 
-It also has rank correlation.
+It also has rank correlation, and 95% intervals in closed form of a mean and of a share of pairs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from attnviz.measures.intervals import student_t
 
 LEAST_TEXTS = 5
 """The fewest texts that get an interval: four numbers say too little about their spread."""
@@ -193,3 +193,66 @@ def _ranks(values: NDArray[np.floating]) -> NDArray[np.floating]:
     last = np.cumsum(counts)
     ranks: NDArray[np.floating] = ((last - counts + last - 1) / 2)[inverse]
     return ranks
+
+
+# Intervals in closed form ---------------------------------------------------------------------
+
+_Z = 1.959963985
+"""The 97.5% quantile of the normal distribution."""
+
+_FEW = (12.706, 4.303, 3.182)
+"""The 97.5% quantiles of Student's t for 1 to 3 degrees of freedom."""
+
+
+def student_t(freedom: int) -> float:
+    """Return the 97.5% quantile of Student's t, within .001."""
+    from statistics import NormalDist  # imports fractions and decimals
+
+    if freedom <= len(_FEW):
+        return _FEW[freedom - 1]
+    quantile: float = student_quantile(NormalDist().inv_cdf(1 - _TAIL), freedom)
+    return quantile
+
+
+def student_quantile(z: float, freedom: Any) -> Any:
+    """Return the quantile of Student's t where the normal one is ``z``.
+
+    freedom: the degrees of freedom, a number or an array, at least 4. Abramowitz & Stegun 1964,
+    26.7.5.
+    """
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return both ends of Student's 95% interval of the mean of values in [−1, 1].
+
+    The result is None for fewer than two values.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    spread = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    reach = student_t(count - 1) * math.sqrt(spread / count)
+    return max(mean - reach, -1.0), min(mean + reach, 1.0)
+
+
+def share_interval(share: float, count: int) -> tuple[float, float] | None:
+    """Return both ends of Wilson's 95% interval (1927) of a share; None without pairs.
+
+    share: in [0, 1], of ``count`` pairs.
+    Pairs are taken as independent draws, which those of one sentence hardly are.
+    """
+    if not count:
+        return None
+    scale = 1 + _Z**2 / count
+    middle = (share + _Z**2 / (2 * count)) / scale
+    reach = _Z / scale * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)

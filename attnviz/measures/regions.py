@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.intervals import student_quantile
+from attnviz.measures.bootstrap import student_quantile
 from attnviz.measures.labels import clear_deviations
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
 from attnviz.records import REST, AttentionRecord, ModelInfo, RegionShares, Tokens

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast, get_type_hints
 
 from attnviz.count.params import specs
-from attnviz.count.params.option_rules import check_options
-from attnviz.count.params.request import SHAPE, ShapeOptions
+from attnviz.count.params.request import SHAPE, ShapeOptions, check_options
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import Shape, nearest
 
@@ -39,7 +38,7 @@ def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     other or lack their partner, and an unknown name.
     """
     given = {key: value for key, value in options.items() if value is not None}
-    check_options(given, SHAPE)
+    check_options(given)
     shape = ShapeOptions(**cast("dict[str, Any]", given))
     return specs.ModelSpec(name=name, source="", stacks=(_stack_of(shape),))
 
@@ -197,7 +196,7 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
     own = {key: value for key, value in options_by_name.items() if key in _STACK_KEYS}
     _checked(shape, own, _STACK_KEYS)
     options = {key: value for key, value in options_by_name.items() if key in SHAPE}
-    check_options(options, SHAPE)
+    check_options(options)
     made = _stack_of(
         ShapeOptions(**options),
         name=own.get("name", "decoder"),

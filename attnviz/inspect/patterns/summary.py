@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
 from attnviz.inspect.patterns.relations import FoundPair, relation_base_rate
 from attnviz.inspect.patterns.sums import TextScores
-from attnviz.measures.intervals import share_interval, student_interval
+from attnviz.measures.bootstrap import share_interval, student_interval
 from attnviz.measures.labels import strength
 from attnviz.measures.registry import DESCRIBED, of_family
 

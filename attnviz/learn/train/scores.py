@@ -95,7 +95,8 @@ def head_scores(
     config = decoder.shape
     copy_tokens = min(copy_tokens, (config.context - 1) // 2, config.vocabulary - 1)
     twice = random_twice(config.vocabulary, beginning, copy_tokens, copies, seed)
-    first, second = _copy_losses(decoder, twice)
+    losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
+    length = losses.shape[1] // 2  # the first token of the second copy is not predictable
     scores = () if windows is None else _scored(decoder, windows, _ON_TEXT, "text")
     return ModelScores(
         (*scores, *_scored(decoder, twice, _ON_RANDOM, "random")),
@@ -104,8 +105,8 @@ def head_scores(
         copies=copies,
         copy_tokens=copy_tokens,
         seed=seed,
-        first_copy=_estimate(first),
-        second_copy=_estimate(second),
+        first_copy=_estimate(losses[:, :length].mean(1)),
+        second_copy=_estimate(losses[:, length + 1 :].mean(1)),
     )
 
 
@@ -169,16 +170,6 @@ def _facts(ids: Ids) -> TextFacts:
     """Return the facts of a text of which only the token ids are known. ids: (token,)."""
     tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
     return TextFacts(tokens, tokens, Conditions("self", causal=True))
-
-
-def _copy_losses(decoder: NumpyStack, twice: Ids) -> tuple[Floats, Floats]:
-    """Return each sequence's mean loss on both copies, on the second without its first token.
-
-    twice: (sequence, token) ids of a beginning, a text and its copy.
-    """
-    losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
-    length = losses.shape[1] // 2
-    return losses[:, :length].mean(1), losses[:, length + 1 :].mean(1)
 
 
 def _losses(decoder: NumpyStack, ids: Ids) -> Floats:

@@ -95,7 +95,10 @@ def _sizes(request: VerifyRequest) -> Sizes:
         default if one is None else one for one, default in zip(given, usual, strict=True)
     )
     check_sizes(d_model, heads, request.kv_heads, None)
-    kv_heads = _shared(heads) if request.kv_heads is None else request.kv_heads
+    # The grouped case has the fewest key/value heads, above one if possible; one head has none.
+    fewest = [part for part in range(1, heads) if heads % part == 0][:2]
+    usual_kv = fewest[-1] if fewest else None
+    kv_heads = usual_kv if request.kv_heads is None else request.kv_heads
     keys = tokens + _MORE_KEYS
     require_room(
         "these sizes take about",
@@ -111,15 +114,6 @@ def _sizes(request: VerifyRequest) -> Sizes:
         batch=_BATCH,
         seed=request.seed,
     )
-
-
-def _shared(heads: int) -> int | None:
-    """Return how many key/value heads the grouped case has: the fewest, above one if possible.
-
-    heads: how many query heads. None if they cannot share.
-    """
-    parts = [part for part in range(1, heads) if heads % part == 0]
-    return next((part for part in parts if part > 1), parts[0] if parts else None)
 
 
 def verify_model(
