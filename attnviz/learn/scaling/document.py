@@ -11,13 +11,12 @@ from attnviz.draw.numbers import counted, percent
 from attnviz.draw.provenance import model_words
 from attnviz.learn.scaling.records import (
     BIN_EDGES,
-    MEASURES,
+    LABELS,
     ScaledSoftmax,
     ScalingCase,
     ScalingReport,
 )
 from attnviz.learn.scaling.words import (
-    LABELS,
     bars_legend,
     both_ways,
     explanation,
@@ -212,8 +211,8 @@ def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
     """Return both histograms on one vertical scale, and the measures next to the theory."""
     both = (case.plain, case.scaled)
     rows = [
-        doc.Row((LABELS[name], *(measured(name, side.measures[name]) for side in both)))
-        for name in MEASURES
+        doc.Row((label, *(measured(name, side.measures[name]) for side in both)))
+        for name, label in LABELS.items()
     ]
     expected = "theory: scale² · d_k" if report.model is None else "of random queries and keys"
     theory = (expected, *(whole(side.expected_variance) for side in both))

@@ -24,16 +24,18 @@ HIGH_WEIGHT = 0.9
 VANISHED = 0.01
 """Norm of the softmax's Jacobian below which almost no gradient passes; √(n − 1)/n is uniform."""
 
-MEASURES = (
-    "score_variance",
-    "normalised_entropy",
-    "largest_weight",
-    "weights_above",
-    "queries_above",
-    "jacobian_norm",
-    "queries_vanished",
-)
-"""The measures of scores and weights, in the order of the report."""
+LABELS = {
+    "score_variance": "score variance",
+    "normalised_entropy": "normalised entropy (1 = uniform)",
+    "largest_weight": "largest weight",
+    "weights_above": "weights > 0.9",
+    "queries_above": "queries with a weight > 0.9",
+    "jacobian_norm": "softmax gradient norm",
+    "queries_vanished": "vanishing-gradient queries (< 0.01)",
+}
+"""The name of each measure on screen, in the order of the report."""
+
+MEASURES = tuple(LABELS)
 
 _LOWEST_DECADE, _BINS_A_DECADE = -8, 4
 BIN_EDGES = (

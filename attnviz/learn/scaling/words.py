@@ -8,17 +8,6 @@ from attnviz.draw.document import Explanation
 from attnviz.draw.numbers import counted, percent
 from attnviz.learn.scaling.records import Estimate, ScalingCase, ScalingReport
 
-LABELS = {
-    "score_variance": "score variance",
-    "normalised_entropy": "normalised entropy (1 = uniform)",
-    "largest_weight": "largest weight",
-    "weights_above": "weights > 0.9",
-    "queries_above": "queries with a weight > 0.9",
-    "jacobian_norm": "softmax gradient norm",
-    "queries_vanished": "vanishing-gradient queries (< 0.01)",
-}
-"""The name of each measure on screen."""
-
 PERCENTS = frozenset({"weights_above", "queries_above", "queries_vanished"})
 """The measures that are shares and are shown as percentages."""
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.engine.hook_points import observe_hook_points
-from attnviz.engine.observer import BlockFacts, to_numpy
+from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.learn.sweep.records import PatternScore, SweepModel
 from attnviz.learn.sweep.tasks import BEGINNING, Pattern, Samples, Task
@@ -32,7 +32,6 @@ from attnviz.learn.train.trainer import (
 )
 from attnviz.measures.rows import uniform_weights
 from attnviz.models.memory import require_room
-from attnviz.records import Kind
 
 _BATCHES, _HELD_OUT = 1, 2
 """The purposes of random numbers; each has its own stream."""
@@ -254,29 +253,20 @@ def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray
     return np.asarray(np.where(there, mass, 0).sum((0, 2)) / there.sum())
 
 
+@torch.inference_mode()
 def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
     """Return the attention weights of each layer, (sequence, head, query, key)."""
-    kept = _KeepAll()
-    with observe_hook_points(model, kept), torch.inference_mode():
+    kept: list[Tensor] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> None:
+        kept.append(weights)
+
+    with ExitStack() as hooks:
+        layer: Any
+        for layer in model.layers:
+            hooks.callback(layer.self_attn.weights_point.register_forward_hook(keep).remove)
         model(torch.from_numpy(samples.ids[:, :-1]).to(next(model.parameters()).device))
-    return [to_numpy(torch.stack(kept.layers[layer])) for layer in sorted(kept.layers)]
-
-
-class _KeepAll:
-    """Keep the attention of every layer over all sequences of a batch; an observer."""
-
-    norms = False
-
-    def __init__(self) -> None:
-        self.layers: dict[int, list[Tensor]] = defaultdict(list)
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return True
-
-    def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Tensor, beside: BlockFacts
-    ) -> None:
-        self.layers[layer].append(weights)
+    return [*map(to_numpy, kept)]
 
 
 def _divisors(d_model: int) -> str:
