@@ -65,15 +65,18 @@ class _TextsOfB(Options, panel="B under another condition"):
     texts_b: Path | None = option("FILE", "What B reads in place of --texts, line by line.")
 
 
-@command(
-    EXAMPLES,
-    "--texts --importance --match --dtype-b --top",
-    draws="weights, random tokens, bootstrap",
-)
+@dataclass(frozen=True)
+class _Request(DiffRequest):
+    """The options of the comparison; the seed also draws a model's random weights."""
+
+    seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
+
+
+@command(EXAMPLES, "--texts --importance --match --dtype-b --top")
 def diff(
     sides: _Sides,
     texts: _Texts,
-    request: DiffRequest,
+    request: _Request,
     texts_b: _TextsOfB,
     loading: shared.Loading,
     output: shared.Output,

@@ -67,7 +67,7 @@ def counted(name: str, loaded: Model | None = None, **loading: Any) -> Callable[
 
     def count() -> dict[str, Any]:
         from attnviz.count.params.cases import NamedModel, requested_cases
-        from attnviz.count.params.data import params_data
+        from attnviz.count.params.params import params_data
         from attnviz.count.params.request import ParamsRequest
 
         cases = requested_cases([NamedModel(name, loaded=loaded)], ParamsRequest(**loading))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnviz.count.params.data import params_data
+from attnviz.count.params.params import params_data
 from attnviz.draw.values import json_number, model_facts, table_of
 from attnviz.inspect.head.data import card_data
 from attnviz.inspect.interventions.ablate.data import effect_entry
