@@ -74,14 +74,7 @@ class NumpyAttention:
 
     def __post_init__(self) -> None:
         shape = self.shape
-        keys, values = shape.kv_heads * shape.head_dim, shape.kv_heads * shape.value_dim
-        expected = {
-            "query": (shape.heads * shape.head_dim, shape.d_model),
-            "key": (keys, shape.key_width),
-            "value": (values, shape.value_width),
-            "output": (shape.output_width, shape.heads * shape.value_dim),
-        }
-        for name, rows_and_columns in expected.items():
+        for name, rows_and_columns in shape.projections.items():
             _check(f"{name}_weight", getattr(self, f"{name}_weight"), rows_and_columns)
             _check(f"{name}_bias", getattr(self, f"{name}_bias"), rows_and_columns[:1])
         shape.check_scoring(self.rotary, self.score)
@@ -128,16 +121,9 @@ class NumpyAttention:
         so that a seed gives the same projections for every score.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
-        every, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        sizes = {
-            "query": (every, d_model),
-            "key": (shared, d_model),
-            "value": (shared, d_model),
-            "output": (d_model, every),
-        }
         generator = np.random.default_rng(seed)
         state: dict[str, Floats] = {}
-        for name, size in sizes.items():
+        for name, size in shape.projections.items():
             state[f"{name}_projection.weight"] = _xavier_uniform(generator, size)
             if bias:
                 state[f"{name}_projection.bias"] = np.zeros(size[0], np.float32)

@@ -89,6 +89,16 @@ class AttentionShape:
         """Return how many query heads share one key/value head."""
         return self.heads // self.kv_heads
 
+    @property
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """Return the shape (out, in) of the weight of each projection, by name."""
+        return {
+            "query": (self.heads * self.head_dim, self.d_model),
+            "key": (self.kv_heads * self.head_dim, self.key_width),
+            "value": (self.kv_heads * self.value_dim, self.value_width),
+            "output": (self.output_width, self.heads * self.value_dim),
+        }
+
     def check_scoring(self, rotary: float | Rotary | None, score: Score) -> None:
         """Raise ValueError for an unknown score or rotary positions that do not fit these heads."""
         if rotary is not None:

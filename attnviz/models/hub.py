@@ -70,13 +70,13 @@ def find_checkpoint(
     if cached is not None and lack is None:
         return cached
     if offline or constants.HF_HUB_OFFLINE:
-        return _cached_without_tokenizer(name, cached, lack, _forbidden(name, lack))
+        return _cached_without_tokenizer(cached, lack, _forbidden(name, lack))
     try:
         with quietly():
             directory = download(name, revision, allow_pickle, with_code, progress)
         return Snapshot(directory, directory.name)
     except OfflineError as unreachable:
-        return _cached_without_tokenizer(name, cached, lack, unreachable)
+        return _cached_without_tokenizer(cached, lack, unreachable)
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
@@ -127,7 +127,7 @@ def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> 
 
 
 def _cached_without_tokenizer(
-    name: str, cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
+    cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
 ) -> Snapshot:
     """Return the cached checkpoint if it lacks only a tokenizer; else raise an error.
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # the options of the program need no drawing
     from attnviz.count.params.counting.serving import CardFit
     from attnviz.draw.document import Document
 
-
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 
 _LENGTH = ("tokens", "source_tokens", "batch")

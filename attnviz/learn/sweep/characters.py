@@ -67,7 +67,7 @@ class Characters(Task):
         most = len(self._held) // self.length
         return self._windows(self._held, np.arange(min(count, most)) * self.length)
 
-    def best(self, samples: Samples) -> None:
+    def best(self) -> None:
         """Return None, since the least possible loss on a text is unknown."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:

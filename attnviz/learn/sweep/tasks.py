@@ -83,12 +83,12 @@ class Task(ABC):
         """
         return self.draw(count, random)
 
-    def chance(self, samples: Samples) -> Reference:
-        """Return the expected result on ``samples`` of answers drawn evenly from all letters."""
+    def chance(self) -> Reference:
+        """Return the expected result of answers drawn evenly from all letters."""
         return evenly(f"chance: {self.letters} {self.unit}", np.full(1, float(self.letters)))
 
-    def best(self, samples: Samples) -> Reference | None:
-        """Return the least possible loss on ``samples``, and its accuracy; None if unknown."""
+    def best(self) -> Reference | None:
+        """Return the least possible loss, and its accuracy; None if unknown."""
         return Reference("best possible", 0.0, 1.0)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
@@ -102,8 +102,8 @@ class Task(ABC):
             words=self.words,
             vocabulary=self.vocabulary,
             length=self.length,
-            chance=self.chance(samples),
-            best=self.best(samples),
+            chance=self.chance(),
+            best=self.best(),
             between=self.between(samples),
             text=self.text,
         )

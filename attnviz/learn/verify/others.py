@@ -75,11 +75,10 @@ def naive_attention(
     return np.array(outputs), np.array(weights)
 
 
-def multiplications(batch: int, tokens: int, keys: int, d_model: int, heads: int) -> int:
+def multiplications(batch: int, tokens: int, keys: int, d_model: int) -> int:
     """Return roughly how many multiplications the naive loop makes.
 
-    batch: how many texts. tokens, keys: how many queries and keys in each. d_model, heads: the
-    width and the number of heads.
+    batch: how many texts. tokens, keys: how many queries and keys in each. d_model: the width.
     """
     return batch * d_model * ((tokens + keys) * 2 * d_model + 2 * tokens * keys)
 

@@ -68,7 +68,7 @@ def own_checks(
 
 def _compared(case: AttentionCase, sizes: Sizes, keras: Any) -> Iterator[Check]:
     ours = _own_answers(case)
-    shape = (sizes.batch, case.query.shape[1], case.key.shape[1], sizes.d_model, sizes.heads)
+    shape = (sizes.batch, case.query.shape[1], case.key.shape[1], sizes.d_model)
     naive = None
     if multiplications(*shape) <= _MOST_LOOPED:
         naive = naive_attention(
