@@ -193,9 +193,8 @@ class _Cards:
 
         question: the class of that request. more: further options of it.
         """
-        shared = vars(self._request) | {"target": None, "head": self._names}
-        del shared["top"]
-        return question.of(shared | more)
+        shared = {name: one for name, one in vars(self._request).items() if name != "top"}
+        return question.of(shared | {"target": None, "head": self._names} | more)
 
     def maps(self, text: str) -> HeadsReport:
         asked = self._asked(HeadsRequest, target=self._request.target)
