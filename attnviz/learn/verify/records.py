@@ -95,6 +95,7 @@ class ComparedNumber:
         return f"{self.tolerance.words}: {self.reason}"
 
     def data(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
         return {
             "name": self.name,
             "difference": self.difference if math.isfinite(self.difference) else None,
@@ -146,6 +147,7 @@ class Check:
         return self.verdict.upper()
 
     def data(self) -> dict[str, Any]:
+        """Return the check as JSON values."""
         return {
             "case": self.group or None,
             "name": self.name,
@@ -258,6 +260,7 @@ class Backends:
             raise ValueError(f"expected differences (layer, head), got {self.apart.shape}")
 
     def data(self) -> dict[str, Any]:
+        """Return the comparison of both backends as JSON values."""
         heads = [
             {"layer": layer, "head": head, "difference": json_number(float(difference))}
             for (layer, head), difference in np.ndenumerate(self.apart)
