@@ -94,7 +94,7 @@ def heads(
 
             return load(model.model, replace(watched, **changes))
 
-        report = question.heads(opening, content, request)
+        report = question.heads(opening, content, request, vectors=outlet.saves(".html"))
     outlet.show(report)
 
 

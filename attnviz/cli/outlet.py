@@ -40,6 +40,10 @@ class Outlet:
         """Return the console for notices next to the result."""
         return messages(self.output.quiet or self.output.json)
 
+    def saves(self, ending: str) -> bool:
+        """Return whether a file with this ending is written."""
+        return any(path.suffix.lower() == ending for path in self.output.save)
+
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
         """Yield the model, loaded under a spinner that turns to the end of the block."""

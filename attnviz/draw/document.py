@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # documents without maps need no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
+    from attnviz.draw.page.data import Page
     from attnviz.records import Tokens
 
 
@@ -379,6 +380,8 @@ class Document(NamedTuple):
         end of that line.
     finding: the answer in a sentence. first: the first screen, never taller than the terminal; None
         if everything is shown at once.
+    page: returns what a page shows interactively in place of maps and head grids; None for a page
+        of all parts.
     """
 
     name: str
@@ -390,6 +393,7 @@ class Document(NamedTuple):
     quoted: str = ""
     finding: str = ""
     first: First | None = None
+    page: Callable[[], Page] | None = None
 
     @property
     def whole(self) -> Sequence[Group]:

@@ -58,7 +58,15 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
-    """Yield the whole page; each part that is a drawing is a separate element."""
+    """Yield the whole page; each part that is a drawing is a separate element.
+
+    Maps of heads that a document gives for that are shown interactively, see ``draw.page``.
+    """
+    if document.page is not None:
+        from attnviz.draw.page.shell import page_html
+
+        yield from page_html(document, document.page(), palette)
+        return
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
     yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
@@ -70,6 +78,35 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     for part in document.explain:
         yield from _part(part, palette, names)
     yield "</body>\n</html>"
+
+
+def plain_parts(document: doc.Document, palette: str) -> Iterator[str]:
+    """Yield the parts that an interactive page does not show itself, without a style of their own.
+
+    These are texts, tables with their headings, and the explanation; notes stand above the page.
+    """
+    for part in (part for group in document.groups for part in _written(group)):
+        match part:
+            case doc.Quote() | doc.Say() | doc.Facts():
+                yield from _part(part, palette, ())
+            case doc.Table():
+                rows = [row._replace(bar=None, depth=0, tones=None) for row in part.rows]
+                yield from _part(part._replace(rows=rows), palette, ())
+    if document.explain:
+        yield "<details><summary>How to read this</summary>"
+        for part in document.explain:
+            yield from _part(part, palette, ())
+        yield "</details>"
+
+
+def _written(group: doc.Group) -> Iterator[doc.Part]:
+    """Yield the parts of a group, without the facts that are about maps alone."""
+    tables = any(isinstance(part, doc.Table) for part in group.parts)
+    for part in group.parts:
+        if isinstance(part, doc.Group):
+            yield from _written(part)
+        elif tables or not isinstance(part, doc.Facts):
+            yield part
 
 
 def page_frame(name: str) -> Iterator[str]:

@@ -126,6 +126,7 @@ class StackModel:
                 tuple(encoding.ids),
                 token_texts(tokenizer, encoding.tokens),
                 tuple(map(bool, encoding.special_tokens_mask)),
+                spans=tuple(encoding.offsets),
             )
 
     def vocabulary(self) -> Vocabulary:

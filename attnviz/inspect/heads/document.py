@@ -27,6 +27,7 @@ from attnviz.inspect.heads.links import (
     word_links,
     word_maps,
 )
+from attnviz.inspect.heads.page import heads_page
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
@@ -73,6 +74,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
         quoted=found.first.text,
         finding=finding(found, view),
         first=advised(partial(first_groups, found, view), records[0].keys),
+        page=partial(heads_page, found, view, names),
     )
 
 

@@ -10,6 +10,7 @@ from attnviz.engine.capture import Choice, asked, capture_text, encoded
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
+from attnviz.engine.vectors import vectors_of
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
 from attnviz.inspect.heads.report import (
@@ -34,9 +35,12 @@ def reckoned_length(text: str, request: HeadsRequest) -> int:
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
-def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsReport:
+def heads(
+    opening: Opening, text: str, request: HeadsRequest, *, vectors: bool = False
+) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
+    vectors: also keep queries, keys and the norms of values, which an interactive page shows.
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
     the same; UnsupportedError if the attention cannot be observed.
     """
@@ -46,7 +50,7 @@ def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsReport:
     for changes, choice in requested_runs(request):
         if model is None or opened != changes:
             model, opened = opening(changes), changes
-        record, selected, changed = _captured(model, text, choice, request)
+        record, selected, changed = _captured(model, text, choice, request, vectors)
         if request.pair is not None:
             pairs.append(_pair(model, record, text, choice, request.pair))
         report = heads_report(
@@ -70,18 +74,20 @@ def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsReport:
 
 
 def _captured(
-    model: Model, text: str, choice: Choice, request: HeadsRequest
+    model: Model, text: str, choice: Choice, request: HeadsRequest, vectors: bool
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
     """Return the record, whether heads were chosen, and further arguments for ``heads_report``."""
     if not (request.ablate or request.norm_weighted):
-        return *capture_text(model, text, choice), {}
+        found = vectors_of(model, asked(model, text, choice)) if vectors else None
+        return *capture_text(model, text, choice), {"vectors": found}
     info = model.info
     chosen = choose_heads(None, request.ablate, info.layers, info.heads, choice.index_base) or {}
     removed = {(layer, head) for layer, heads in chosen.items() for head in heads}
     wanted, reader = asked(model, text, choice), TextReader(model)
     record = reader.read(wanted, removed).record
     norms = reader.norms(wanted, removed) if request.norm_weighted else None
-    return record, wanted.heads is not None, {"ablated": removed, "norms": norms}
+    found = vectors_of(model, wanted, removed) if vectors else None
+    return record, wanted.heads is not None, {"ablated": removed, "norms": norms, "vectors": found}
 
 
 def _pair(

@@ -21,7 +21,7 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.word_links import WordLinks, agreed_links
 from attnviz.measures.words import WordPlaces, joined
-from attnviz.records import AttentionRecord, HeadScores, HeadsRecord
+from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -46,6 +46,7 @@ def heads_report(
     known: KnownLabels | None = None,
     ablated: Collection[tuple[int, int]] = (),
     norms: Mapping[int, NDArray[np.floating]] | None = None,
+    vectors: HeadVectors | None = None,
 ) -> HeadsRecord:
     """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
@@ -55,7 +56,7 @@ def heads_report(
         the model's own weights.
     known: labels of the model's heads that were measured before.
     ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
-        of the moved values, with which the kept weights are multiplied.
+        of the moved values, with which the kept weights are multiplied. vectors: what makes them.
 
     Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """
@@ -88,6 +89,7 @@ def heads_report(
         sink=sink,
         ablated=tuple(sorted(ablated)),
         norm_weighted=norms is not None,
+        vectors=vectors,
     )
 
 

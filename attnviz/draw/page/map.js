@@ -1,0 +1,141 @@
+/* The map: rows are queries, columns keys; a crosshair, steps of zoom, names on both axes. */
+
+const mapView = { image: null };
+
+/** Where everything is: the cell's side, and the room for tokens at the left and on top. */
+function mapPlaces(wide, high, zoom) {
+  const pen = mapView.pen ??= document.createElement("canvas").getContext("2d");
+  pen.font = `12px ${FONT}`;
+  const longest = (tokens) => Math.min(120, Math.max(24, ...tokens.slice(0, 400).map((token) => pen.measureText(token).width)));
+  const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(28, longest(shown.keys.tokens));
+  const fit = Math.min(36, (wide - left - 2) / shown.m, Math.max(120, high - over * 0.8 - 12) / shown.n);
+  const cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
+  const top = (slanted ? over * 0.71 : over) + 10, right = slanted ? Math.max(0, over * 0.71 - cell * 0.4) : 0;
+  const narrowed = zoom ? cell : Math.min(cell, (wide - left - right - 2) / shown.m);
+  return { cell: narrowed, left, top, right, slanted, width: left + shown.m * narrowed + right + 2, height: top + shown.n * narrowed + 2 };
+}
+
+function mapImage(cell, ratio) {
+  const most = cell * ratio >= 1 ? Infinity : Math.floor(Math.max(shown.n, shown.m) * cell * ratio);
+  const name = `${most}`;
+  if (mapView.image?.name !== name) {
+    const canvas = paint(document.createElement("canvas"), picture(current(), shown.n, shown.m, scale(), most));
+    mapView.image = { name, canvas };
+  }
+  return mapView.image.canvas;
+}
+
+/** Draw the part of the map that lies at (x, y) with a size; also what is saved as PNG. */
+function paintMap(pen, places, x, y, wide, high, marks) {
+  const { cell, left, top, slanted } = places, { n, m } = shown, { query, key } = state;
+  const image = mapImage(cell, devicePixelRatio || 1);
+  pen.fillStyle = colour.ground;
+  pen.fillRect(0, 0, wide, high);
+  pen.save();
+  pen.beginPath();
+  pen.rect(left, top, wide - left, high - top);
+  pen.clip();
+  pen.imageSmoothingEnabled = false;
+  pen.fillStyle = colour.panel;
+  pen.fillRect(left - x, top - y, m * cell, n * cell);
+  if (shown.causal) {
+    pen.fillStyle = colour.ground;
+    pen.beginPath();
+    for (let i = 0; i < n; i++) pen.rect(left - x + (i + 1) * cell, top - y + i * cell, (m - i - 1) * cell, cell + 0.5);
+    pen.fill();
+  }
+  pen.drawImage(image, left - x, top - y, m * cell, n * cell);
+  if (cell >= 7) {
+    pen.strokeStyle = colour.rule;
+    pen.lineWidth = 0.5;
+    pen.beginPath();
+    for (let i = 0; i <= n; i++) { const to = shown.causal ? Math.min(m, i + 1) : m; pen.moveTo(left - x, top - y + i * cell); pen.lineTo(left - x + to * cell, top - y + i * cell); }
+    for (let j = 0; j <= m; j++) { const from = shown.causal ? Math.max(0, j - 1) : 0; pen.moveTo(left - x + j * cell, top - y + from * cell); pen.lineTo(left - x + j * cell, top - y + n * cell); }
+    pen.stroke();
+  }
+  if (marks) {
+    pen.strokeStyle = colour.mark;
+    pen.lineWidth = 1.5;
+    const row = top - y + query * cell, column = left - x + key * cell;
+    if (state.direction === "to" || key >= 0) pen.strokeRect(left - x + 0.75, row, Math.max(1, (cell < 8 ? m : shown.seen(query)) * cell - 1.5), cell);
+    if (key >= 0) pen.strokeRect(column, top - y + 0.75 + (shown.causal ? key * cell : 0), cell, Math.max(1, (n - (shown.causal ? key : 0)) * cell - 1.5));
+    if (key >= 0 && state.locked) { pen.lineWidth = 3; pen.strokeRect(column, row, cell, cell); }
+  }
+  pen.restore();
+  const space = Math.max(1, Math.ceil((slanted ? 13 : 14) / cell));
+  pen.textBaseline = "middle";
+  const ink = (on) => { pen.fillStyle = on ? colour.ink : colour.soft; pen.font = `${on ? "600 " : ""}12px ${FONT}`; };
+  const shows = (at, chosen) => at === chosen || (at % space === 0 && (chosen < 0 || Math.abs(at - chosen) * cell >= 12));
+  pen.textAlign = "right";
+  ink(false);
+  pen.font = `italic 11px ${FONT}`;
+  pen.fillText("key →", left - 8, Math.max(8, top - 26));
+  pen.fillText("query ↓", left - 8, Math.max(20, top - 12));
+  const rowMark = marks ? query : -1, columnMark = marks ? key : -1;
+  for (let i = Math.max(0, Math.floor(y / cell)); i < n && top - y + i * cell < high; i++) {
+    const at = top - y + (i + 0.5) * cell;
+    if (at < top || !shows(i, rowMark)) continue;
+    ink(i === rowMark);
+    pen.fillText(cut(pen, shown.queries.tokens[i], left - 8), left - 6, at);
+  }
+  pen.textAlign = "left";
+  for (let j = Math.max(0, Math.floor(x / cell)); j < m && left - x + j * cell < wide; j++) {
+    const at = left - x + (j + 0.5) * cell;
+    if (at < left || !shows(j, columnMark)) continue;
+    ink(j === columnMark);
+    pen.save();
+    pen.translate(at + (slanted ? 1 : 0), top - 5);
+    pen.rotate(slanted ? -Math.PI / 4 : -Math.PI / 2);
+    pen.fillText(cut(pen, shown.keys.tokens[j], 116), 0, 0);
+    pen.restore();
+  }
+}
+
+function drawMap() {
+  const scroller = $("map");
+  scroller.style.height = "";
+  const style = getComputedStyle(scroller), room = parseFloat(style.maxHeight) || 600;
+  const places = (mapView.places = mapPlaces(scroller.clientWidth, room, state.zoom));
+  const bar = places.width > scroller.clientWidth + 1 ? 16 : 0;
+  scroller.style.height = Math.min(room, places.height + bar) + "px";
+  const { pen, wide, high, left, top } = viewport(scroller, places.width, places.height);
+  paintMap(pen, places, left, top, wide, high, true);
+  $("scale-words").textContent = (shown.limit ? `−${share(shown.limit)} to +${share(shown.limit)}` : "0 to 1, √ scale")
+    + (exact() ? "" : "; ≈: each number says its error");
+  $("zoom-out").disabled = $("zoom-fit").disabled = state.zoom === 0;
+  $("zoom-in").disabled = places.cell >= 40;
+}
+
+/** The (query, key) under a pointer: -1 where there is none. */
+function cellAt(event) {
+  const box = $("map").getBoundingClientRect(), { cell, left, top } = mapView.places;
+  const x = event.clientX - box.left, y = event.clientY - box.top;
+  const key = x < left ? -1 : Math.floor((x - left + $("map").scrollLeft) / cell);
+  const query = y < top ? -1 : Math.floor((y - top + $("map").scrollTop) / cell);
+  return { query: query < shown.n ? query : -1, key: key < shown.m ? key : -1 };
+}
+
+/** Zoom by steps, keeping the marked cell, or the one under the pointer, in view. */
+function zoomBy(steps, at = { query: state.query, key: Math.max(0, state.key) }) {
+  const zoom = steps ? Math.max(0, Math.min(12, state.zoom + steps)) : 0;
+  if (steps > 0 && mapView.places.cell >= 40) return;
+  Object.assign(state, { zoom });
+  drawMap();
+  const { cell, left, top } = mapView.places, scroller = $("map");
+  scroller.scrollTo((at.key + 0.5) * cell - (scroller.clientWidth - left) / 2, (at.query + 0.5) * cell - (scroller.clientHeight - top) / 2);
+  set({}, "token");
+}
+
+/** Scroll the map and the lines to what is looked at, but for what the pointer is on. */
+function keepInView() {
+  const near = (scroller, name, size, at, cell, before) => {
+    const room = scroller[size] - before, start = "scroll" + name;
+    if (at < scroller[start] || at + cell > scroller[start] + room) scroller[start] = at + cell / 2 - room / 2;
+  };
+  const map = $("map"), lines = $("lines"), { cell, left, top } = mapView.places;
+  if (!map.matches(":hover")) {
+    near(map, "Top", "clientHeight", state.query * cell, cell, top);
+    near(map, "Left", "clientWidth", Math.max(0, state.key < 0 ? links()[0]?.[0] ?? 0 : state.key) * cell, cell, left);
+  }
+  if (!lines.matches(":hover")) near(lines, "Top", "clientHeight", active() * lineView.row + lineView.start, lineView.row, 0);
+}

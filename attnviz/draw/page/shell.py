@@ -1,0 +1,129 @@
+"""Writes a document with maps as the interactive page: its words, its data, and the scripts.
+
+The scripts and the style sheet stand in this folder, one idea each, and are joined when a page is
+written. The page's policy names them by their digests, so that nothing else can run or load.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import visible
+from attnviz.draw.page.data import Page, PageCapture, page_data
+from attnviz.draw.svg import png_uri
+
+_HERE = Path(__file__).parent
+
+SCRIPTS = (
+    *("words", "capture", "state", "colours", "grid", "head", "text", "canvas", "map", "lines"),
+    *("vectors", "table", "files", "pointer", "keys", "start"),
+)
+"""The scripts in the order in which they are joined."""
+
+_COMMENTS = re.compile(r"^\s*(/\*(?:(?!\*/).)*\*/|// [^\n]*)$\n?", re.M | re.S)
+_ENDS = re.compile(r"</(script|style)|<!--|<script", re.I)
+_SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the whole picture
+
+
+def page_html(document: doc.Document, page: Page, palette: str) -> Iterator[str]:
+    """Yield the interactive page of a document, whose maps and head grids it shows itself."""
+    from attnviz.draw.html import plain_parts
+
+    data = page_data(page)
+    facts = [*_facts(document), *data.notes]
+    filled = {
+        "policy": _policy(),
+        "name": escape(visible(document.name)),
+        "style": source("page.css"),
+        "early": source("early.js"),
+        "finding": escape(visible(document.finding or document.title)),
+        "facts": "\n".join(f'<p class="soft">{escape(visible(each))}</p>' for each in facts),
+        "pictures": "\n".join(_picture(each, palette) for each in data.captures),
+        "document": "\n".join(plain_parts(document, palette)),
+        "data": data.json,
+        "blocks": "\n".join(
+            f'<script type="text/plain" id="block-{number}">{text}</script>'
+            for number, text in enumerate(data.blocks)
+        ),
+        "script": _script(),
+    }
+    template = (_HERE / "page.html").read_text("utf-8")
+    yield re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template).rstrip("\n")
+
+
+def _facts(document: doc.Document) -> list[str]:
+    """Return the lines that say what was measured, and the notes that a reader must know."""
+    lines = []
+    for group in document.groups:
+        for part in group.parts:
+            if isinstance(part, doc.Facts) and not lines:
+                lines.append(" · ".join(text.strip() for text, _ in part.words))
+            elif isinstance(part, doc.Note):
+                lines.append(part.text)
+    return lines
+
+
+# Sources -------------------------------------------------------------------------------------
+
+
+@cache
+def source(name: str) -> str:
+    """Return a source file as a page has it: without its comments and its indentation."""
+    text = _COMMENTS.sub("", (_HERE / name).read_text("utf-8"))
+    text = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.strip())
+    if _ENDS.search(text):
+        raise ValueError(f"{name} would end its element")
+    return text
+
+
+@cache
+def _script() -> str:
+    return '"use strict";\n' + "".join(source(f"{name}.js") for name in SCRIPTS)
+
+
+@cache
+def _policy() -> str:
+    scripts = f"script-src {_digest(source('early.js'))} {_digest(_script())}"
+    return (
+        f"default-src 'none'; {scripts}; style-src {_digest(source('page.css'))}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# Without scripts -----------------------------------------------------------------------------
+
+
+def _picture(capture: PageCapture, palette: str) -> str:
+    """Return a small picture of all maps, a row for each layer, where scripts do not run."""
+    columns = max(head.head for head in capture.heads) + 1
+    layers = sorted({head.layer for head in capture.heads})
+    side = max(8, min(_SIDE, _ACROSS // columns))
+    step = -(-max(len(capture.queries), len(capture.keys)) // side)
+    sheet = np.full((len(layers) * (side + 2), columns * (side + 2)), -1)
+    for head, weights in zip(capture.heads, capture.weights, strict=True):
+        shares = np.abs(weights) / (capture.limit or 1.0)
+        high, wide = (-(-size // step) for size in weights.shape)
+        room = np.zeros((high * step, wide * step))
+        room[: weights.shape[0], : weights.shape[1]] = np.nan_to_num(shares)
+        small = room.reshape(high, step, wide, step).max(axis=(1, 3))
+        times = max(1, side // max(high, wide))
+        cells = np.rint(np.sqrt(np.clip(small, 0, 1)) * 255).astype(np.intp)
+        y, x = layers.index(head.layer) * (side + 2), head.head * (side + 2)
+        drawn = cells.repeat(times, 0).repeat(times, 1)
+        sheet[y : y + drawn.shape[0], x : x + drawn.shape[1]] = drawn
+    title = f"<h2>{escape(visible(capture.name))}</h2>" if capture.name else ""
+    words = f"Attention maps of {len(capture.heads)} heads, one row for each layer"
+    return f'{title}<img alt="{words}" src="{png_uri(sheet, palette)}"/>'
