@@ -40,10 +40,6 @@ class Outlet:
         """Return the console for notices next to the result."""
         return messages(self.output.quiet or self.output.json)
 
-    def saves(self, ending: str) -> bool:
-        """Return whether a file with this ending is written."""
-        return any(path.suffix.lower() == ending for path in self.output.save)
-
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
         """Yield the model, loaded under a spinner that turns to the end of the block."""
@@ -104,6 +100,15 @@ class Outlet:
                 saved.append(path)
             except AttnvizError as error:
                 failed = failed or error
+        if self.output.opens:
+            from attnviz.cli.browser import open_page, temporary_page
+
+            try:
+                self._save(report, document, page := temporary_page())
+                self.notices.print(f"the page is {visible(str(page))}", soft_wrap=True)
+                open_page(page)
+            except AttnvizError as error:
+                failed = failed or error
         try:
             with printing():
                 if self.output.json:
@@ -149,6 +154,10 @@ def open_outlet(output: Output) -> Outlet:
 
     Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid.
     """
+    if output.opens:
+        from attnviz.cli.browser import require_display
+
+        require_display()
     if output.save:
         from attnviz.draw.files import check_path
 

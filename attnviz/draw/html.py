@@ -80,10 +80,11 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     yield "</body>\n</html>"
 
 
-def plain_parts(document: doc.Document, palette: str) -> Iterator[str]:
+def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
     """Yield the parts that an interactive page does not show itself, without a style of their own.
 
     These are texts, tables with their headings, and the explanation; notes stand above the page.
+    heads: names that link to a head of the page.
     """
     for part in (part for group in document.groups for part in _written(group)):
         match part:
@@ -91,7 +92,10 @@ def plain_parts(document: doc.Document, palette: str) -> Iterator[str]:
                 yield from _part(part, palette, ())
             case doc.Table():
                 rows = [row._replace(bar=None, depth=0, tones=None) for row in part.rows]
-                yield from _part(part._replace(rows=rows), palette, ())
+                title = " · ".join(filter(None, heading_words(part.title))) or "Table"
+                yield f"<details open><summary>{safe(title)}</summary>"
+                yield from _table(part._replace(rows=rows), palette, heads)
+                yield "</details>"
     if document.explain:
         yield "<details><summary>How to read this</summary>"
         for part in document.explain:
@@ -257,20 +261,24 @@ def _bar(row: doc.Row, table: doc.Table, palette: str) -> str:
 # In a notebook --------------------------------------------------------------------------------
 
 _TABLE_ROW = 30
-_LEAST, _MOST = 360, 1000
+_LEAST, _MOST, _PAGE = 360, 1000, 900
 
 
 def framed_document(document: doc.Document, palette: str) -> str:
-    """Return a document as an element of a notebook that runs no script and loads nothing.
+    """Return a document as an element of a notebook that loads nothing.
 
     The page stands in a frame, so that its styles and those of the notebook do not affect each
-    other. The frame is as high as the content, within limits, and can be resized.
+    other. Only an interactive page runs scripts there, its own, in a frame without an origin, and
+    may offer files. The frame is as high as the content, within limits, and can be resized.
     """
     page = "".join(f"{piece}\n" for piece in document_html(document, palette))
-    lines = sum(_lines(group) for group in document.groups if group.full)
-    height = document_drawing(document).height + _TABLE_ROW * lines
+    if document.page is not None:
+        allowed, height = "allow-scripts allow-downloads", float(_PAGE)
+    else:
+        lines = sum(_lines(group) for group in document.groups if group.full)
+        allowed, height = "", document_drawing(document).height + _TABLE_ROW * lines
     return (
-        f'<iframe sandbox="" title="{escape(document.name)}" srcdoc="{escape(page)}" '
+        f'<iframe sandbox="{allowed}" title="{escape(document.name)}" srcdoc="{escape(page)}" '
         f'style="width: 100%; height: {int(min(max(height, _LEAST), _MOST))}px; border: 0; '
         'resize: vertical; overflow: auto"></iframe>'
     )

@@ -23,7 +23,7 @@ function readColours() {
   colour.map = ramp(colour.stops);
   colour.signed = ramp(value("--signed").split(" "));
   const ends = (hue) => (dark ? [colour.panel, hue, "#ffffff"] : ["#ffffff", hue, "#101418"]);
-  colour.labels = data.labels.map((label) => (label.hue < 0 ? colour.grey : colour.hues[label.hue % colour.hues.length]));
+  colour.labels = data.labels.map((label) => label.colours?.[Number(dark)] ?? colour.grey);
   colour.thumbs = colour.labels.map((hue) => {
     const words = ramp(ends(hue));
     return words.map((_, at) => words[Math.min(255, Math.floor(at * 0.72))]);

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from attnviz.draw.labels import token_labels, visible
 from attnviz.draw.page.running_text import running_pieces
-from attnviz.measures.registry import LABELS, label_named
+from attnviz.draw.palette import to_hex, written_on
+from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, HeadLabel, Tokens
 
 Floats = NDArray[np.floating]
@@ -36,7 +37,7 @@ LARGEST = 20_000_000
 MISSING = 65535
 """Stands for a weight that is not there (NaN); √w is a share of the number below."""
 
-_HUES = tuple(name for name in LABELS if name not in SINKS)
+_GROUNDS = ((245, 246, 248), (22, 27, 34))  # --panel of page.css, light and dark
 _TRIED = 16  # heads from which the size of all is reckoned
 _AXIS = 1024  # the most tokens on an axis whose maps are kept whole where even one is too large
 
@@ -188,9 +189,7 @@ def _script(data: Mapping[str, Any]) -> str:
 # What fits -----------------------------------------------------------------------------------
 
 
-def _fitted(
-    capture: PageCapture, fine: bool, room: int
-) -> tuple[PageCapture, Sequence[int], str]:
+def _fitted(capture: PageCapture, fine: bool, room: int) -> tuple[PageCapture, Sequence[int], str]:
     """Return the capture with as many heads as fit, their former places, and a note if some do not.
 
     If not even one head fits, its tokens are pooled, and cells show the largest weight.
@@ -282,10 +281,7 @@ class _Labels:
 
     def place(self, label: HeadLabel | None) -> int:
         """Return the place of a label, which is added if it is new."""
-        if label is None:
-            key = ("", "", "none")
-        else:
-            key = (label.name, label.said, label.source)
+        key = ("", "", "none") if label is None else (label.name, label.said, label.source)
         if key not in self._places:
             self._places[key] = len(self.records)
             found = label is not None and label.is_finding and label.name not in SINKS
@@ -295,21 +291,20 @@ class _Labels:
                     "said": visible(key[1]),
                     "short": visible(label.short) if label else "",
                     "source": key[2],
-                    "hue": _hue(key[0]) if found else -1,
+                    "colours": _colours(label_named(key[0]).colour) if found else None,
                     "means": label_named(key[0]).meaning if label else "",
                 }
             )
         return self._places[key]
 
 
-def _hue(name: str) -> int:
-    """Return the number of a label's hue, which is the same on every page."""
-    return _HUES.index(name) if name in _HUES else zlib.crc32(name.encode()) % len(_HUES)
+def _colours(colour: str) -> list[str]:
+    """Return a label's colour as texts can have it on the light and on the dark page."""
+    red, green, blue = bytes.fromhex(colour)
+    return [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
 
 
-def _record(
-    capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool
-) -> dict[str, Any]:
+def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) -> dict[str, Any]:
     exact = sorted(capture.order[: capture.fine])
     heads = capture.heads
     keys = {name: None for head in heads for name in head.values}

@@ -10,7 +10,7 @@ const orders = () => ({
 
 function sorted() {
   const { label, score, values } = shown.heads, places = [...shown.names.keys()], by = state.sort;
-  const rank = (i) => (data.labels[label[i]].hue < 0 ? 1e3 : 0) + label[i];
+  const rank = (i) => (data.labels[label[i]].colours ? 0 : 1e3) + label[i];
   const strength = (i) => score[i] ?? -1;
   if (by === "label") places.sort((a, b) => rank(a) - rank(b) || strength(b) - strength(a));
   else if (by === "score") places.sort((a, b) => strength(b) - strength(a));
@@ -131,7 +131,7 @@ const SOURCES = {
 function drawLegend() {
   const counts = data.labels.map((_, at) => shown.heads.label.filter((label) => label === at).length);
   const order = [...data.labels.keys()].filter((at) => counts[at] && data.labels[at].said)
-    .sort((a, b) => (data.labels[a].hue < 0) - (data.labels[b].hue < 0) || counts[b] - counts[a]);
+    .sort((a, b) => !data.labels[a].colours - !data.labels[b].colours || counts[b] - counts[a]);
   $("legend").replaceChildren(...order.map((at) => {
     const { name, said, source, means } = data.labels[at];
     return make("button", {

@@ -48,4 +48,3 @@ def _found(tokens: Tokens, text: str) -> Spans:
         end = start if special else start + len(wanted)
         spans.append((start, end))
     return spans
-

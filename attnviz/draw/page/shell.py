@@ -39,6 +39,7 @@ def page_html(document: doc.Document, page: Page, palette: str) -> Iterator[str]
     from attnviz.draw.html import plain_parts
 
     data = page_data(page)
+    heads = {head.name for capture in data.captures for head in capture.heads}
     facts = [*_facts(document), *data.notes]
     filled = {
         "policy": _policy(),
@@ -48,7 +49,7 @@ def page_html(document: doc.Document, page: Page, palette: str) -> Iterator[str]
         "finding": escape(visible(document.finding or document.title)),
         "facts": "\n".join(f'<p class="soft">{escape(visible(each))}</p>' for each in facts),
         "pictures": "\n".join(_picture(each, palette) for each in data.captures),
-        "document": "\n".join(plain_parts(document, palette)),
+        "document": "\n".join(plain_parts(document, palette, heads)),
         "data": data.json,
         "blocks": "\n".join(
             f'<script type="text/plain" id="block-{number}">{text}</script>'
@@ -62,7 +63,7 @@ def page_html(document: doc.Document, page: Page, palette: str) -> Iterator[str]
 
 def _facts(document: doc.Document) -> list[str]:
     """Return the lines that say what was measured, and the notes that a reader must know."""
-    lines = []
+    lines: list[str] = []
     for group in document.groups:
         for part in group.parts:
             if isinstance(part, doc.Facts) and not lines:

@@ -39,6 +39,9 @@ async function start() {
   const keys = [["← → ↑ ↓", arrows], ["Enter", "hold the token, let go"], ...Object.entries(KEYS).map(([key, [what]]) => [key, what])];
   $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
   $("app").hidden = false;
+  for (const table of $("document").querySelectorAll("details")) table.open = false;
+  for (const room of $("document").querySelectorAll(".scroll"))
+    for (const [name, value] of [["tabindex", 0], ["role", "region"], ["aria-label", "Table"]]) room.setAttribute(name, value);
   drawAll();
   listen();
   document.body.dataset.ready = performance.now().toFixed(0);

@@ -27,12 +27,16 @@ _LESS = "; all of them: --layer, --head or a shorter text, or --save x.npz for t
 
 
 def heads_page(
-    found: HeadsReport, view: HeadsView, names: Sequence[Sequence[str]], given: str = ""
+    found: HeadsReport,
+    view: HeadsView,
+    names: Sequence[Sequence[str]],
+    given: str = "",
+    opened: str = "",
 ) -> Page:
     """Return the page of one run, or of several with a selector.
 
     names: the words in which each run differs. given: what the weights are, if not what the report
-        says.
+        says. opened: the name of the head that is shown first, if not that of the first look.
     """
     first = found.first
     look = list(_worth_a_look(found, view))[:_LOOK]
@@ -40,7 +44,8 @@ def heads_page(
         page_capture(report, " and ".join(words), given, look if report is first else ())
         for report, words in zip(found.reports, names, strict=True)
     ]
-    return Page(first.record.model.name, captures, measures(first), look, _LESS)
+    order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
+    return Page(first.record.model.name, captures, measures(first), look, _LESS, opened + order)
 
 
 def page_capture(
@@ -51,9 +56,7 @@ def page_capture(
     queries, keys = record.queries, record.keys
     order = [*dict.fromkeys([each.head for each in look] + _clearest(report))]
     both = record.kind != "cross"
-    texts = (report.text, report.text)
-    if record.kind in ("decoder", "cross"):
-        texts = (report.target or "", report.text if record.kind == "cross" else report.target or "")
+    read = report.target or "" if record.kind in ("decoder", "cross") else report.text
     sink = sink_of(record)[1] if report.sink else np.zeros(len(keys), bool)
     said = "× value norm" if report.norm_weighted else "raw" if report.sink else "without sink"
     return PageCapture(
@@ -64,7 +67,7 @@ def page_capture(
         weights=[report.weights(entry.layer, entry.head) for entry in entries],
         queries=queries,
         keys=queries if both else keys,
-        texts=texts,
+        texts=(read, report.text if record.kind == "cross" else read),
         order=order,
         given=given or said,
         fine=max(8, len(look)) if not report.selected else len(entries),
@@ -119,7 +122,7 @@ def _clearest(report: HeadsRecord) -> list[int]:
 
 
 def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
-    """Yield what the finding is about, then the most distinctive heads with their strongest link."""
+    """Yield what the finding is about, then the most distinctive heads."""
     report = found.first
     places = {(entry.layer, entry.head): at for at, entry in enumerate(report.heads)}
     named = set()
@@ -189,8 +192,8 @@ def _query_key(report: HeadsRecord) -> QueryKey | None:
     found = report.vectors
     if found is None or any(entry.layer not in found.queries for entry in report.heads):
         return None
-    sides = (
+    queries, keys = (
         np.stack([side[entry.layer][entry.head] for entry in report.heads])
         for side in (found.queries, found.keys)
     )
-    return QueryKey(*sides, found.factor)
+    return QueryKey(queries, keys, found.factor)
