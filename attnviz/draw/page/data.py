@@ -374,7 +374,8 @@ def _packed(
     heads: all have both bytes if ``fine``; else only the heads ``exact`` have second bytes.
     """
     triangle = np.tri(len(capture.queries), dtype=bool) if capture.causal else None
-    packer, lows, parts = zlib.compressobj(6), list[bytes](), list[bytes]()
+    packer = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)  # long runs, few repeats
+    lows, parts = list[bytes](), list[bytes]()
     for at in heads:
         weights = capture.weights[at]
         numbers = whole_numbers(

@@ -34,11 +34,11 @@ function measured(head) {
 
 function drawGrid() {
   const grid = $("grid"), { layer, head } = shown.heads, byLayer = state.sort === "layer";
-  const columns = Math.max(...head) + 1, room = grid.clientWidth - 10;
-  const across = Math.floor((room - 26) / columns) - 4, down = (innerHeight - 290) / (Math.max(...layer) + 1) - 42;
-  const side = byLayer ? Math.max(11, Math.min(96, across, Math.max(48, Math.floor(down)))) : 64;
+  const columns = Math.max(...head) + 1, room = grid.clientWidth - 10, gap = columns > 14 ? 2 : 4;
+  const across = Math.floor((room - 26) / columns) - gap, down = (innerHeight - 290) / (Math.max(...layer) + 1) - 42;
+  const side = byLayer ? Math.max(8, Math.min(96, across, Math.max(48, Math.floor(down)))) : 64;
   grid.classList.toggle("small", byLayer && side < 44);
-  grid.style.gap = side < 20 ? "2px" : "4px";
+  grid.style.gap = `${gap}px`;
   grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : "repeat(auto-fill, minmax(64px, 1fr))";
   cells = [];
   const nodes = [], every = Math.ceil(18 / side);

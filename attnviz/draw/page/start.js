@@ -39,9 +39,12 @@ async function start() {
   const keys = [["← → ↑ ↓", arrows], ["Enter", "hold the token, let go"], ...Object.entries(KEYS).map(([key, [what]]) => [key, what])];
   $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
   $("app").hidden = false;
-  for (const table of $("document").querySelectorAll("details")) table.open = false;
-  for (const room of $("document").querySelectorAll(".scroll"))
-    for (const [name, value] of [["tabindex", 0], ["role", "region"], ["aria-label", "Table"]]) room.setAttribute(name, value);
+  for (const table of $("document").querySelectorAll("details")) {
+    table.open = false;
+    const said = { tabindex: 0, role: "region", "aria-label": table.firstElementChild.textContent };
+    for (const room of table.querySelectorAll(".scroll"))
+      for (const name in said) room.setAttribute(name, said[name]);
+  }
   drawAll();
   listen();
   document.body.dataset.ready = performance.now().toFixed(0);

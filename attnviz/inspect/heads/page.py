@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def heads_page(
         says. opened: the name of the head that is shown first, if not that of the first look.
     """
     first = found.first
-    look = list(_worth_a_look(found, view))[:_LOOK]
+    look = [*islice(_worth_a_look(found, view), _LOOK)]
     captures = [
         page_capture(report, " and ".join(words), given, look if report is first else ())
         for report, words in zip(found.reports, names, strict=True)
