@@ -122,7 +122,8 @@ def heads(
     """Show where each head of a model attends over a text; ``capture`` gives only the weights.
 
     model, tokenizer: see ``capture``. kind, score: one, or several with commas to compare them.
-    vectors: see ``capture``. sort: the name of a score. compare_mask, score: only for the model name ``mha``.
+    vectors: see ``capture``. sort: the name of a score. compare_mask, score: only for the model
+        name ``mha``.
     The options are those of ``attnviz heads``; see ``HeadsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError

@@ -33,15 +33,15 @@ const hueOf = (head) => colour.labels[shown.heads.label[head]];
 const css = (word) => `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
 
 /** Return the place of a value among 256 colours: on the scale of roots, or between two signs. */
-const step = (value) => {
-  const part = shown.limit ? value / shown.limit / 2 + 0.5 : Math.sqrt(value);
+const step = (value, limit = shown.limit) => {
+  const part = limit ? value / limit / 2 + 0.5 : Math.sqrt(value);
   return Math.round(Math.max(0, Math.min(1, part)) * 255);
 };
-const scale = () => (shown.limit ? colour.signed : colour.map);
+const scale = (limit = shown.limit) => (limit ? colour.signed : colour.map);
 const tint = (value) => (value === value ? scale()[step(value)] : 0);
 
 /** Return a picture of a map, at most so many cells a side: where cells fall together the strongest shows. */
-function picture(values, n, m, words, most) {
+function picture(values, n, m, words, most, limit = shown.limit) {
   const each = Math.max(1, Math.ceil(Math.max(n, m) / most));
   const width = Math.ceil(m / each), height = Math.ceil(n / each);
   const strongest = new Float32Array(width * height).fill(NaN);
@@ -53,7 +53,7 @@ function picture(values, n, m, words, most) {
     }
   }
   const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer);
-  for (let k = 0; k < pixels.length; k++) if (strongest[k] === strongest[k]) pixels[k] = words[step(strongest[k])];
+  for (let k = 0; k < pixels.length; k++) if (strongest[k] === strongest[k]) pixels[k] = words[step(strongest[k], limit)];
   return image;
 }
 

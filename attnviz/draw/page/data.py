@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import token_labels, visible
+from attnviz.draw.labels import token_label, token_labels, visible
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
 from attnviz.measures.registry import label_named
@@ -70,6 +70,17 @@ class PageHead:
     values: Mapping[str, float | None] = field(default_factory=dict)
 
 
+class PageStep(NamedTuple):
+    """A token that a model wrote. place: the query that predicted it. likely: (token, probability)
+    of the likeliest tokens, the largest first.
+    """
+
+    place: int
+    wrote: str
+    probability: float
+    likely: Sequence[tuple[str, float]] = ()
+
+
 class QueryKey(NamedTuple):
     """The queries and keys of all heads, (head, token, d), and the factor of their product."""
 
@@ -88,6 +99,7 @@ class PageCapture:
     queries, keys: the tokens, the same object for one text. texts: what was read for each.
     sink: the places of the keys that are the attention sink. order: the places of the heads, the
         most distinctive first. fine: how many of these always have exact numbers.
+    verbs: what a query does to a key, and a key of a query, in words. steps: what was written.
     norms: (head, key), the norm of what each key's value writes. query, head: that are shown first.
     """
 
@@ -104,6 +116,8 @@ class PageCapture:
     limit: float = 0.0
     fine: int = 8
     sink: Sequence[int] = ()
+    verbs: tuple[str, str] = ("attends to", "is attended by")
+    steps: Sequence[PageStep] = ()
     norms: Floats | None = None
     query_key: QueryKey | None = None
     query: int = 0
@@ -251,6 +265,7 @@ def _pooled(capture: PageCapture, step: int) -> PageCapture:
         queries=keys if same else tokens(capture.queries),
         keys=keys,
         texts=("", ""),
+        steps=(),
         sink=(),
         norms=None,
         query_key=None,
@@ -317,6 +332,11 @@ def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) 
         "limit": capture.limit,
         "queries": _axis(capture.queries, capture.texts[0]),
         "sink": [int(at) for at in capture.sink],
+        "verbs": capture.verbs,
+        "steps": [
+            (step.place, *_told(step.wrote, step.probability), [_told(*one) for one in step.likely])
+            for step in capture.steps
+        ],
         "view": {"head": capture.head, "query": capture.query},
         "heads": {
             "layer": [head.layer for head in heads],
@@ -355,6 +375,10 @@ def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
         "pieces": running_pieces(tokens, text),
         "special": special,
     }
+
+
+def _told(token: str, probability: float) -> tuple[str, float | None]:
+    return token_label(token), _number(probability, 4)
 
 
 def _number(value: float | None, digits: int) -> float | None:

@@ -18,7 +18,7 @@ function drawHead() {
     "--hue": seriesColour(at), title: shown.said(one), "aria-label": `${shown.names[one]}, ${at ? "unpin" : "chosen"}`,
     onclick: () => { if (at) togglePin(one); },
   }, make("i"), shown.names[one] + (at ? " ×" : ""))));
-  for (const [id, choices] of [["mode", modes()], ["scope", SCOPES], ["direction", DIRECTIONS]]) {
+  for (const [id, choices] of [["mode", modes()], ["scope", scopes()], ["direction", directions()]]) {
     const field = $(id);
     field.hidden = Object.keys(choices).length < 2;
     field.replaceChildren(field.firstElementChild, ...Object.entries(choices).map(([value, said]) =>
@@ -26,6 +26,7 @@ function drawHead() {
   }
   markCells();
   makeWords();
+  drawBeside();
   const above = $("map").getBoundingClientRect().top + scrollY;
   $("pictures").style.setProperty("--room", Math.max(380, innerHeight - above - 64) + "px");
   mapView.image = null;
@@ -55,6 +56,8 @@ function lock(same) {
 function drawToken() {
   shadeWords();
   drawTop();
+  drawStep();
+  tellBeside();
   drawMap();
   drawLines();
   keepInView();

@@ -24,7 +24,20 @@ from attnviz.draw.svg import png_uri
 _HERE = Path(__file__).parent
 
 SCRIPTS = (
-    *("words", "capture", "state", "colours", "grid", "head", "text", "canvas", "map", "lines"),
+    *(
+        "words",
+        "capture",
+        "state",
+        "colours",
+        "grid",
+        "head",
+        "text",
+        "steps",
+        "beside",
+        "canvas",
+        "map",
+        "lines",
+    ),
     *("vectors", "table", "files", "pointer", "keys", "start"),
 )
 """The scripts in the order in which they are joined."""

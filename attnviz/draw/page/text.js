@@ -30,6 +30,7 @@ function shadeWords() {
   for (const span of new Set([...words.queries, ...words.keys])) {
     span.style.background = span.style.color = "";
     span.className = span.classList.contains("special") ? "special" : "";
+    if (shown.steps.length) span.classList.toggle("later", Number(span.dataset.at) > state.query);
     span.tabIndex = -1;
     span.title = "";
   }
@@ -56,7 +57,7 @@ function drawTop() {
   const from = state.direction === "from", others = from ? shown.queries : shown.keys, found = links();
   const token = axis().names[active()];
   const strong = found.slice(0, 8).filter(([, value]) => strength(value) >= 0.005);
-  const title = make("span", { class: "soft" }, make("b", {}, token), " " + DIRECTIONS[state.direction] + (strong.length ? "" : " nothing that is left"));
+  const title = make("span", { class: "soft" }, make("b", {}, token), " " + directions()[state.direction] + (strong.length ? "" : " nothing that is left"));
   $("top").replaceChildren(title, ...strong.map(([at, value]) => make("button", {
     "--share": (strength(value) * 100).toFixed(1) + "%", "--fill": css(tint(shown.limit ? value / 4 : 0.06)),
     title: from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at),
@@ -67,6 +68,6 @@ function drawTop() {
     ? `${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}  ${read(value, state.query, state.key)}${state.locked ? "  (held: Esc lets go)" : ""}` : "";
   $("readout").textContent = pair || (state.locked ? "held: Esc lets go" : "");
   clearTimeout(drawTop.timer);
-  const say = `${$("name").textContent}: ${token} ${DIRECTIONS[state.direction]} ${strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${share(v)}`).join(", ")}. ${pair}`;
+  const say = `${$("name").textContent}: ${token} ${directions()[state.direction]} ${strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${share(v)}`).join(", ")}. ${pair}`;
   drawTop.timer = setTimeout(() => { $("say").textContent = say; }, 250);
 }

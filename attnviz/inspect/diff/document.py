@@ -13,6 +13,7 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import counted, notes_group
 from attnviz.draw.signed import signed_scale
+from attnviz.inspect.diff.page import diff_page
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (
     EXACT,
@@ -77,6 +78,7 @@ def diff_document(
         quoted="",
         finding=finding(report),
         first=partial(_first, report),
+        page=partial(diff_page, report, report.example) if report.example else None,
     )
 
 

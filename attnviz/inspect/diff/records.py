@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,6 +119,7 @@ class ChangedMaps(NamedTuple):
     """The maps of one head over one text in both models.
 
     a, b: weights (query, key). text: its number, from 0.
+    every: each pair of heads over this text, with its maps in A and in B.
     """
 
     change: HeadChange
@@ -127,6 +128,7 @@ class ChangedMaps(NamedTuple):
     keys: Tokens
     a: NDArray[np.floating]
     b: NDArray[np.floating]
+    every: Sequence[tuple[HeadChange, NDArray[np.floating], NDArray[np.floating]]] = ()
 
 
 @dataclass(frozen=True, repr=False)

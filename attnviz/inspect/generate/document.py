@@ -25,6 +25,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
+from attnviz.inspect.generate.page import run_page
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, Tokens
@@ -94,6 +95,7 @@ def run_document(
         quoted="" if in_prompt else run.text,
         finding=finding(report),
         first=advised(partial(_first, report), run.tokens),
+        page=partial(run_page, report),
     )
 
 

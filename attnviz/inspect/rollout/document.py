@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
+from attnviz.inspect.rollout.page import rollout_page
 from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
 
@@ -91,6 +92,7 @@ def rollout_document(
         quoted=text if target is None else target,
         finding=_finding(found),
         first=advised(partial(_first, found, kept), found.tokens),
+        page=partial(rollout_page, found),
     )
 
 
