@@ -13,25 +13,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from attnviz import errors as errors
-    from attnviz.api.changing import ablate as ablate
-    from attnviz.api.changing import check as check
-    from attnviz.api.changing import diff as diff
-    from attnviz.api.changing import patch as patch
-    from attnviz.api.changing import path as path
-    from attnviz.api.changing import prune as prune
-    from attnviz.api.counting import params as params
-    from attnviz.api.counting import scaling as scaling
-    from attnviz.api.counting import sweep as sweep
-    from attnviz.api.counting import train as train
-    from attnviz.api.counting import verify as verify
-    from attnviz.api.looking import capture as capture
-    from attnviz.api.looking import cut as cut
-    from attnviz.api.looking import generate as generate
-    from attnviz.api.looking import heads as heads
-    from attnviz.api.looking import patterns as patterns
-    from attnviz.api.looking import rollout as rollout
-    from attnviz.api.looking import why as why
-    from attnviz.api.opening import load as load
+    from attnviz.api.changing import *  # noqa: F403
+    from attnviz.api.counting import *  # noqa: F403
+    from attnviz.api.looking import *  # noqa: F403
+    from attnviz.api.opening import *  # noqa: F403
     from attnviz.attention.module import MultiHeadAttention as MultiHeadAttention
     from attnviz.draw.report import Report as Report
     from attnviz.inspect.heads.head_maps import HeadMaps as HeadMaps
@@ -39,28 +24,33 @@ if TYPE_CHECKING:
     from attnviz.learn.mechanism import AttentionResult as AttentionResult
     from attnviz.learn.mechanism import scaled_dot_product_attention as scaled_dot_product_attention
 
-_MODULES = {
-    "attnviz.api.changing": ("ablate", "check", "diff", "patch", "path", "prune"),
-    "attnviz.api.counting": ("params", "scaling", "sweep", "train", "verify"),
-    "attnviz.api.looking": ("capture", "cut", "generate", "heads", "patterns", "rollout", "why"),
-    "attnviz.api.opening": ("load",),
-    "attnviz.attention.module": ("MultiHeadAttention",),
-    "attnviz.draw.report": ("Report",),
-    "attnviz.inspect.heads.head_maps": ("HeadMaps",),
-    "attnviz.inspect.heads.heatmap": ("heatmap",),
-    "attnviz.learn.mechanism": ("AttentionResult", "scaled_dot_product_attention"),
-}
-"""The public names by the module that has them; editors and type checkers read them above."""
+_QUESTIONS = ("changing", "counting", "looking", "opening")
+"""The modules of ``attnviz.api``: what stands in the ``__all__`` of each is public here."""
 
-__all__ = sorted(
-    ["__version__", "errors", *(name for names in _MODULES.values() for name in names)]
-)
+_MODULES = {
+    "AttentionResult": "attnviz.learn.mechanism",
+    "HeadMaps": "attnviz.inspect.heads.head_maps",
+    "MultiHeadAttention": "attnviz.attention.module",
+    "Report": "attnviz.draw.report",
+    "heatmap": "attnviz.inspect.heads.heatmap",
+    "scaled_dot_product_attention": "attnviz.learn.mechanism",
+}
+"""The module of each other public name."""
+
+
+def _modules() -> dict[str, str]:
+    """Return the module of each public name; editors and type checkers read the imports above."""
+    pages = [import_module(f"attnviz.api.{page}") for page in _QUESTIONS]
+    return _MODULES | {name: page.__name__ for page in pages for name in page.__all__}
 
 
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("attnviz.errors")
-    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if name == "__all__":
+        return sorted(["__version__", "errors", *_modules()])
+    # Names that are asked of any module, such as ``__path__``, import nothing.
+    module = _MODULES.get(name) or (None if name.startswith("_") else _modules().get(name))
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(module), name)
@@ -69,4 +59,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), "errors", *_modules()})

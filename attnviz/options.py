@@ -9,9 +9,10 @@ the command line from the same fields.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
@@ -75,6 +76,7 @@ class Options:
 def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """Declare an option that has the name of its field; ``name`` and ``short`` give other names.
 
+    metavar: the name of its value in the help. help: a sentence about it.
     default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
     more: ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads
         the value as UTF-8, whatever the locale. Other keywords are passed to Typer.
@@ -88,7 +90,11 @@ def flag(help: str, **more: Any) -> Any:
 
 
 def argument(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
-    """Declare a value that is typed on the command line without an option name."""
+    """Declare a value that is typed on the command line without an option name.
+
+    metavar: its name in the help. help: a sentence about it. default: ``...`` if it must be given.
+    more: as for ``option``.
+    """
     return option(metavar, help, default, bare=True, **more)
 
 
@@ -134,6 +140,7 @@ def options_of(group: Any) -> Mapping[str, Declared]:
 def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
+    name: the option's name. declared: how its class declares it.
     NumPy's numbers become Python's, a text becomes a path, and a single value becomes a tuple of
     one.
     Raises UsageError for another type, or a value out of range or not among the choices.
@@ -230,6 +237,80 @@ class Known(Options):
 
 
 @dataclass(frozen=True)
+class Ranked(Options, panel="View"):
+    """How long a ranking is."""
+
+    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
+
+
+@dataclass(frozen=True)
+class RegionOptions(Options, panel="Chat and regions"):
+    """Which parts of a text are regions, between which attention is summed.
+
+    Python code gives ``chat`` as a list of messages too, and ``spans`` as a mapping of names to
+    (start, end) or to words.
+    """
+
+    chat: str | None = option(
+        "FILE|TEXT",
+        "A chat in place of TEXT, read through the model's own template: JSON of roles and "
+        "contents, or lines such as user: Hi. Its roles are regions.",
+        words=True,
+    )
+    span: tuple[str, ...] = option(
+        "NAME=PLACES",
+        "Name a region: NAME=2:5 are tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' finds "
+        "words that stand once in the text; may be repeated.",
+        (),
+    )
+    spans: Path | None = option("FILE", "Regions from a file, one a line, written as for --span.")
+    second: str | None = option(
+        "TEXT",
+        "A second text, joined to the first as the tokenizer joins two; each is a region.",
+        name="--and",
+        words=True,
+    )
+
+    def __post_init__(self) -> None:
+        chat: Any = self.chat
+        if isinstance(chat, os.PathLike):
+            object.__setattr__(self, "chat", os.fspath(chat))
+        elif chat is not None and not isinstance(chat, str):
+            object.__setattr__(self, "chat", _dumped(chat))
+        spans: Any = self.spans
+        if isinstance(spans, Mapping):
+            object.__setattr__(self, "span", (*self.span, *_spelled(spans)))
+            object.__setattr__(self, "spans", None)
+        super().__post_init__()
+        if self.chat is not None and self.second is not None:
+            raise UsageError("--chat is one text: leave out --and")
+        if self.second is not None and not self.second.strip():
+            raise UsageError("--and is empty: expected a text of at least one word")
+
+    @property
+    def regions_given(self) -> tuple[str, ...]:
+        """Return the names of these options that are given, as they are typed."""
+        return tuple(RegionOptions.of(vars(self)).given())
+
+
+def _dumped(chat: Any) -> str:
+    try:
+        return json.dumps(chat)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"chat is no list of messages: {error}") from error
+
+
+def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
+    for name, place in spans.items():
+        if isinstance(place, str):
+            yield f"{name}={place}"
+        elif isinstance(place, Sequence) and len(place) == 2:
+            yield f"{name}={place[0]}:{place[1]}"
+        else:
+            raise UsageError(f"spans[{name!r}] is (start, end) or words, got {place!r}")
+
+
+@dataclass(frozen=True)
 class IndexBase(Options):
     """How layers and heads are numbered, in what is typed and in what is shown."""
 
@@ -279,7 +360,10 @@ def spelled_heads(choice: Any) -> tuple[str, ...]:
 
 
 def spelled_head(choice: Any) -> str:
-    """Return one choice of heads as typed on the command line; see ``spelled_heads``."""
+    """Return one choice of heads as typed on the command line.
+
+    choice: a text such as ``L2H5``, the number of a head of every layer, or a pair (layer, head).
+    """
     if isinstance(choice, tuple) and len(choice) == 2:
         return f"L{choice[0]}H{choice[1]}"
     return _BARE.sub(r"\1", str(choice))
@@ -322,11 +406,11 @@ def read_budget(typed: str) -> Budget:
     return Budget(count=int(match[1]))
 
 
-def read_size(typed: str, option: str = "--max-memory") -> int:
+def read_size(typed: str, option: str = "--max-memory", least: int = 1) -> int:
     """Return the bytes of ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
 
-    option: its name for the message. Raises UsageError for anything else, also for a bare number,
-    which could mean any unit.
+    typed: such a text. option: its name for the message. least: the fewest bytes, 0 or 1.
+    Raises UsageError for anything else, also for a bare number, which could mean any unit.
     """
     from fractions import Fraction  # with decimal; few commands read sizes
 
@@ -338,6 +422,6 @@ def read_size(typed: str, option: str = "--max-memory") -> int:
             f"cannot read {option} {typed!r}: expected a size with its unit, such as {instead}"
         )
     size = int(Fraction(match[1]) * _BYTES[match[2] or ""])
-    if size == 0:
+    if size < least:
         raise UsageError(f"{option} {typed.strip()} leaves no room: expected a size such as 24GB")
     return size

@@ -96,7 +96,7 @@ _OF_LIBRARIES = (
 def damaged(name: str, mend: str = "") -> Iterator[None]:
     """Raise LoadError if what is read inside is damaged; attnviz's own errors pass.
 
-    name: what is read. mend: what to do about it.
+    name: what is read. mend: what a person can do about it, for the message.
     """
     try:
         yield
@@ -144,7 +144,10 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
-    """Return all of an open stream; raise LoadError if it has more than ``most`` bytes."""
+    """Return all of an open stream; raise LoadError if it has more than ``most`` bytes.
+
+    name: how a message names it. most: 0 stands for the bytes that a text may have.
+    """
     pieces, size, most = [], 0, most or TEXT_BYTES
     try:
         while piece := stream.read(_PIECE):
@@ -178,6 +181,7 @@ def _too_large(name: str, most: int) -> LoadError:
 def text_lines(content: bytes, name: str) -> Iterator[str]:
     """Yield the lines of a text file, without line ends.
 
+    name: how a message names the file.
     Raises LoadError for a line that is not UTF-8, which it names, and for too many lines.
     """
     for number, line in enumerate(io.BytesIO(content), start=1):
@@ -190,7 +194,10 @@ def text_lines(content: bytes, name: str) -> Iterator[str]:
 
 
 def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> str:
-    """Return UTF-8 bytes as text without the byte order mark; ``failure`` if they are not UTF-8."""
+    """Return UTF-8 bytes as text without the byte order mark.
+
+    name: how a message names them. failure: the error that is raised if they are not UTF-8.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -220,7 +227,7 @@ def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any
 def check_memory(text: str, name: str, most: int) -> None:
     """Raise LoadError for JSON whose values would take too much of the memory.
 
-    most: bytes that such a file may have.
+    text: the JSON. name: how a message names it. most: bytes that such a file may have.
     """
     width = 1 if text.isascii() else 4  # bytes in which Python stores a character
     needed = width * len(text) + sum(text.count(mark) * size for mark, size in _MEMORY.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,12 @@ class Watch:
     def __call__(self, share: float) -> None:
         """Show which share of all operations is done, from 0 to 1."""
 
+    def found(self, words: Callable[[], str]) -> None:
+        """Show, where there is room, a result that is complete before the run ends.
+
+        words: returns one line; called only if it is shown.
+        """
+
 
 UNWATCHED = Watch()
 
@@ -48,12 +54,17 @@ class Tokens:
     kept: the positions of the tokens in the text that they were taken from; empty for a whole text.
     spans: the characters of the text that each token stands for, as (start, stop), from the
         tokenizer's offsets; nothing for added tokens. Empty if they are not known.
+    regions: the name of the region that each token is in; empty if no regions were given.
+    segments: for a pair of texts 0 or 1, the text that each token is of, if the model has an
+        embedding for it (BERT's ``token_type_ids``); else empty.
     """
 
     ids: tuple[int, ...]
     texts: tuple[str, ...]
     special: tuple[bool, ...]
     kept: tuple[int, ...] = field(default=(), compare=False)
+    regions: tuple[str, ...] = field(default=(), compare=False)
+    segments: tuple[int, ...] = field(default=(), compare=False)
     spans: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -76,12 +87,14 @@ class Tokens:
         return self.taken(range(len(self))[:length])
 
     def taken(self, places: Sequence[int]) -> Tokens:
-        """Return the tokens at these places, in their order."""
+        """Return the tokens with these indices, in the order of ``places``."""
         return Tokens(
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
             tuple(self.special[place] for place in places),
             tuple(self.places[place] for place in places),
+            tuple(self.regions[place] for place in places if self.regions),
+            tuple(self.segments[place] for place in places if self.segments),
             tuple(self.spans[place] for place in places) if self.spans else (),
         )
 
@@ -91,9 +104,17 @@ class Tokens:
         return self.kept or range(len(self))
 
 
+REST = ("template", "special", "other")
+"""The names of the region of tokens that no person named: those of a chat's template, those that
+the tokenizer adds to a pair of texts, and the rest of a text."""
+
+
 @dataclass(frozen=True)
 class Input:
-    """What one forward pass reads: a text, and for an encoder–decoder also the decoder's text."""
+    """What one forward pass reads.
+
+    text: of an encoder–decoder what the encoder reads. target: the decoder's text, else None.
+    """
 
     text: Tokens
     target: Tokens | None = None
@@ -117,7 +138,7 @@ class Input:
         return self.text if self.target is None else self.target
 
     def masked(self, position: int, mask: int) -> Input:
-        """Return the input with one token of the text replaced by the id ``mask``."""
+        """Return the input in which the id ``mask`` replaces the token at ``position``."""
         ids = (*self.ids[:position], mask, *self.ids[position + 1 :])
         return replace(self, text=replace(self.text, ids=ids))
 
@@ -291,6 +312,41 @@ class AttentionRecord:
                 yield layer.layer, head, layer.weights[index]
 
 
+@dataclass(frozen=True)
+class RegionShares:
+    """How much of each head's attention goes from one region of a text to another.
+
+    queries, keys: the names of the regions, and their numbers of tokens.
+    heads: the (layer, head) of the first axis of the arrays (head, query region, key region).
+    share: the mean, over the queries in the one region, of the sum of the weights on the keys in
+        the other, in [0, 1]. uniform: that of attention spread evenly over the keys that each query
+        sees. on_sink: the part of ``share`` that is on the attention sink.
+    above: by how much more than evenly a head spreads what it leaves to keys outside the sink; NaN
+        if it leaves nothing. clear: whether that is at least .10 and beyond the spread of the
+        queries, of which there are ``least_queries``, and ``share`` above ``uniform``; see
+        ``measures.regions``.
+    """
+
+    queries: Mapping[str, int]
+    keys: Mapping[str, int]
+    heads: tuple[tuple[int, int], ...]
+    share: NDArray[np.float64]
+    uniform: NDArray[np.float64]
+    on_sink: NDArray[np.float64]
+    above: NDArray[np.float64]
+    clear: NDArray[np.bool_]
+
+    least_queries: ClassVar = 5
+
+    def __post_init__(self) -> None:
+        shape = len(self.heads), len(self.queries), len(self.keys)
+        for name in ("share", "uniform", "on_sink", "above", "clear"):
+            if getattr(self, name).shape != shape:
+                raise ValueError(
+                    f"expected {name} of shape {shape}, got {getattr(self, name).shape}"
+                )
+
+
 Source = Literal["card", "patterns", "text", "none"]
 """Where a head's name comes from: the card of the bundled model, a result of ``patterns`` that was
 kept for this checkpoint, or enough events of the text at hand; ``none`` if it only describes the
@@ -367,11 +423,6 @@ class HeadScores(NamedTuple):
         scores = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
         return f"HeadScores(layer {self.layer}, head {self.head}, {self.label}, {scores})"
 
-    @property
-    def trait(self) -> HeadLabel:
-        """Return ``label`` under its former name, for older programs."""
-        return self.label
-
 
 @dataclass(frozen=True, eq=False)
 class HeadVectors:
@@ -406,6 +457,8 @@ class HeadsRecord:
     ablated: (layer, head) whose outputs were zero. norm_weighted: whether each weight of ``record``
         is multiplied by the norm of the value that it moves, rows rescaled.
     vectors: what makes the weights; None if it was not asked for.
+    regions: the shares of the model's own weights between the regions of the text; None if no
+        regions were given.
     """
 
     record: AttentionRecord
@@ -421,6 +474,7 @@ class HeadsRecord:
     sink: bool = True
     ablated: tuple[tuple[int, int], ...] = ()
     norm_weighted: bool = False
+    regions: RegionShares | None = None
     vectors: HeadVectors | None = field(default=None, repr=False)
 
     def rests(self, layer: int, head: int) -> bool:

@@ -87,6 +87,7 @@ def texts_of(
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
     """Return the text of TEXT, ``--file`` or ``-``, without the line break at its end.
 
+    argument: TEXT as typed, or None. file: that of ``--file``, or None.
     command: the command to name in an example in a message.
     Raises UsageError if there is no text or two, LoadError if a file is unreadable or not UTF-8.
     """
@@ -111,7 +112,10 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 
 def as_utf8(argument: str, name: str) -> str:
-    """Return an argument as UTF-8 text whatever the locale; UsageError if it is not UTF-8."""
+    """Return an argument as UTF-8 text whatever the locale; UsageError if it is not UTF-8.
+
+    name: of the argument, for the message.
+    """
     return utf8(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
@@ -136,6 +140,7 @@ def built_in_texts() -> Texts:
 def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
     """Return the texts of TEXT, ``-``, ``--file`` or ``--texts``; by default the built-in ones.
 
+    argument: TEXT as typed. file, many: those of ``--file`` and ``--texts``. None means not given.
     Raises UsageError if two are given or one is empty, LoadError if a file cannot be read.
     """
     if isinstance(many, Texts):  # given by Python code
@@ -218,6 +223,7 @@ def encode_texts(
 def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
     """Return the id and the text of the single token that ``typed`` is in the model's vocabulary.
 
+    option: by which it was typed, for the message.
     It is read with a blank before it, as within a text, or without if only that is one token.
     Raises UsageError with the tokens of ``typed`` if there are several.
     """
@@ -260,7 +266,10 @@ def _standard_input(most: int = 0) -> bytes:
 
 
 def _field(line: str, number: int, name: str) -> str:
-    """Return the ``text`` of one JSON line; LoadError if the line is damaged."""
+    """Return the ``text`` of one JSON line; LoadError if the line is damaged.
+
+    number: of the line, from 1. name: of the file, for the message.
+    """
     entry, cause = None, None
     try:
         entry = parse_json(line, name)
@@ -352,7 +361,11 @@ def _json_rows(
 def _csv_rows(
     lines: Sequence[tuple[int, str]], source: str
 ) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield the rows of CSV; a text with a line break in it is refused as damaged."""
+    """Yield the line number and the cells by column name of each row of CSV.
+
+    lines: pairs (line number, line). source: the name of the file, for messages.
+    A text with a line break in it is refused as damaged.
+    """
     names: list[str] = []
     for number, line in lines:
         try:

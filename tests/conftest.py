@@ -56,7 +56,15 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 SENTENCE = "The cat sat on the mat because it was tired."
-_SPEAKING = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "ATTNVIZ_TRACEBACK")
+_SPEAKING = (
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLUMNS",
+    "LINES",
+    "TERM",
+    "ATTNVIZ_TRACEBACK",
+    "ATTNVIZ_MODEL",
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     monkeypatch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR", str(home / "matplotlib")))
     cache = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(cache / "config"))
     return cache
 
 

@@ -62,6 +62,8 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["heads", SENTENCE, "--cut", "it->cat"],
         ["heads", SENTENCE, "--ablate", "L1H0"],
         ["path", "L1H2", "--top", "3"],
+        ["head", "L1H2", "--json"],
+        ["report", "--json", "--cards", "2"],
     ],
     ids=lambda arguments: " ".join(arguments[:3:2]),
 )
@@ -77,6 +79,9 @@ def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
         ["heads", WORDS, "--cut", "mat->cat", "--model"],
         ["heads", WORDS, "--ablate", "L1H0", "--model"],
         ["path", "L0H1", "the cat sat", "the mat sat", "--model"],
+        ["head", "L0H1", WORDS, "--texts", "texts.txt", "--model"],
+        ["report", "--texts", "texts.txt", "--cards", "1", "--model"],
+        ["prune", "--fraction", "0.2", "--texts", "texts.txt", "--json", "--model"],
         ["diff", "--dtype-b", "float32", "--importance", "--texts", "texts.txt", "-q"],
     ],
     ids=lambda arguments: " ".join(arguments[:3:2]),

@@ -19,7 +19,10 @@ ROOT = Path(attnviz.__file__).parent
 GROUND = {"records", "errors", "reading", "options", "interrupts"}
 """What crosses the folders: plain data and the exceptions."""
 
-SHARED = {"measures", "attention", "models", "engine", "draw", "texts", "resume", "cli"} | GROUND
+SHARED = {
+    *("measures", "attention", "models", "engine", "draw", "texts", "regions", "resume", "cli"),
+    *GROUND,
+}
 
 GROUPS = ("inspect", "count", "learn")
 """The folders that only hold capabilities."""
@@ -40,14 +43,17 @@ MAY_IMPORT = {
     "engine": {"models", "attention", "measures"} | GROUND,
     "draw": GROUND,
     "texts": {"draw", "models"} | GROUND,
+    "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
-    "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts"} | GROUND,
+    "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts", "regions"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
     "rollout": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
     "explore": {"heads", "generate"} | SHARED,
+    "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
+    "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": CAPABILITIES | SHARED,
@@ -68,6 +74,7 @@ LIBRARIES = {
 
 TRANSFORMERS = {
     "attnviz.models.attention_interface",
+    "attnviz.models.chats",
     "attnviz.models.huggingface",
     "attnviz.count.params.meta_count",
 }

@@ -30,7 +30,7 @@ from attnviz.inspect.heads.files import (
     write_heads_safetensors,
 )
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.patterns.data import head_of, patterns_data
+from attnviz.inspect.patterns.data import patterns_data, read_scores
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import notable_heads
@@ -352,7 +352,7 @@ def test_heads_of_patterns(data: st.DataObject) -> None:
     limits = dict.fromkeys(names, 0.2)
     report = PatternReport(info, "self", True, "raw", tuple(heads), names, limits, ())
     found = json.loads(json.dumps(patterns_data(report)))
-    assert tuple(map(head_of, found["heads"])) == report.heads
+    assert tuple(map(read_scores, found["heads"])) == report.heads
 
 
 VALUES = st.recursive(

@@ -7,20 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import (
-    for_tokens,
-    in_own_modes,
-    named_or_loaded,
-    open_given,
-    text_or_none,
-)
+from attnviz.api.opening import for_tokens, in_own_modes, named_or_loaded, open_given, text_or_none
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
+
+__all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
-    from attnviz.engine.patching import Direction, PatchMetric, What
+    from attnviz.engine.patching import Direction, Into, PatchMetric, What
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
     from attnviz.inspect.interventions.ablate.records import AblationReport
@@ -65,7 +61,11 @@ def ablate(
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
-    The options are those of ``attnviz ablate``: see ``AblateRequest``.
+    layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
+    mode: what takes the place of a head's output: ``zero``, ``mean`` or ``resample`` (the output
+        over another text), the last two from the texts in ``reference``.
+    metric: by what heads are ranked, the rise of the loss by default.
+    The other options are those of ``attnviz ablate``: see ``AblateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
     a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
@@ -103,7 +103,10 @@ def prune(
     """Remove the least important heads for good; compare the loss with as many removed at random.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
-    The options are those of ``attnviz prune``; see ``PruneRequest``.
+    fraction: the share of heads to remove. heads: these heads instead. until_loss: remove while the
+        held-out loss is below this multiple of the whole model's. out: the new directory for the
+        pruned model; None to write nothing.
+    The other options are those of ``attnviz prune``; see ``PruneRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
     what cannot be read or written, UnsupportedError if the heads cannot be removed for good.
@@ -177,7 +180,7 @@ def path(
     *,
     pairs: AnyPairs = None,
     tokenizer: Any = None,
-    into: Literal["query", "key", "value"] | None = None,
+    into: Into | None = None,
     top: int = 8,
     index_base: int = 0,
     seed: int = 0,
@@ -191,8 +194,8 @@ def path(
     what ``patch`` raises.
     """
     given = locals()
-    from attnviz.inspect.interventions.patch.request import PathRequest
     from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.path.request import PathRequest
     from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})

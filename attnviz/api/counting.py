@@ -11,6 +11,8 @@ from attnviz.errors import UsageError
 from attnviz.models.threads import threads_kept
 from attnviz.texts import texts_of
 
+__all__ = ["params", "scaling", "sweep", "train", "verify"]
+
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.count.params.params import ParamsReport
@@ -188,7 +190,10 @@ def sweep(
 ) -> SweepReport:
     """Train the same small decoder with several numbers of heads, and compare what they learn.
 
-    text: a file whose next characters are learned, in place of a task.
+    heads: the numbers, separated by commas. task: ``induction`` (the default), ``copy`` or
+        ``majority``. text: a file whose next characters are learned, in place of a task.
+    steps: of each training. seeds: how many models for each number of heads, from the random seed
+        ``seed`` on. layers, d_model: of every model.
     The options are those of ``attnviz sweep``; see ``SweepRequest``. Ctrl-C ends the training
     between two steps; the report then holds the models that are trained.
 

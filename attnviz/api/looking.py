@@ -15,6 +15,7 @@ from attnviz.api.opening import (
     for_one_pass,
     for_tokens,
     in_own_modes,
+    one_text,
     open_given,
     text_or_none,
 )
@@ -22,16 +23,23 @@ from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
+__all__ = [
+    *("capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout", "why"),
+]
+
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
+    from attnviz.api.opening import AnyChat, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
     from attnviz.inspect.generate.records import GenerateReport
+    from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import HeadsReport
     from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.report.records import ModelReport
     from attnviz.inspect.rollout.records import RolloutReport
     from attnviz.inspect.why.records import WhyReport
+    from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind
 
@@ -73,8 +81,7 @@ def capture(
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import heads_report
 
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.capture("tiny", "The cat sat.")')
+    read = one_text(text, 'attnviz.capture("tiny", "The cat sat.")')
     layers = None if layer is None else str(layer)
     choice = Choice(
         layers=layers,
@@ -96,7 +103,7 @@ def capture(
 @in_own_modes
 def heads(
     model: AnyModel,
-    text: str,
+    text: str | None = None,
     *,
     tokenizer: Any = None,
     layer: str | int | None = None,
@@ -111,7 +118,10 @@ def heads(
     sink: bool | None = None,
     norm_weighted: bool = False,
     ablate: AnyHeads = None,
-    sort: str | None = None,
+    chat: AnyChat = None,
+    spans: AnySpans = None,
+    second: str | None = None,
+    sort: Sorting | None = None,
     reverse: bool = False,
     compare_mask: bool = False,
     score: str | None = None,
@@ -122,6 +132,9 @@ def heads(
     """Show where each head of a model attends over a text; ``capture`` gives only the weights.
 
     model, tokenizer: see ``capture``. kind, score: one, or several with commas to compare them.
+    chat: a list of messages with role and content, or a file, in place of the text. spans: regions
+        of the text by name, each (start, end) in tokens or words, or a file. second: a text that
+        the tokenizer joins to the first, as ``--and`` does.
     vectors: see ``capture``. sort: the name of a score. compare_mask, score: only for the model
         name ``mha``.
     The options are those of ``attnviz heads``; see ``HeadsRequest``.
@@ -133,10 +146,12 @@ def heads(
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
+    from attnviz.regions import given_text
 
     request = HeadsRequest.of(given)
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.heads("tiny", "The cat sat.")')
+    opens = 'attnviz.heads("tiny", "The cat sat.")'
+    words = text_or_none(text) if request.chat is not None else one_text(text, opens)
+    read = given_text(request, words, None)
 
     def opening(changes: dict[str, Any]) -> Model:
         def named(name: str) -> Model:
@@ -180,8 +195,7 @@ def cut(
 
     ((_, choice),) = requested_runs(HeadsRequest.of(given))
     words = read_edge(edge) if isinstance(edge, str) else edge
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
+    read = one_text(text, 'attnviz.cut("tiny", "The cat sat.", "sat→cat")')
     tokens, runs = reckoned(read)
     opened = open_given(model, tokenizer, for_tokens(tokens, texts=runs))
     return cut_report(opened, read, words, choice)
@@ -198,6 +212,9 @@ def patterns(
     kind: Kind | None = None,
     target: str | None = None,
     truncate: bool = False,
+    chat: AnyChat = None,
+    spans: AnySpans = None,
+    second: str | None = None,
     probe: AnyFiles = (),
     raw: bool = False,
     without_first: bool = False,
@@ -213,7 +230,12 @@ def patterns(
     """Score what each head attends to: every measure with its chance level, and the head's label.
 
     model, tokenizer: see ``capture``. text: to score on, in place of the built-in probes.
-    The options are those of ``attnviz patterns``; see ``PatternsRequest``.
+    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``.
+    probe: files of annotated sentences. raw, without_first, norm_weighted: score the weights as
+        they are (the default), without the first token, or times the norm of the moved values.
+    control: ``random-weights`` also scores the same architecture with random weights. watch: the
+        label by which heads are ranked.
+    The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
@@ -222,8 +244,10 @@ def patterns(
     from attnviz.inspect.patterns import patterns as question
     from attnviz.inspect.patterns.request import PatternsRequest
     from attnviz.models.resolve import LoadOptions, load
+    from attnviz.regions import text_if_given
 
-    request, read = PatternsRequest.of(given), text_or_none(text)
+    request = PatternsRequest.of(given)
+    read = text_if_given(request, text_or_none(text), None)
     sentences = question.read_sentences(request, read)
 
     def opening(name: str) -> Model:
@@ -248,8 +272,9 @@ def rollout(
 ) -> RolloutReport:
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
-    model, tokenizer: see ``capture``.
-    The options are those of ``attnviz rollout``; see ``RolloutRequest``.
+    model, tokenizer: see ``capture``. kind: for an encoder–decoder, which self-attention is
+        followed. values: write the shares in the cells. sink: keep the attention sink in the maps.
+    The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
     model that cannot be read, UnsupportedError if its attention cannot be observed.
@@ -259,8 +284,7 @@ def rollout(
     from attnviz.inspect.rollout.request import RolloutRequest
 
     request = RolloutRequest.of(given)
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.rollout("tiny", "The cat sat.")')
+    read = one_text(text, 'attnviz.rollout("tiny", "The cat sat.")')
     return question.rollout(open_given(model, tokenizer, for_one_pass(read)), read, request)
 
 
@@ -288,7 +312,12 @@ def why(
     """Split a prediction exactly into what each head writes towards the predicted token.
 
     model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
-    The options are those of ``attnviz why``; see ``WhyRequest``.
+    answer: the token whose logit is explained, by default the model's top prediction. foil: explain
+        logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
+        default the last. controls: how many prompts with another token in the answer's earlier
+    places.
+    layer, head: the heads whose maps are kept. copying: also measure how often heads copy.
+    The other options are those of ``attnviz why``; see ``WhyRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
@@ -311,7 +340,7 @@ def why(
 @in_own_modes
 def generate(
     model: AnyModel,
-    prompt: str,
+    prompt: str | None = None,
     *,
     tokenizer: Any = None,
     tokens: int = 40,
@@ -322,6 +351,9 @@ def generate(
     layer: str | int | None = None,
     head: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
+    chat: AnyChat = None,
+    spans: AnySpans = None,
+    second: str | None = None,
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
@@ -332,8 +364,9 @@ def generate(
     Iterating over the report gives the steps. Each step has ``text``, ``id``, ``probability``,
     ``likely``, ``entropy`` and ``rows``: by layer the weights (head, key) of the newest token.
 
-    model, tokenizer: see ``capture``. on_step: is called with each step as it is written. Ctrl-C
-        ends the text between two steps.
+    model, tokenizer: see ``capture``. chat, spans, second: see ``heads``; written tokens are the
+        region ``assistant``, or ``written``. on_step: is called with each step as it is written.
+        Ctrl-C ends the text between two steps.
     The options are those of ``attnviz generate``; see ``GenerateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
@@ -343,10 +376,12 @@ def generate(
     from attnviz.inspect.generate.generate import WritingJob
     from attnviz.inspect.generate.request import GenerateRequest
     from attnviz.interrupts import between_steps
+    from attnviz.regions import given_text
 
     request = GenerateRequest.of(given)
-    if (text := text_or_none(prompt)) is None:
-        raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
+    opens = 'attnviz.generate("tiny", "The cat sat on the")'
+    words = text_or_none(prompt) if request.chat is not None else one_text(prompt, opens, "prompt")
+    text = given_text(request, words, None)
 
     def reported(step: Step) -> Step:
         on_step(step)
@@ -360,3 +395,82 @@ def generate(
         raise early
     assert report is not None
     return report
+
+
+@in_own_modes
+def head(
+    model: AnyModel,
+    head: str | int | tuple[int, int],
+    text: str | None = None,
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    top: int = 5,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> HeadCard:
+    """Return everything that attnviz knows of one head: ``save("card.svg")`` draws it.
+
+    model, tokenizer: see ``capture``. head: such as ``"L1H2"`` or ``(1, 2)``.
+    text: of its map and of the prediction, by default a short one. texts: one or several, over
+        which the head is ablated; by default the built-in ones.
+    The options are those of ``attnviz head``; see ``HeadRequest``.
+
+    Raises UsageError (also a ValueError) for options, a head or texts that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals() | {"head": spelled_heads(head)[0]}
+    from attnviz.inspect.head import head as question
+    from attnviz.inspect.head.request import HeadRequest
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import built_in_texts
+
+    request, read = HeadRequest.of(given), text_or_none(text)
+    many = texts_of(texts) or built_in_texts()
+    opened = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many)
+    )
+    return question.head(opened, read, many, request)
+
+
+@in_own_modes
+def report(
+    model: AnyModel = "tiny",
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    kind: Kind | None = None,
+    text: str | None = None,
+    truncate: bool = False,
+    budget: str | None = None,
+    cards: int = 5,
+    top: int = 5,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> ModelReport:
+    """Return what a model is, what its heads do, which matter; ``save("report.html")``.
+
+    model, tokenizer: see ``capture``. texts: see ``head``. text: of the maps of the cards.
+    budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.
+    The options are those of ``attnviz report``; see ``ReportRequest``.
+
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
+    model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.report import report as question
+    from attnviz.inspect.report.request import ReportRequest
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import built_in_texts
+
+    request, read = ReportRequest.of(given), text_or_none(text)
+    many = texts_of(texts) or built_in_texts()
+    opened = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many, request)
+    )
+    return question.report(opened, read, many, request)

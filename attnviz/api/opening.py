@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from attnviz.errors import UsageError
 from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
 
+__all__ = ["load"]
+
 if TYPE_CHECKING:
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyHeads = HeadChoice | list[HeadChoice] | None
+    AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, str]] | None
+    AnySpans = Mapping[str, tuple[int, int] | str] | str | os.PathLike[str] | None
 
 
 wait_passively()
@@ -93,12 +97,25 @@ def load(
 
 
 def text_or_none(text: str | None) -> str | None:
-    """Return a text or None; UsageError for an empty text or ``-``, which means standard input."""
+    """Return a text or None as it is.
+
+    Raises UsageError for an empty text, and for ``-``, which only means standard input when typed.
+    """
     if text is None:
         return None
     if not isinstance(text, str) or not text.strip() or text == "-":
         raise UsageError(f"expected one text of at least one word, got {text!r:.40}")
     return text
+
+
+def one_text(text: str | None, example: str, name: str = "text") -> str:
+    """Return a text; raise UsageError if it is missing.
+
+    example: of a right call, for the message. name: of the argument in that call.
+    """
+    if (read := text_or_none(text)) is None:
+        raise UsageError(f"expected a {name}: {example}")
+    return read
 
 
 def open_given(
@@ -109,7 +126,8 @@ def open_given(
 ) -> Model:
     """Return a model given by name, by the result of ``load`` or as a transformers model.
 
-    opening: loads a model by name; by default on torch. reads: whether the model must read texts.
+    tokenizer: of a transformers model, else None. opening: loads a model by name; by default on
+    torch. reads: whether the model must read texts.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
     if isinstance(tokenizer, str):
@@ -131,8 +149,9 @@ def open_given(
 
 
 def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:
-    """Return each model as its name, or loaded; the same model once.
+    """Return each model as its name, or loaded; one that is given twice is opened once.
 
+    tokenizer: of the transformers models among them, else None.
     Raises UsageError for a tokenizer next to nothing but names, and what ``open_given`` raises.
     """
     if tokenizer is not None and all(isinstance(each, str | os.PathLike) for each in models):
@@ -147,7 +166,10 @@ def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Mo
 
 
 def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
-    """Return a function that loads a model by name to run a text and ``tokens`` more tokens."""
+    """Return a function that loads a model by name to run a text and ``tokens`` more tokens.
+
+    Their number decides whether NumPy or torch is faster.
+    """
     from attnviz.models.resolve import reckoned_tokens
 
     return for_tokens(reckoned_tokens(text) + tokens)
@@ -156,9 +178,9 @@ def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
 def for_tokens(
     tokens: int | None, *, texts: int = 1, changed: bool = False
 ) -> Callable[[str], Model]:
-    """Return a function that loads a named model to run about so many tokens.
+    """Return a function that loads a model by name, on NumPy or torch, whichever is faster.
 
-    tokens, texts, changed: see ``LoadOptions``.
+    tokens: about how many are run; None for torch. texts, changed: see ``LoadOptions``.
     """
     from attnviz.models.resolve import LoadOptions, load
 

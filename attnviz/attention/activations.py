@@ -17,7 +17,7 @@ approximation of x·Φ(x), or max(x, 0)."""
 
 
 def _silu(x: Floats) -> Floats:
-    """Return x / (1 + exp(−x)); where the exponential overflows, x / ∞ is the zero that it is."""
+    """Return x / (1 + exp(−x)), which is 0 where the exponential overflows."""
     silu: Floats = np.negative(x)
     with np.errstate(over="ignore"):
         np.exp(silu, out=silu)

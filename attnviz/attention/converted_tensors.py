@@ -52,6 +52,11 @@ class ConvertedTensors:
         self._copied = 0
         self._most = _MOST_COPIED
 
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of each tensor by its name."""
+        return {name: tensor.shape for name, tensor in self.stored.items()}
+
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
@@ -70,7 +75,7 @@ class ConvertedTensors:
         return name in self._kept
 
     def keep(self, most: int) -> None:
-        """Raise the number of bytes of converted tensors that are kept to ``most``, if larger."""
+        """Raise the limit of the bytes of converted tensors to ``most``, if that is larger."""
         self._most = max(self._most, most)
 
     def optional(self, name: str) -> Floats | None:
@@ -78,7 +83,10 @@ class ConvertedTensors:
         return self[name] if name in self._names else None
 
     def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        """Return some rows of a table; only these are converted, since a text uses few of them."""
+        """Return some rows of a table; only these are converted, since a text uses few of them.
+
+        name: of the tensor. rows: their indices.
+        """
         if name not in self._tables:
             self._tables[name] = self.stored[name]
         gathered: Floats = self._tables[name][rows].astype(self.dtype)

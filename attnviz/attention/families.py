@@ -38,7 +38,7 @@ _LLAMA_ATTENTION = "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn
 LLAMA = Family(
     model_types=("llama",), prefixes=("model.", ""), heads=llama_heads("Llama"),
     causal=True, order="before", norm="rms", norm_eps="rms_norm_eps", activation="hidden_act",
-    rotary="whole",
+    rotary="whole", cut=True,
     sizes={
         **SIZES, "kv_heads": "num_key_value_heads?=heads", "head_dim": "head_dim?=d_model/heads",
         "context": "max_position_embeddings=2048",
@@ -88,6 +88,7 @@ _PHI3 = replace(
         **in_layer("layers.N", _NORMS, _PHI3_ATTENTION, 2 * "mlp.gate_up_proj " + "mlp.down_proj"),
     },
     biases={}, settings={}, rotary="part", stretches=("default", "longrope"), windows="every",
+    cut=None,
     required=("pad_token_id",), silent=("resid_pdrop", "embd_pdrop"),
 )
 

@@ -93,6 +93,8 @@ class Family:
     settings: further fields and their supported values; a missing field has the first of them.
     silent: further fields that do not affect the attention.
     unused: a regular expression for names of other stored tensors: other heads, old buffers.
+    cut: whether the config can say that there are fewer heads of the same width; None if that
+        depends on more than their number.
     """
 
     model_types: tuple[str, ...]
@@ -125,6 +127,7 @@ class Family:
     by_head: bool = False
     settings: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    cut: bool | None = False
 
 
 LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
@@ -143,13 +146,20 @@ UNEMBEDDING = "unembedding.weight: vocabulary d_model"
 
 
 def linear(name: str, out: str, width: str = "d_model", role: str = "") -> dict[str, str]:
-    """Return the weight and bias of a linear map of a head, in the form of ``Family.heads``."""
+    """Return the weight and bias of a linear map of a head, in the form of ``Family.heads``.
+
+    name: the module's name in files. out, width: the sizes of its output and input.
+    role: the role of its tensors if the head predicts tokens; else empty.
+    """
     weight, bias = (f"{role}.{kind}: " if role else "" for kind in ("weight", "bias"))
     return {f"{name}.weight": f"{weight}{out} {width}", f"{name}.bias": f"{bias}{out}"}
 
 
 def norm(name: str, role: str, width: str = "d_model") -> dict[str, str]:
-    """Return the weight and bias of a head's LayerNorm, in the form of ``Family.heads``."""
+    """Return the weight and bias of a head's LayerNorm, in the form of ``Family.heads``.
+
+    name: the module's name in files. role: of its tensors. width: the size of its input.
+    """
     return {f"{name}.{kind}": f"{role}.{kind}: {width}" for kind in ("weight", "bias")}
 
 
@@ -175,7 +185,7 @@ _ANSWERED = linear("qa_outputs", "2")
 
 
 def llama_heads(name: str) -> dict[str, Head]:
-    """Return the heads of the model classes of Llama and its relatives."""
+    """Return by model class the heads of Llama and its relatives. name: starts class names."""
     return {
         f"{name}Model": {},
         f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
@@ -187,7 +197,12 @@ def llama_heads(name: str) -> dict[str, Head]:
 def gpt_heads(
     name: str, predicting: str = "ForCausalLM", unembedding: str = "lm_head"
 ) -> dict[str, Head]:
-    """Return the heads of the model classes of GPT and its relatives."""
+    """Return by model class the heads of GPT and its relatives.
+
+    name: the start of class names. predicting: the end of the name of the class that predicts
+        tokens.
+    unembedding: the name of its unembedding in files.
+    """
     return {
         f"{name}Model": {},
         f"{name}{predicting}": {f"{unembedding}.weight": UNEMBEDDING},
@@ -200,8 +215,10 @@ def gpt_heads(
 def encoder_heads(
     name: str, model: Head, predictions: Head, by_text: Head, **others: Head
 ) -> dict[str, Head]:
-    """Return the heads of the model classes of BERT and its relatives.
+    """Return by model class the heads of BERT and its relatives.
 
+    name: the start of class names. model, predictions, by_text: the heads of the bare model, of the
+        masked language model and of the classifier of texts.
     others: heads of less usual classes, under the class name without ``name``.
     """
     return {

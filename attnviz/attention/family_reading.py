@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -15,12 +15,23 @@ from attnviz.attention.activations import Activation
 from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
-from attnviz.attention.family_tensors import Shapes, TensorPart, by_role, head_of, parts_of
+from attnviz.attention.family_tensors import Shapes, TensorPart, by_role, head_tensors, parts_of
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.rotary import Linear, Llama3, LongRope, Rotary, Stretch, Yarn
 from attnviz.attention.stack_shape import StackShape
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import repeated
+
+
+class StoredParameters(NamedTuple):
+    """The parameters of a model.
+
+    number: how many they are, with tied ones once.
+    fewer: whether its config can say that there are fewer heads of the same width.
+    """
+
+    number: int
+    fewer: bool
 
 
 @dataclass(frozen=True)
@@ -29,12 +40,15 @@ class CheckpointLayout:
 
     parts: where the tensor of each role is stored. architecture: the class of the model.
     predicts: whether the model has an unembedding.
+    parameters: of the model; None if the files hold something else, or only transformers knows
+        whether it can have fewer heads.
     """
 
     shape: StackShape
     parts: Mapping[str, TensorPart]
     architecture: str
     predicts: bool
+    parameters: StoredParameters | None
 
 
 def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLayout:
@@ -79,13 +93,22 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
     shapes = {ours: stored[name] for ours, name in names.items()}
     prefix, parts = parts_of(family, fields, sizes, shapes)
     architecture = str((fields.get("architectures") or [None])[0])
-    head = head_of(family, architecture, fields, sizes, shapes, prefix)
+    head = head_tensors(family, architecture, fields, sizes, shapes, prefix)
     every = {**parts, **head}
+    known = {part.name for part in every.values()}
+    known |= {start + name for name in family.heads[architecture] for start in ("", prefix)}
+    twice = fields.get("tie_word_embeddings", family.tied) and (
+        head.get("unembedding.weight", parts["tokens.weight"]).name != parts["tokens.weight"].name
+    )
+    parameters = None
+    if family.cut is not None and known >= shapes.keys() and not twice:
+        parameters = StoredParameters(sum(map(math.prod, shapes.values())), family.cut)
     return CheckpointLayout(
         shape,
         {role: replace(part, name=names[part.name]) for role, part in every.items()},
         architecture,
         "unembedding.weight" in head,
+        parameters,
     )
 
 
@@ -120,7 +143,10 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
 
 
 def _default_value(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """Return the value of a default, such as ``64``, ``4*d_model`` or ``d_model/heads``."""
+    """Return the value of a default, such as ``64``, ``4*d_model`` or ``d_model/heads``.
+
+    otherwise: the default as it is written. sizes: the known sizes by name.
+    """
     first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
     value = sizes.get(first) or int(first)
     if not sign:
@@ -268,6 +294,7 @@ def _rotary(
 ) -> Rotary | None:
     """Return the rotary positions of a config, and add the fields that were read to ``used``.
 
+    fields: of the config. sizes: the model's sizes by our names.
     Raises NotUnderstoodError if the description does not cover them.
     """
     if family.rotary is None:
@@ -302,7 +329,11 @@ def _rotary(
 def _stretch(
     kind: str, rope: Mapping[str, Any], theta: float, longest: int, dims: int
 ) -> Stretch | None:
-    """Return how wavelengths are stretched. longest: number of tokens of the longest text."""
+    """Return how wavelengths are stretched; None for not at all.
+
+    kind: the name of the way. rope: its settings. theta: the base of the wavelengths.
+    longest: number of tokens of the longest text. dims: how many dimensions are rotated.
+    """
     # "dynamic" stretches only for texts longer than the longest
     if kind in ("default", "dynamic"):
         return None
@@ -327,7 +358,10 @@ def _stretch(
 
 
 def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
-    """Return YaRN's factor of cosines and sines (Peng et al. 2023, section 3.4)."""
+    """Return YaRN's factor of cosines and sines (Peng et al. 2023, section 3.4).
+
+    factor: by which wavelengths are stretched. rope: the settings in the config.
+    """
 
     def usual(share: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1

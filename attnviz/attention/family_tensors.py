@@ -38,6 +38,7 @@ def parts_of(
 ) -> tuple[str, dict[str, TensorPart]]:
     """Return the prefix of the stored names, and where each role's tensors are.
 
+    fields: of the config. sizes: the model's sizes by our names. stored: the shapes in the files.
     Raises NotUnderstoodError if a tensor is missing, unknown or of another shape.
     """
     first = f"{family.tensors['tokens']}.weight"
@@ -60,7 +61,10 @@ def parts_of(
 def expected_tensors(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
-    """Return each role's tensor, and the shapes of the stored tensors, by names without prefix."""
+    """Return each role's tensor, and the shapes of the stored tensors, by names without prefix.
+
+    fields: of the config. sizes: the model's sizes by our names.
+    """
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
     for name, roles in _by_name(family, sizes).items():
@@ -84,7 +88,10 @@ def expected_tensors(
 
 
 def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the roles by stored name, first those outside the layers; roles may share a tensor."""
+    """Return the roles by stored name, first those outside the layers; roles may share a tensor.
+
+    sizes: the model's sizes by our names.
+    """
     found: dict[str, list[str]] = {}
     for number in (None, *range(sizes["layers"])):
         for role, name in family.tensors.items():
@@ -107,7 +114,11 @@ def _kind(role: str) -> str:
 def _expected(
     role: str, kind: str, family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[int, ...] | None:
-    """Return the shape of a role's weight or bias; None if the role has no bias."""
+    """Return the shape of a role's tensor; None for a bias that the role does not have.
+
+    role: such as the query of a layer. kind: ``weight`` or ``bias``.
+    fields: of the config. sizes: the model's sizes by our names.
+    """
     name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]
     query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
     shape: tuple[int, ...] = {
@@ -139,7 +150,7 @@ def _expected(
     return shape[:1] if said else None
 
 
-def head_of(
+def head_tensors(
     family: Family,
     architecture: str,
     fields: Mapping[str, Any],
@@ -147,7 +158,12 @@ def head_of(
     stored: Shapes,
     prefix: str,
 ) -> dict[str, TensorPart]:
-    """Return where the tensors of a model class's head are; their shapes are checked."""
+    """Return by role where the tensors of a model class's head are; their shapes are checked.
+
+    architecture: the class. fields: of the config. sizes: the model's sizes by our names.
+    stored: the shapes in the files. prefix: of the stored names.
+    Raises NotUnderstoodError if the class or a tensor is not as described.
+    """
     if architecture not in family.heads:
         raise NotUnderstoodError(f"no description of a {architecture}")
     tied = fields.get("tie_word_embeddings", family.tied)

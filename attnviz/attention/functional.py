@@ -21,6 +21,8 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
 
@@ -34,6 +36,8 @@ def namespace(*arrays: Array) -> Any:
     Raises TypeError if the arrays belong to different libraries.
     """
     present = [array for array in arrays if array is not None]
+    if present and all(type(array) is np.ndarray for array in present):  # the usual case
+        return np
     if present and all(hasattr(array, "__array_namespace__") for array in present):
         native = {array.__array_namespace__() for array in present}
         if len(native) == 1:
@@ -85,7 +89,10 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return the scores (..., head, query, key); ``weight`` as in ``additive_scores``."""
+    """Return the scores (..., head, query, key) of the way ``score`` of matching query and key.
+
+    weight: the v of ``additive_scores``; None for all ones, and for the other scores.
+    """
     if score == "additive":
         return additive_scores(query, key, weight)
     return attention_scores(query, key, 1.0 if score == "dot" else None)
@@ -96,7 +103,8 @@ def attention_weights(
 ) -> Array:
     """Return the softmax over keys of the masked, scaled scores, (..., head, query, key).
 
-    mask: as in ``masked_softmax``. scale: as in ``attention_scores``.
+    mask: boolean (True: the query may see the key), or a float that is added to the scores.
+    scale: the factor of the products of query and key; 1/√head_dim by default.
     """
     return masked_softmax(attention_scores(query, key, scale), mask)
 
@@ -129,8 +137,9 @@ def scaled_dot_product_attention(
 ) -> tuple[Array, Array]:
     """Return the output (..., head, query, value_dim) and weights (..., head, query, key).
 
-    ``mask`` and ``scale`` as in ``attention_weights``. Repeat grouped key/value heads beforehand
-    with ``repeat_kv_heads``.
+    mask: boolean (True: the query may see the key), or a float that is added to the scores.
+    scale: the factor of the products of query and key; 1/√head_dim by default.
+    Repeat grouped key/value heads beforehand with ``repeat_kv_heads``.
     """
     weights = attention_weights(query, key, mask, scale)
     return attention_output(weights, value), weights

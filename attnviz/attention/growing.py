@@ -1,12 +1,12 @@
 """Run a text through a stack, with rows that branch off where something is changed.
 
 Before its first change a row equals the text, so it starts in that layer, and in a causal stack at
-that token: keys and values before it are the text's own.
+that token: keys and values before it are the text's own. Likewise rows that are equal up to a layer
+are one row until then.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -66,7 +66,8 @@ class GrowingRun:
 
     def ends(
         self,
-        firsts: Sequence[int],
+        first: int,
+        sources: Sequence[Sequence[int]],
         edited: Mapping[int, Collection[str]],
         edit: Edit,
         *,
@@ -75,39 +76,33 @@ class GrowingRun:
     ) -> Floats:
         """Return the residuals (row, token, width) of one text with changes, after the last layer.
 
-        firsts: the layer of each row's first change, ascending.
+        first: the first layer in which something is changed.
+        sources: for each layer from ``first`` on, the row of the layer before that each of its rows
+            continues; −1 for the text itself. Rows that are equal so far may continue one row.
         edited: the sorts that are changed in each layer. edit: makes the changes.
         start: the first token that is changed; 0 unless the stack is causal and ``key`` and
             ``value`` were kept.
         last: how many of the last tokens are returned; None means all.
         """
-        stack, count, tokens = self._stack, len(firsts), self.tokens
+        stack, tokens = self._stack, self.tokens
         start = 0 if last is None else min(start, tokens - last)
-        own = self.held["residual", 0]
-        rows = np.empty((count, tokens - start, own.shape[-1]), own.dtype)
-        begun = 0
-        for layer in range(firsts[0], stack.shape.layers):
-            attention, sorts = stack.attention(layer), edited.get(layer, ())
-            new, kept = bisect_right(firsts, layer), rows.shape[1]
+        rows = self.held["residual", first][:0, start:, 0]
+        for layer, source in enumerate(sources, start=first):
+            attention, sorts, kept = stack.attention(layer), edited.get(layer, ()), tokens - start
             if last is not None and layer == stack.shape.layers - 1:
                 kept = last
-            rows[begun:new] = self.held["residual", layer][:, start:, 0]
-            if "residual" in sorts:
-                rows[:new] = _whole(edit, "residual", layer, rows[:new])
-            ours = self.held["output", layer].swapaxes(1, 2)[:, :, tokens - kept :]
-            outputs = np.empty((new, *ours.shape[1:]), own.dtype)
-            attending = new if _BEFORE.intersection(sorts) else begun
-            outputs[attending:] = ours
-            if attending:
-                outputs[:attending] = self._outputs(
-                    layer, attention, rows[:attending], edit, sorts=sorts, kept=kept
-                )
-            after = self._after(
-                layer, attention, rows[:new, -kept:], outputs, edit=edit, sorts=sorts
-            )
-            if kept < rows.shape[1]:
-                return after
-            rows[:new], begun = after, new
+            before = rows
+            rows = _forked(rows, self.held["residual", layer][:, start:, 0], source)
+            if _BEFORE.intersection(sorts):
+                if "residual" in sorts:
+                    rows = _whole(edit, "residual", layer, rows)
+                outputs = self._outputs(layer, attention, rows, edit, sorts=sorts, kept=kept)
+            else:
+                outputs = ours = self.held["output", layer].swapaxes(1, 2)[:, :, tokens - kept :]
+                if len(before):
+                    outputs = self._outputs(layer, attention, before, edit, sorts=(), kept=kept)
+                outputs = _forked(outputs[: len(before)], ours, source)
+            rows = self._after(layer, attention, rows[:, -kept:], outputs, edit=edit, sorts=sorts)
         return rows
 
     def _keep(self, what: str, layer: int, values: Floats) -> Floats:
@@ -124,7 +119,12 @@ class GrowingRun:
         sorts: Collection[str],
         kept: int,
     ) -> Floats:
-        """Return the heads' outputs (row, head, token, dim) of the last ``kept`` tokens."""
+        """Return the heads' outputs (row, head, token, dim) of the last ``kept`` tokens.
+
+        layer: its index. attention: of that layer. rows: the residual (row, token, width) before
+            it.
+        edit: makes the changes. sorts: what is changed in this layer.
+        """
         start, groups = self.tokens - rows.shape[1], attention.shape.groups
         read = self._stack.read(layer, rows)
         query, *pair = attention.heads_of(read, read, read, np.arange(start, self.tokens))
@@ -155,13 +155,27 @@ class GrowingRun:
         edit: Edit,
         sorts: Collection[str],
     ) -> Floats:
-        """Return the residual after a layer, given what its heads put out."""
+        """Return the residual (row, token, width) after a layer.
+
+        layer: its index. attention: of that layer. rows: the residual before it.
+        outputs: of its heads, (row, head, token, dim). edit: makes the changes.
+        sorts: what is changed in this layer.
+        """
         if "output" in sorts:
             outputs = edit("output", layer, outputs.swapaxes(1, 2)).swapaxes(1, 2)
         attended = attention.joined(outputs)
         if "mlp" not in sorts:
             return self._stack.after_layer(layer, rows, attended)
         return self._stack.after_layer(layer, rows, attended, partial(_whole, edit, "mlp", layer))
+
+
+def _forked(rows: Floats, own: Floats, source: Sequence[int]) -> Floats:
+    """Return a residual with a row for each entry of ``source``, the index of the row it continues.
+
+    rows: of the layer before. own: the row of the text itself, for the entry −1.
+    """
+    forked: Floats = np.concatenate([rows, own])[list(source)]
+    return forked
 
 
 def _whole(edit: Edit, what: str, layer: int, rows: Floats) -> Floats:

@@ -11,7 +11,6 @@ of them at once (Dao et al. 2022, "FlashAttention").
 from __future__ import annotations
 
 import math
-from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -131,30 +130,6 @@ class MultiHeadAttention(nn.Module):
         if self.score_weight is not None:
             bound = (6 / (self.shape.head_dim + 1)) ** 0.5
             nn.init.uniform_(self.score_weight, -bound, bound)
-
-    @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        mask: Tensor | None = None,
-        *,
-        positions: Tensor | None = None,
-        return_weights: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        mask: Tensor | None = None,
-        *,
-        positions: Tensor | None = None,
-        return_weights: Literal[True],
-    ) -> tuple[Tensor, Tensor]: ...
 
     def forward(
         self,

@@ -158,7 +158,11 @@ class NumpyAttention:
         rotary: float | None = None,
         score: Score = "scaled-dot",
     ) -> NumpyAttention:
-        """Return the attention of a ``MultiHeadAttention.state_dict()`` of tensors or arrays."""
+        """Return the attention of a ``MultiHeadAttention.state_dict()`` of tensors or arrays.
+
+        state: the tensors by name. rotary: theta of rotary positions, None for none.
+        score: how a query and a key are matched.
+        """
 
         arrays = {"score_weight": state.get("score_weight")}
         for name in ("query", "key", "value", "output"):
@@ -182,7 +186,9 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats]:
         """Return the output (..., query, output_width) and the weights (..., heads, query, key).
 
-        The arguments are those of ``MultiHeadAttention.forward``.
+        query, key, value: the inputs (..., token, width); by default key is query and value is key.
+        mask: boolean (True: the query may see the key), or added to the scores; besides ``causal``.
+        positions: (query,) or (..., query) for rotary positions; by default counted from 0.
         """
         outputs, weights = self.head_outputs(query, key, value, mask, positions=positions)
         return self.joined(outputs), weights
@@ -196,7 +202,12 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return each head's output (..., heads, query, value_dim), and the weights."""
+        """Return each head's output (..., heads, query, value_dim), and the weights.
+
+        query, key, value: the inputs (..., token, width); by default key is query and value is key.
+        mask: boolean (True: the query may see the key), or added to the scores; besides ``causal``.
+        positions: (query,) or (..., query) for rotary positions; by default counted from 0.
+        """
         key = query if key is None else key
         value = key if value is None else value
         self.shape.check_inputs(query, key, value, mask, self.rotary)
@@ -206,7 +217,7 @@ class NumpyAttention:
         return self.attend(*self.heads_of(query, key, value, positions), mask)
 
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
-        """Return the result of ``head_outputs`` for the new tokens of a causal text.
+        """Return each head's output and the weights for the new tokens of a causal text.
 
         x: (token, d_model), of the new tokens alone; their keys and values are added to ``past``.
         The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
@@ -316,7 +327,9 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats]:
         """Return each head's output (..., heads, query, value_dim), and the weights.
 
-        query, key, value: as ``heads_of`` returns them. edit: returns the weights to continue with.
+        query, key, value: split into heads, (..., heads, token, dim).
+        mask: boolean (True: the query may see the key), or added to the scores; None hides nothing.
+        edit: receives the weights, and returns those to continue with.
         """
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
         weights = weights if edit is None else edit(weights)
@@ -329,7 +342,11 @@ class NumpyAttention:
         value: Floats,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
-        """Return projected query, key and value, split into heads: (..., heads, token, dim)."""
+        """Return projected query, key and value, split into heads: (..., heads, token, dim).
+
+        query, key, value: the inputs (..., token, width).
+        positions: (token,) or (..., token) for rotary positions; by default counted from 0.
+        """
         queries = self._normed(project(query, self.query_weight, self.query_bias), self.query_gain)
         if self.query_factor != 1.0:
             queries = queries * query.dtype.type(self.query_factor)
@@ -342,7 +359,10 @@ class NumpyAttention:
         )
 
     def _once(self, parts: tuple[Floats, Floats, Floats]) -> tuple[Floats, Floats, Floats]:
-        """Return query, key and value with each key/value head once."""
+        """Return query, key and value with each key/value head once.
+
+        parts: query, key and value (..., heads, token, dim), repeated for each query head.
+        """
         query, key, value = parts
         every = self.shape.groups
         return query, key[..., ::every, :, :], value[..., ::every, :, :]
@@ -350,7 +370,11 @@ class NumpyAttention:
     def _moved(
         self, x: Floats, change: Floats, weight: Floats, bias: Floats | None, gain: Floats | None
     ) -> Floats:
-        """Return the projected change, times the scale of a norm of each head over x."""
+        """Return the change of one projection of x: ``change`` times ``weight``.
+
+        gain: of an RMS norm of each head, whose scale over x is kept; None for no norm.
+        bias: of the projection, needed for that scale.
+        """
         moved: Floats = project(change, weight)
         if gain is None:
             return moved

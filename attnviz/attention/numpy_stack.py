@@ -52,6 +52,8 @@ class NumpyStack:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
+        self.segments: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None
+        """The ids of a pair of texts, and the text, 0 or 1, of each; others are one text."""
         self._removed: Mapping[int, tuple[int, ...]] = {}
         self._attentions: dict[int, NumpyAttention] = {}
 
@@ -132,8 +134,10 @@ class NumpyStack:
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
         """Return one pass over one text, with what each layer adds to the residual.
 
+        ids: the token ids (token,).
         keep: called with the layer and its weights (head, query, key), returns those to keep.
-        Raises UsageError as ``logits``, and ValueError if the residual is no sum of these.
+        Raises UsageError for no token, an unknown one, or too many, and ValueError if the residual
+        is no sum of these.
         """
         if not self.is_sum:
             raise ValueError("the residual is no sum where norms stand behind each part")
@@ -177,8 +181,9 @@ class NumpyStack:
     ) -> None:
         """Pass the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
 
-        Nothing after the last wanted layer's attention is computed. Raises UsageError for the ids
-        that ``logits`` refuses.
+        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
+        Nothing after the last wanted layer's attention is computed. Raises UsageError for no token,
+        an unknown one, or more of them than the context holds.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -197,11 +202,12 @@ class NumpyStack:
         *,
         norms: bool = False,
     ) -> None:
-        """Run as ``run`` does, but ``rows`` queries at a time, never with all weights of a layer.
+        """Pass the weights of each wanted layer to ``observe``, ``rows`` queries at a time.
 
+        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
         ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
         queries from ``start`` on, if causal without the keys after its last query. ``norms`` are
-        those of ``NumpyAttention.moved_norms``, (..., head, token), or None if not requested.
+        those of the values, (..., head, token), or None if not requested.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -218,8 +224,9 @@ class NumpyStack:
     ) -> None:
         """Pass queries, keys and mask of each wanted layer to ``observe(layer, query, key, seen)``.
 
-        Queries and keys are those of ``NumpyAttention.queries_and_keys``, (..., head, token,
-        head_dim); seen is (query, key), or None if each query sees every key.
+        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
+        Queries and keys are (..., head, token, head_dim), rotated, not scaled; each query head has
+        its own copy of its key. seen is (query, key), or None if each query sees every key.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -237,8 +244,10 @@ class NumpyStack:
     ) -> None:
         """Run every layer up to the last wanted one.
 
-        look: observes a wanted layer and returns its attention's output; pass_by: returns that of
-            another layer.
+        wants: returns True for the index of a wanted layer.
+        look: observes a wanted layer, given its index, attention and input, and returns its
+            attention's output; pass_by: returns that of another layer, given its attention and
+            input.
         """
         checked = self.checked(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
@@ -280,7 +289,9 @@ class NumpyStack:
                 "positions.weight", _places(ids, start, self.shape.padding)
             )
         if "types.weight" in self.tensors:
-            residual = residual + self.tensors.rows("types.weight", slice(0, 1))
+            residual = residual + self.tensors.rows(
+                "types.weight", _segments(self.segments, ids, start)
+            )
         if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
         if "embedding_projection.weight" in self.tensors:
@@ -288,7 +299,7 @@ class NumpyStack:
         return residual
 
     def read(self, layer: int, residual: Floats) -> Floats:
-        """Return the input of a layer's attention."""
+        """Return the input of a layer's attention. residual: before the layer."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
@@ -332,9 +343,10 @@ class NumpyStack:
         attended: Floats,
         edit: Callable[[Floats], Floats] = lambda fed: fed,
     ) -> Floats:
-        """Return the residual after a layer whose attention adds ``attended``.
+        """Return the residual after a layer.
 
-        edit: returns what is added instead of the feed-forward's output.
+        residual: before the layer. attended: what its attention adds.
+        edit: receives the feed-forward's output, and returns what is added instead.
         """
         name = f"layers.{layer}"
         if self.shape.order == "after":
@@ -344,7 +356,10 @@ class NumpyStack:
         return residual + attended + edit(self._fed(layer, residual, attended))
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return the output of a layer's feed-forward, in a model with norms before each part."""
+        """Return the output of a layer's feed-forward, in a model with norms before each part.
+
+        residual: before the layer. attended: what its attention adds.
+        """
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
@@ -359,7 +374,10 @@ class NumpyStack:
         return self._project(f"{name}.down", inner)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
-        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says."""
+        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says.
+
+        name: of the norm among the tensors.
+        """
         if self.shape.norm == "layer":
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
@@ -377,10 +395,28 @@ class NumpyStack:
         return projected
 
 
+def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
+    """Return the change of a norm's output for a change of its input, with its scale held.
+
+    name: of the norm. given: the input that sets the scale.
+    """
+    if stack.shape.norm == "layer":
+        given = given - np.mean(given, axis=-1, keepdims=True)
+        change = change - np.mean(change, axis=-1, keepdims=True)
+    square = np.mean(given * given, axis=-1, keepdims=True)
+    scale = np.sqrt(square + stack.dtype.type(stack.shape.norm_eps))
+    moved: Floats = change / scale * stack._gain(name)
+    return moved
+
+
 def _places(
     ids: NDArray[np.integer], start: int, padding: int | None
 ) -> NDArray[np.integer] | slice:
-    """Return the rows of the position table for the tokens from ``start`` on."""
+    """Return the rows of the position table for the tokens from ``start`` on.
+
+    ids: of all tokens. padding: the padding token's id if rows are counted from after it, else
+        None.
+    """
     if padding is None:
         return slice(start, ids.shape[-1])
     counted = ids != padding
@@ -405,3 +441,24 @@ def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, flo
     row = tensors.rows(table, slice(token, token + 1))[0]
     bias = tensors.optional("unembedding.bias")
     return row, 0.0 if bias is None else float(bias[token])
+
+
+def has_segments(stack: NumpyStack) -> bool:
+    """Return whether the model has embeddings for the two texts of a pair."""
+    return "types.weight" in stack.tensors and len(stack.tensors.stored["types.weight"]) > 1
+
+
+def _segments(
+    pair: tuple[NDArray[np.integer], NDArray[np.integer]] | None,
+    ids: NDArray[np.integer],
+    start: int,
+) -> slice | NDArray[np.integer]:
+    """Return the index of the segment embedding that each token from ``start`` on gets.
+
+    pair: the ids of a pair of texts, and the segment of each token; it counts if it begins with
+        ``ids``. Otherwise all tokens get the first embedding.
+    """
+    count = ids.shape[-1]
+    if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():
+        return pair[1][start:count]
+    return slice(0, 1)

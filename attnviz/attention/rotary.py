@@ -34,8 +34,11 @@ class Stretch(Protocol):
     def scale(self) -> float: ...
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
-        """Return the radians per position of each pair, in a text of ``tokens`` tokens."""
-        ...
+        """Return the radians per position of each pair of dimensions in a text.
+
+        powers: theta^(2p / dims) of each pair p. theta: the base of the wavelengths.
+        tokens: the length of the text.
+        """
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,9 @@ class Linear:
 class Llama3:
     """Stretches only long wavelengths (Grattafiori et al. 2024, "The Llama 3 Herd of Models").
 
-    Wavelengths above context / low are stretched in full, those below context / high not at all.
-    context: length in tokens of the texts that the model was first trained on.
+    Wavelengths above context / low are stretched in full, by ``factor``, those below context / high
+    not at all. context: length in tokens of the texts that the model was first trained on.
+    scale: factor of cosines and sines.
     """
 
     factor: float
@@ -103,7 +107,10 @@ class Yarn:
         return mixed
 
     def _pair(self, turns: float, theta: float, dims: int) -> float:
-        """Return the index, a fraction, of the pair with this many turns within the context."""
+        """Return the index, a fraction, of the pair with this many turns within the context.
+
+        theta: the base of the wavelengths. dims: how many dimensions are rotated.
+        """
         return dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
 

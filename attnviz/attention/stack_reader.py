@@ -29,9 +29,10 @@ class StackReader:
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
         """Return the next-token logits of a whole text, and its last token's attention weights.
 
+        ids: the token ids of the text.
         The logits are (vocabulary,), the weights of each layer (head, token). They equal those of a
-        pass over the whole text, except for the order of summation. Raises UsageError as
-        ``NumpyStack.logits``.
+        pass over the whole text, except for the order of summation. Raises UsageError for no token,
+        an unknown one, or more of them than the context holds.
         """
         text = tuple(ids)
         known = 0 if self._is_turned_anew(len(text)) else _common(text[:-1], self._ids)

@@ -79,7 +79,11 @@ class LayerTrace(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One pass of a text: residual before the first layer, layers, residual after the last one."""
+    """One pass over a text.
+
+    embedded: the residual (token, width) before the first layer. layers: what each of them adds.
+    residual: after the last layer.
+    """
 
     embedded: Floats
     layers: Sequence[LayerTrace]

@@ -48,7 +48,10 @@ class TorchDecoder(nn.Module):
         return logits
 
     def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the input of the vocabulary projection: (batch, token, d_model)."""
+        """Return the input of the vocabulary projection: (batch, token, d_model).
+
+        ids: the token ids (batch, token). mask: a further mask besides the causal one.
+        """
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
                 f"expected 1 to {self.config.context} tokens (the model's context), "
@@ -228,6 +231,10 @@ def _per_head(dimensions: Sequence[int], heads: int, head_dim: int) -> list[int]
 
 
 def _put(large: Tensor, small: Tensor, axes: Sequence[Sequence[int]]) -> None:
-    """Write ``small`` at these indices; a bias uses the first axis of its weight."""
+    """Write ``small`` into ``large`` in place.
+
+    axes: for each axis of the weight, the indices in ``large`` that take the entries of ``small``
+        in order; a bias uses only the first axis.
+    """
     places = torch.meshgrid(*(torch.tensor(one) for one in axes[: small.ndim]), indexing="ij")
     large[places] = small.to(large.device)

@@ -34,7 +34,7 @@ class _Model(shared.SeededModel):
     seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--head --by-token --texts --mode --budget --together")
 def ablate(
     texts: shared.TextOrTexts,
     request: AblateRequest,
@@ -55,10 +55,7 @@ def ablate(
     tokens = question.reckoned(read, request)
     loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
     drawn = outlet.console is not None and not output.whole
-    with (
-        outlet.resumable(request.resume),
-        outlet.advancing("ablating heads", long=True) as advance,
-    ):
+    with outlet.resumable(request.resume), outlet.advancing("ablating heads", long=True) as advance:
         report = question.ablate(
             loaded, read, request, followed=_FOLLOWED if drawn else 0, advance=advance
         )

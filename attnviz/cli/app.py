@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
@@ -11,10 +12,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
 from attnviz.cli.groups import SETTINGS, with_plain_values
+from attnviz.cli.help import WHOLE, cut_help, option_lines, shell_columns, typed_option
 
 GROUPS = {
     "Look": {
         "heads": "Show where each attention head attends, over one text.",
+        "head": "Show one head's card.",
+        "report": "Report on a model.",
         "rollout": "Follow attention through all layers, back to the input.",
         "explore": "Explore a model live: move, ablate, edit the text, generate.",
         "generate": "Write on, watching heads.",
@@ -38,6 +42,7 @@ GROUPS = {
         "sweep": "Train with 1 to 8 heads.",
         "train": "Train a small model.",
         "docs": "Read the manual.",
+        "use": "Keep a default model.",
     },
 }
 """What each command does, by group and command; two short lines share one line of the help."""
@@ -48,8 +53,31 @@ _SHORT = 25
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
+_LEAST = 80
+"""The columns of a terminal from which on two short lines share one."""
+
+
+def _lines(commands: Mapping[str, str], room: int) -> Iterator[str]:
+    """Yield the lines of the help for some commands, in ``room`` columns.
+
+    commands: the line of each by its name. A narrow terminal has no room for the lines of commands
+    with short ones: their names share a line.
+    """
+    if room >= _LEAST:
+        yield from _paired(commands)
+        return
+    few = [name for name, line in commands.items() if len(line) <= _SHORT]
+    for name in commands:
+        if name not in few:
+            yield f"{name.ljust(10)}{cut_help(commands[name], room - 19)}"
+    yield from [", ".join(few)] * bool(few)
+
+
 def _paired(commands: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the help for some commands."""
+    """Yield a line for each command, or for two whose lines are short.
+
+    commands: the line of each by its name.
+    """
     waiting = ""  # a short one, until a second comes
     for name, line in commands.items():
         said, short = f"{name.ljust(10)}{line}", len(line) <= _SHORT
@@ -75,21 +103,26 @@ class _Lazy(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return with_plain_values(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[WHOLE] = "--help" in args
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write all commands on one small screen."""
-        path = ctx.command_path
-        lines = [
-            str(self.help),
-            f"Usage: {path} COMMAND [OPTIONS | --help] | --version | --install-completion",
-            "",
-        ]
+        """Write all commands on one small screen; with ``--help`` the options below."""
+        path, room = ctx.command_path, shell_columns()
+        usage = f"Usage: {path} COMMAND [-h | --help | OPTIONS]; {path} docs: the manual"
+        lines = [*wrap(str(self.help), room), *wrap(usage, room), ""]
         for group, commands in GROUPS.items():
             title = typer.style(group.ljust(9), bold=True)
-            for line in _paired(commands):
+            for line in _lines(commands, room):
                 lines.append(title + line)
                 title = " " * 9
         start = f'{path} heads "The cat sat on the mat because it was tired."'
         lines += ["", f"{'Start'.ljust(9)}{start}"]
+        if ctx.meta[WHOLE]:
+            rows = [(typed_option(one), one) for one in self.get_params(ctx)]
+            lines += ["", *option_lines(rows, room)]
         formatter.write("\n".join(lines) + "\n")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -66,7 +66,9 @@ def run() -> int:
         if isinstance(end.__context__, BrokenPipeError):
             return _reader_gone()
         raise
-    except Exception as error:  # any other error becomes one line too
+    except Exception as error:
+        # This is the last resort, and the only place that catches everything: an error that nobody
+        # expected becomes one line and exit code 1, and is never passed over in silence.
         if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
             discard_output()
             return _say(f"cannot write to standard output: {error.strerror}", LoadError.exit_code)
@@ -99,7 +101,10 @@ def _importing(error: BaseException) -> str | None:
 
 
 def _unusable(library: str, error: Exception) -> str:
-    """Return a message for a failed import, with the environment variables that may cause it."""
+    """Return a message for a failed import, with the environment variables that may cause it.
+
+    library: its name. error: what the import raised.
+    """
     reason = f"{library} cannot be imported: {' '.join(str(error).split())[:300]}"
     read = {
         name: text
@@ -150,7 +155,7 @@ def _reader_gone() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    """Print one line of bounded length, unsafe characters escaped; return the exit code."""
+    """Print one line of bounded length, unsafe characters escaped; return ``code`` for the exit."""
     encoding = sys.stderr.encoding or "ascii"
     line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
     line = visible(cut(line, _LONGEST_LINE), encoding)
@@ -159,7 +164,10 @@ def _say(message: str, code: int) -> int:
 
 
 def _cut(quoted: re.Match[str]) -> str:
-    """Return a quoted text cut to 80 columns, or a path cut to 255."""
+    """Return a quoted text cut to 80 columns, or a path cut to 255.
+
+    quoted: the match of a text with its quotes in a message.
+    """
     text = quoted[0]
     mark = text[0] if text[0] in "'\"" else ""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE

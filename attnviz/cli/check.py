@@ -59,7 +59,7 @@ class _Junit(Options, panel="Output"):
     junit: Path | None = option("FILE", "Write JUnit XML, a test case a rule.")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--init --update --junit --device")
 def check(
     file: _File,
     request: CheckRequest,
@@ -103,7 +103,8 @@ def check(
 def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
     """Write all outputs and the files for CI; raise the exit code of CheckError if a rule fails.
 
-    If one output fails, the others are still written, and a failed rule still fails the command.
+    junit: the JUnit file, if any. If one output fails, the others are still written, and a failed
+    rule still fails the command.
     """
     from attnviz.cli.terminal import discard_output
     from attnviz.inspect.check import ci

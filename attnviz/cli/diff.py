@@ -72,7 +72,7 @@ class _Request(DiffRequest):
     seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--texts --importance --match --dtype-b --top")
 def diff(
     sides: _Sides,
     texts: _Texts,
@@ -106,11 +106,7 @@ def diff(
             return question.opened(replace(side, options=watched))
 
     report = question.diff(
-        a,
-        b,
-        request,
-        open_model=open_model,
-        scanning=lambda: outlet.advancing("comparing heads"),
+        a, b, request, open_model=open_model, scanning=lambda: outlet.advancing("comparing heads")
     )
     outlet.show(report)
 

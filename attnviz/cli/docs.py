@@ -54,7 +54,7 @@ class _Page(Options):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--color")
 def docs(page: _Page) -> None:
     """Read the manual: a page for each command, and how everything is measured."""
     known = topics()
@@ -71,7 +71,7 @@ def docs(page: _Page) -> None:
             longest = max(map(len, commands))
             listed = [f"{topic.ljust(longest)}  {known[topic]}" for topic in commands]
             others = ", ".join(topic for topic in known if topic not in COMMANDS)
-            lines = ["The manual: attnviz docs TOPIC", "", *listed, "", f"And {others}"]
+            lines = ["The manual: attnviz docs TOPIC", *listed, f"And {others}"]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")
             return
         text = (_FOLDER / f"{page.topic}.md").read_text(encoding="utf-8")

@@ -75,13 +75,14 @@ class _Screen(Options, panel="Screen"):
     ascii: bool = flag("Draw with ASCII only.")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--with --head --layer --file")
 def explore(
     opened: _Opened,
     shown: options.HeadChoice,
     kinds: _Kinds,
     truncation: options.Truncation,
     known: options.Known,
+    regions: options.RegionOptions,
     counted: options.IndexBase,
     model: shared.SeededModel,
     own: shared.OwnShape,
@@ -89,9 +90,10 @@ def explore(
     screen: _Screen,
 ) -> None:
     """Explore a model live: move, ablate, edit the text, generate."""
-    groups: tuple[Options, ...] = (kinds, truncation, known, model, own, loading)
+    groups: tuple[Options, ...] = (kinds, truncation, known, regions, model, own, loading)
     typed = tuple(word for group in groups for word in group.typed())
     _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
+    from attnviz.cli.default_model import blamed
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
@@ -103,7 +105,7 @@ def explore(
     from attnviz.inspect.explore.scene import Scene
     from attnviz.inspect.explore.session import open_session
     from attnviz.inspect.explore.view import View, Written
-    from attnviz.texts import read_text
+    from attnviz.regions import given_text
 
     choice = Choice(
         index_base=counted.index_base,
@@ -115,23 +117,27 @@ def explore(
 
     def live(name: str, text: str) -> LiveSession:
         options = shared.load_options(name, loading, model.seed, own)
-        with loads(name, messages(False)) as progress:
-            return open_session(name, replace(options, progress=progress), choice, text)
+        with blamed(name), loads(name, messages(False)) as progress:
+            return open_session(name, replace(options, progress=progress), choice, text, regions)
 
     second: SideSource | None = None
     if opened.text is not None and _is_saved(opened.text):
+        if given := regions.regions_given:
+            raise UsageError(f"{given[0]} names regions of a text, which what was saved has or not")
         saved = open_saved(Path(opened.text))
         first = SideSource(saved, saved.seen.text, typed)
         second = None if saved.other is None else SideSource(saved.other, saved.other.seen.text)
     else:
-        text = _TEXT if opened.text is None and opened.file is None else opened.text
+        usual = opened.text is None and opened.file is None and regions.chat is None
+        text = _TEXT if usual else opened.text
         if text is not None and "/" in text and Path(text).is_dir():
             raise UsageError(
                 f"{visible(text)} is a directory: explore a text or what was saved; a model is "
                 "named by --model"
             )
-        content = read_text(text, opened.file)
-        first = SideSource(live(model.model, content), content, typed)
+        content = given_text(regions, text, opened.file, "explore")
+        session = live(model.model, content)
+        first = SideSource(session, session.texts[0], typed)
     if opened.other is not None:
         second = _second(opened.other, first, live)
     frame = first.session.frame(first.text)
@@ -152,13 +158,17 @@ def explore(
 
 
 def _is_saved(typed: str) -> bool:
-    """Return whether the argument names a saved file and is not a text."""
+    """Return whether what was typed names a saved file and is not a text."""
     path = Path(typed)
     return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
 
 
 def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSession]) -> SideSource:
-    """Return the second side: a saved file, another model, or another text in the same model."""
+    """Return the second side: a saved file, another model, or another text in the same model.
+
+    typed: the value of ``--with``. first: the first side. live: opens a session, given the name of
+    a model and a text.
+    """
     from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import open_saved
 
@@ -166,14 +176,19 @@ def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSessio
         saved = open_saved(Path(typed))
         return SideSource(saved, saved.seen.text)
     if _NAME.fullmatch(typed) or Path(typed).is_dir() or typed in ("tiny", "mha"):
-        return SideSource(live(typed, first.text), "")
+        session = live(typed, first.text)
+        own = session.texts[0]
+        return SideSource(session, "" if own == first.text else own)
     if not first.session.live:
         raise UsageError(f"--with {typed!r} is a text, and what was saved reads no other one")
     return SideSource(first.session, typed)
 
 
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
-    """Raise UsageError if there is no usable terminal, UnsupportedError without textual."""
+    """Raise UsageError if there is no usable terminal, UnsupportedError without textual.
+
+    typed: the options that were given, for the command in the message.
+    """
     terminal = os.environ.get("TERM", "")
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         stream = "input" if not sys.stdin.isatty() else "output"

@@ -24,7 +24,7 @@ EXAMPLES = """
 
 attnviz generate "The cat sat on the mat because"
 
-attnviz generate "When Nancy met John, nobody knew why Nancy met" --head L1H2 --tokens 12
+attnviz generate "Nancy met John, and then Nancy" --head L1H2 --tokens 12
 
 attnviz generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 3 --save run.jsonl
 
@@ -53,7 +53,7 @@ class _Output(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--tokens --temperature --seed --head --ablate")
 def generate(
     prompt: _Prompt,
     request: GenerateRequest,
@@ -67,11 +67,11 @@ def generate(
     from attnviz.inspect.generate.generate import WritingJob
     from attnviz.interrupts import between_steps
     from attnviz.models.resolve import reckoned_tokens
-    from attnviz.texts import read_text
+    from attnviz.regions import given_text
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
-    text = read_text(prompt.text, prompt.file, "generate")
+    text = given_text(request, prompt.text, prompt.file, "generate")
     tokens = reckoned_tokens(text) + request.tokens
     loaded = outlet.load(model.model, replace(options, tokens=tokens))
     with between_steps() as asked:
@@ -86,7 +86,10 @@ def generate(
 
 @contextmanager
 def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
-    """Show the growing text in a terminal, or the progress elsewhere."""
+    """Show the growing text in a terminal, or the progress elsewhere.
+
+    head: the (layer, head) whose weights colour the text.
+    """
     console, output = outlet.console, outlet.output
     if console is None or not console.is_interactive or output.json or output.quiet:
         with outlet.advancing("writing") as advance:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from attnviz.cli.help import WHOLE, short_help
 from attnviz.errors import UsageError
 from attnviz.options import Declared, options_of, typed_name
 from attnviz.texts import as_utf8
@@ -35,9 +36,9 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def with_plain_values(parameters: list[Any]) -> list[Any]:
-    """Return the parameters of a command, which now take plain values as they stand.
+    """Return Typer's parameters of a command, changed to convert plain values without pydantic.
 
-    Typer would import pydantic to convert them, a third of the time of a command without a model.
+    Importing pydantic takes a third of the time of a command without a model.
     """
     for one in parameters:
         vars(one)["process_value"] = partial(_processed, one)
@@ -45,7 +46,10 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 def _processed(one: Any, context: Any, value: Any) -> Any:
-    """Return the value of a parameter; Typer converts what is not plain, and reports errors."""
+    """Return a typed value as the type of its parameter; Typer converts all but plain values.
+
+    one: the parameter. context: Typer's own.
+    """
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
     if converted is _NOT_PLAIN:
@@ -57,7 +61,10 @@ _NOT_PLAIN: Any = object()
 
 
 def _converted(one: Any, value: Any) -> Any:
-    """Return a value of the command line, or a default, as its type; ``_NOT_PLAIN`` if unsure."""
+    """Return a typed value or a default as its type; ``_NOT_PLAIN`` if Typer must convert it.
+
+    one: the parameter.
+    """
     kind, several = one.type_descriptor.annotation, one.multiple or one.nargs == -1
     if value is None:
         return () if several else None
@@ -74,19 +81,33 @@ def _converted(one: Any, value: Any) -> Any:
 
 
 def _is_plain(value: Any, kind: Any) -> bool:
-    """Return whether a value is one of this type as it stands."""
+    """Return whether a value has this plain type, or is one of its choices, without conversion."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     return kind in (str, bool, int, float) and type(value) is kind
 
 
 class OptionsOnce(TyperCommand):
-    """A command that refuses a repeated option if only one of its values would count."""
+    """A command that refuses a repeated option if only one of its values would count.
+
+    often: its options that people use, which ``-h`` shows; ``--help`` shows all.
+    """
+
+    often: tuple[str, ...] = ()
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return with_plain_values(super().get_params(ctx))
+        *others, asking = with_plain_values(super().get_params(ctx))
+        asking.help = "Show all options and exit; -h: those that people use."
+        return [*others, asking]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if ctx.meta[WHOLE]:
+            super().format_help(ctx, formatter)
+        else:
+            formatter.write(short_help(self, self.often))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[WHOLE] = "--help" in args
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         for one in given:
             flag = getattr(one, "is_flag", True)
@@ -96,24 +117,26 @@ class OptionsOnce(TyperCommand):
 
 
 def command(
-    examples: str, cls: type[TyperCommand] = OptionsOnce
+    examples: str, often: str = "", cls: type[OptionsOnce] = OptionsOnce
 ) -> Callable[[Callable[..., None]], typer.Typer]:
     """Return a decorator that makes a Typer command of a function of groups.
 
-    examples: the end of the command's help.
+    examples: the end of the command's help; the first two are those of ``-h``.
+    often: the options of the command that ``-h`` shows, next to those that all commands share.
     A later group's field replaces an earlier one of the same name, in the help as well.
     """
 
     def built(call: Callable[..., None]) -> typer.Typer:
+        chosen = type(cls.__name__, (cls,), {"often": tuple(often.split())})
         app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=SETTINGS)
-        app.command(epilog=examples, cls=cls)(_spread(call))
+        app.command(epilog=examples, cls=chosen)(_spread(call))
         return app
 
     return built
 
 
 def _spread(call: Callable[..., None]) -> Callable[..., None]:
-    """Return ``call`` with a parameter for each field of its groups."""
+    """Return ``call`` with a parameter for each field of the groups that it takes."""
     groups = {name: kind for name, kind in get_type_hints(call).items() if name != "return"}
     one_each: dict[str, Declared] = {}
     for kind in groups.values():
@@ -137,7 +160,10 @@ def _spread(call: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(declared: Declared) -> inspect.Parameter:
-    """Return the parameter that declares an option or argument for Typer."""
+    """Return the parameter that declares an option or argument for Typer.
+
+    declared: the field of a group of options.
+    """
     one, kind = declared.field, declared.type
     given = {"rich_help_panel": declared.panel, **one.metadata}
     given.pop("words", None)
@@ -160,7 +186,10 @@ def _parameter(declared: Declared) -> inspect.Parameter:
 
 
 def _read(value: Any, declared: Declared) -> Any:
-    """Return a value from the command line, converted for its field."""
+    """Return a value from the command line, converted for its field.
+
+    declared: that field.
+    """
     one, kind = declared.field, declared.type
     if get_origin(kind) is tuple:
         return tuple(value or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ EXAMPLES = """
 
 attnviz heads "The cat sat on the mat because it was tired."
 
-attnviz heads "When Mary and John went out, John gave Mary a book." --head L1H0 --values
+attnviz heads "Mary met John, and John met Mary." --head L1H0 --values
 
 attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
 
@@ -32,12 +33,19 @@ attnviz heads --file story.txt --layer 0-1 --top 3
 
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
 
+attnviz heads --chat chat.json --model ./my-chat-model
+
+attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
+
 attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
 
 attnviz heads "A text." --save heads.npz && attnviz heads --from heads.npz --save heads.html
 
 attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
 """
+
+
+_HEAD = re.compile(r"[Ll][0-9]+[Hh][0-9]+")
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ class _Saved(Options):
     )  # fmt: skip
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--head --layer --token --pair --values --file")
 def heads(
     text: shared.Text,
     saved: _Saved,
@@ -84,7 +92,7 @@ def heads(
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.runs import requested_runs
-    from attnviz.texts import read_text
+    from attnviz.regions import given_text
 
     if saved.saved is not None:
         groups: tuple[Options, ...] = (cut, model, own, loading)
@@ -94,10 +102,14 @@ def heads(
         return
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
+    if text.text is not None and _HEAD.fullmatch(text.text):
+        raise UsageError(
+            f"expected a text, got the head {text.text!r}: attnviz head {text.text} shows its card"
+        )
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
     variants = requested_runs(request)  # checks options before a file is read
     outlet = open_outlet(output)
-    content = read_text(text.text, text.file)
+    content = given_text(request, text.text, text.file)
     if cut.cut is not None:
         if len(variants) > 1:
             raise UsageError(
@@ -144,19 +156,18 @@ def _show_saved(
 
 
 def _cut(
-    name: str,
-    text: str,
-    edge: str,
-    request: HeadsRequest,
-    options: LoadOptions,
-    outlet: Outlet,
+    name: str, text: str, edge: str, request: HeadsRequest, options: LoadOptions, outlet: Outlet
 ) -> None:
-    """Cut the edge and show how prediction and loss change."""
+    """Cut the edge and show how prediction and loss change.
+
+    name: of the model. edge: two words of the text, as they were typed. options: how the model is
+    loaded.
+    """
     from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
     from attnviz.inspect.heads.runs import requested_runs
 
     words = read_edge(edge)
-    unused = [*ViewOptions.of(vars(request)).given()]
+    unused = [*ViewOptions.of(vars(request)).given(), *request.regions_given]
     if unused:
         raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
     ((_, choice),) = requested_runs(request)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from attnviz.cli.default_model import blamed, default_model
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.report import EVERY, SCREEN_ENDING
+from attnviz.errors import AttnvizError
 from attnviz.options import Options, argument, flag, option
 from attnviz.options import OwnShape as OwnShape
 
@@ -33,9 +36,35 @@ def complete_shape(incomplete: str) -> list[str]:
 
 def complete_label(incomplete: str) -> list[str]:
     """Return the labels of heads that begin with ``incomplete``."""
-    from attnviz.measures.registry import LABELS
+    from attnviz.measures.registry import LABELS, complete_measure
 
-    return [name for name in LABELS if name.startswith(incomplete)]
+    return complete_measure(incomplete, LABELS)
+
+
+_MOST_HEADS = 200
+"""The most heads that the shell lists; for more it completes the layer first."""
+
+
+def complete_head(ctx: Any, incomplete: str) -> list[str]:
+    """Return the heads that begin with ``incomplete``, for the model that ``--model`` names.
+
+    ctx: Typer's context, with the options so far. Only the model's config is read.
+    """
+    from attnviz.count.params.find_spec import find_spec  # only when the shell asks
+
+    try:
+        spec = find_spec(ctx.params.get("model") or "tiny", offline=True).spec
+    except AttnvizError:
+        return []
+    if spec is None:
+        return []
+    stack = spec.main
+    heads = stack.groups[0].layer.attentions[0].heads
+    names = [f"L{layer}H{head}" for layer in range(stack.depth) for head in range(heads)]
+    found = [name for name in names if name.lower().startswith(incomplete.lower())]
+    if len(found) <= _MOST_HEADS:
+        return found
+    return sorted({name.split("H")[0] + "H" for name in found})
 
 
 @dataclass(frozen=True)
@@ -59,14 +88,20 @@ class TextOrTexts(Text):
 class ModelName(Options, panel="Model"):
     """The model to inspect."""
 
-    model: str = option(
+    named: str | None = option(
         "NAME",
-        "tiny (bundled), mha (the library's own attention, random weights), a directory, a Hugging "
-        "Face id, or a named shape such as configs/gpt2 (random weights).",
-        "tiny",
+        "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
+        "a Hugging Face id, or a named shape such as configs/gpt2 (random weights); attnviz use "
+        "keeps another default.",
+        name="--model",
         short="-m",
         autocompletion=complete_model,
     )
+
+    @cached_property
+    def model(self) -> str:
+        """Return the name that was typed, or that of the default."""
+        return default_model() if self.named is None else self.named
 
 
 @dataclass(frozen=True)
@@ -109,7 +144,10 @@ class Loading(Device):
 
 
 def saved(endings: str) -> Any:
-    """Return the ``--save`` option of a command that writes files with these endings."""
+    """Return the ``--save`` option of a command that writes files with these endings.
+
+    endings: such as ``.csv .html``, with blanks between.
+    """
     help_text = f"Write a file by its ending: {endings}; may be repeated."
     return option("FILE", help_text, (), endings=tuple(endings.split()))
 
@@ -133,7 +171,7 @@ class Output(Options, panel="Output"):
     full: bool | None = option(
         "", "Everything, however tall (default: in a pipe, in files).", name="--full/--no-full"
     )
-    explain: bool = flag("Everything, and how to read it.")
+    explain: bool = flag("Below the screen, how to read what is on it.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property
@@ -155,7 +193,7 @@ class Output(Options, panel="Output"):
     @property
     def whole(self) -> bool:
         """Return whether everything is shown, not only a first screen that fits the terminal."""
-        return self.explain or (not sys.stdout.isatty() if self.full is None else self.full)
+        return not sys.stdout.isatty() if self.full is None else self.full
 
     @property
     def drawn(self) -> bool:
@@ -179,6 +217,7 @@ def load_options(
 ) -> LoadOptions:
     """Return the options for loading the model ``name``.
 
+    own: the shape of the library's own attention, if the command has such options.
     shaping: further given options that apply to ``mha`` only.
     Raises UsageError if an option does not apply to ``name``.
     """
@@ -186,5 +225,6 @@ def load_options(
 
     shape = own.shape if own is not None else {}
     options = LoadOptions(**vars(loading), seed=seed, **shape)
-    refuse_ignored(name, options, (*shape, *shaping))
+    with blamed(name):
+        refuse_ignored(name, options, (*shape, *shaping))
     return options

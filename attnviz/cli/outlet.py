@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from attnviz.cli.default_model import DefaultName, blamed
 from attnviz.cli.options import Output
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
@@ -27,27 +28,46 @@ if TYPE_CHECKING:  # JSON output needs no drawing code
 
 @dataclass(frozen=True)
 class Outlet:
-    """The outputs of a command.
+    """The outputs of a command: the terminal, JSON and saved files.
 
-    console: to draw on, None if nothing is drawn.
+    output: the options. console: to draw on, None if nothing is drawn.
     """
 
     output: Output
     console: Console | None
+    _taken: list[str] = field(default_factory=list)
+    """The names of the models that were loaded."""
 
     @cached_property
     def notices(self) -> Console:
-        """Return the console for notices next to the result."""
+        """Return the console, on standard error, for progress and notices next to the result."""
         return messages(self.output.quiet or self.output.json)
 
     @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Add to errors of the block, and below the result, where the model's name comes from.
+
+        name: of the model. Nothing is added if it was typed.
+        """
+        self._taken.append(name)
+        with blamed(name):
+            yield
+
+    @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
-        """Yield the model, loaded under a spinner that turns to the end of the block."""
+        """Yield the model, loaded under a spinner that turns to the end of the block.
+
+        name: of the model. options: how it is loaded.
+        """
         from attnviz.cli.progress import loading
+        from attnviz.models.memory import keep_freed
         from attnviz.models.resolve import load
 
+        keep_freed()
         with loading(name, self.notices) as progress:
-            yield load(name, replace(options, progress=progress))
+            with self.of(name):
+                loaded = load(name, replace(options, progress=progress))
+            yield loaded
 
     def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
         """Return a progress bar named ``what``; with ``long``, shown with ``--json`` too."""
@@ -57,29 +77,41 @@ class Outlet:
 
     @contextmanager
     def loading(self, name: str, options: LoadOptions) -> Iterator[LoadOptions]:
-        """Show a spinner; yield loading options that also show downloads."""
-        from attnviz.cli.progress import loading
+        """Show a spinner; yield loading options that also show downloads.
 
-        with loading(name, self.notices) as progress:
+        name: of the model. options: how it is loaded otherwise.
+        """
+        from attnviz.cli.progress import loading
+        from attnviz.models.memory import keep_freed
+
+        keep_freed()
+        with self.of(name), loading(name, self.notices) as progress:
             yield replace(options, progress=progress)
 
     def load(self, name: str, options: LoadOptions) -> Model:
-        """Return the model, loaded under a spinner."""
-        from attnviz.models.resolve import load
+        """Return the model, loaded under a spinner.
 
-        with self.loading(name, options) as watched:
-            return load(name, watched)
+        name: of the model. options: how it is loaded.
+        """
+        with self.opened(name, options) as model:
+            return model
 
     @contextmanager
     def resumable(self, resume: Path | None) -> Iterator[None]:
-        """Say, if Ctrl-C ends the block, that the same command resumes from ``resume``."""
+        """Say, if Ctrl-C ends the block, that the same command resumes from ``resume``.
+
+        resume: the resume file, or None.
+        """
         try:
             yield
         except KeyboardInterrupt:
             self.interrupted(resume)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
-        """Raise KeyboardInterrupt after saying that the same command resumes from ``resume``."""
+        """Raise KeyboardInterrupt after saying that the same command resumes from ``resume``.
+
+        resume: the resume file; None if there is nothing to resume from.
+        """
         if resume is not None:
             self.notices.print("the same command goes on where this one ended")
         raise KeyboardInterrupt
@@ -90,8 +122,7 @@ class Outlet:
         The files come first, as a reader of standard output may leave or stop reading.
         Raises LoadError if something cannot be written.
         """
-        drawn = partial(report.document, explain=self.output.explain, hints=not self.output.quiet)
-        document = cache(drawn)  # made once for all outputs, and only if drawn
+        document = cache(partial(self._document, report))  # made once, and only if drawn
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
@@ -120,6 +151,18 @@ class Outlet:
                 self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
             if failed is not None:
                 raise failed
+
+    def _document(self, report: Report) -> Document:
+        """Return what is drawn; the first hint says where a model comes from that was not typed."""
+        from attnviz.draw.document import Facts
+
+        hints = not self.output.quiet
+        made = report.document(explain=self.output.explain, hints=hints)
+        sources = {name.source for name in self._taken if isinstance(name, DefaultName)}
+        if not sources or not hints:
+            return made
+        named = Facts([(f"model of {' and '.join(sources)}", False)], tone="faint")
+        return made._replace(hints=[named, *made.hints])
 
     def _save(self, report: Report, document: Callable[[], Document], path: Path) -> None:
         from attnviz.draw.files import save

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from attnviz.cli.default_model import DefaultName, default_model
 from attnviz.cli.groups import command
 from attnviz.cli.options import Output, complete_shape
 from attnviz.count.params.request import ParamsRequest
@@ -46,7 +47,7 @@ class _Models(Options):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--tokens --batch --dtype --memory --gpu --compare")
 def params(named: _Models, request: ParamsRequest, output: Output) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
     from attnviz.cli.outlet import open_outlet
@@ -57,4 +58,9 @@ def params(named: _Models, request: ParamsRequest, output: Output) -> None:
     first = dict.fromkeys(named.names, True)
     each = first | {name: False for name in named.models if name not in first}
     models = [NamedModel(name, shapes_first) for name, shapes_first in each.items()]
-    outlet.show(question.params(models, request))
+    default = "" if models or request.names_a_shape else default_model()
+    if isinstance(default, DefaultName):
+        models = [NamedModel(default)]
+    with outlet.of(default):
+        report = question.params(models, request)
+    outlet.show(report)

@@ -23,12 +23,9 @@ attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--by-token --head --pairs --together --top")
 def patch(
-    request: PatchRequest,
-    model: shared.SeededModel,
-    loading: shared.Loading,
-    output: shared.Output,
+    request: PatchRequest, model: shared.SeededModel, loading: shared.Loading, output: shared.Output
 ) -> None:
     """Patch activations between two prompts: which heads carry the difference."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.

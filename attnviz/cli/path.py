@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.interventions.patch.request import PathRequest
+from attnviz.inspect.interventions.path.request import PathRequest
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -19,12 +19,9 @@ attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--into --pairs --top --index-base")
 def path(
-    request: PathRequest,
-    model: shared.SeededModel,
-    loading: shared.Loading,
-    output: shared.Output,
+    request: PathRequest, model: shared.SeededModel, loading: shared.Loading, output: shared.Output
 ) -> None:
     """Follow one head: which later heads read what it writes."""
     from attnviz.cli.outlet import open_outlet

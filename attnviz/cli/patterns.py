@@ -32,9 +32,7 @@ class _Request(PatternsRequest):
     """The options of the question, with labels that the shell completes."""
 
     watch: str | None = option(
-        "LABEL",
-        "Rank every head by its score of one label.",
-        autocompletion=shared.complete_label,
+        "LABEL", "Rank every head by its score of one label.", autocompletion=shared.complete_label
     )
 
 
@@ -45,7 +43,7 @@ class _Model(shared.SeededModel):
     seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--watch --stats --probe --control --top")
 def patterns(
     text: shared.Text,
     request: _Request,
@@ -58,12 +56,11 @@ def patterns(
     from attnviz.cli.outlet import open_outlet
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
-    from attnviz.texts import read_text
+    from attnviz.regions import text_if_given
 
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
-    given = text.text is not None or text.file is not None
-    read = read_text(text.text, text.file, "patterns") if given else None
+    read = text_if_given(request, text.text, text.file)
     sentences = question.read_sentences(request, read)
     tokens = question.reckoned_size(model.model, read, request, sentences)
     loaded = outlet.load(model.model, replace(options, tokens=tokens))

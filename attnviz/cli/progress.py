@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from attnviz.records import UNWATCHED, Watch
 
 if TYPE_CHECKING:
     from rich import progress as bars
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from attnviz.models.download import Progress
 
@@ -28,6 +29,12 @@ _PATIENCE = 10.0
 
 _LEAST_SHARE = 0.001
 
+_RESULTS = 8
+"""The most results of single texts under a bar."""
+
+_OTHER_LINES = 6
+"""The lines of a terminal that are left to the bar and to what was there before."""
+
 _BAR = 20
 """Columns of a bar next to words about what is done."""
 
@@ -36,6 +43,7 @@ _BAR = 20
 def loading(model: str, console: Console) -> Iterator[Progress | None]:
     """Show a spinner, and a bar for each file that is downloaded, until the block ends.
 
+    model: its name. console: where they are shown. Yields the function to call during downloads.
     Built-in models load at once and get none; without a terminal, each file gets a line.
     """
     if model in _BUILT_IN or console.quiet:
@@ -84,7 +92,8 @@ def _a_line_a_file(console: Console) -> Progress:
 def scanning(what: str, console: Console) -> Iterator[Watch]:
     """Show what is done and how long it takes; without a terminal, some lines.
 
-    what: is shown until the run says more.
+    what: is shown until the run says more. console: where it is shown. Yields what the run reports
+    to.
     """
     if console.quiet:
         yield UNWATCHED
@@ -93,8 +102,16 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
         yield _Lines(what, console)
         return
     from rich import progress as bars
+    from rich.text import Text
 
-    with bars.Progress(
+    latest: deque[str] = deque(maxlen=max(0, min(_RESULTS, console.height - _OTHER_LINES)))
+
+    class _Progress(bars.Progress):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in latest)
+
+    with _Progress(
         bars.SpinnerColumn(),
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(bar_width=_BAR),
@@ -102,11 +119,11 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
         console=console,
         transient=True,
     ) as shown:
-        yield _Bar(what, shown, shown.add_task(what, total=None))
+        yield _Bar(what, shown, shown.add_task(what, total=None), latest)
 
 
 class _Shown(Watch):
-    """Knows how long a run still takes: by the estimate at first, by its own pace after that."""
+    """Estimate how long a run still takes: first by its own forecast, then by its pace."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.what = what
@@ -120,16 +137,30 @@ class _Shown(Watch):
         self(0.0)
 
     def left(self, share: float) -> float | None:
-        """Return the seconds that are left, None as long as that is unknown."""
+        """Return the seconds that are left, None as long as that is unknown.
+
+        share: what is done, from 0 to 1.
+        """
         if share < _LEAST_SHARE:
             return self._whole
         return (self._clock() - self._start) * (1 - share) / share
 
 
 class _Bar(_Shown):
-    def __init__(self, what: str, shown: bars.Progress, task: bars.TaskID) -> None:
+    """Draw a bar, and the latest results under it.
+
+    latest: the lines of these results, shared with what draws them.
+    """
+
+    def __init__(
+        self, what: str, shown: bars.Progress, task: bars.TaskID, latest: deque[str]
+    ) -> None:
         super().__init__(what)
-        self._shown, self._task = shown, task
+        self._shown, self._task, self._latest = shown, task, latest
+
+    def found(self, words: Callable[[], str]) -> None:
+        if self._latest.maxlen:
+            self._latest.append(visible(words()))
 
     def __call__(self, share: float) -> None:
         left = self.left(share)
@@ -143,7 +174,7 @@ class _Bar(_Shown):
 
 
 class _Lines(_Shown):
-    """Prints progress and time left, at most every ten seconds."""
+    """Print progress and time left, at most every ten seconds."""
 
     def __init__(
         self, what: str, console: Console, clock: Callable[[], float] = time.monotonic

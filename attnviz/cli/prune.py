@@ -23,7 +23,7 @@ attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--fraction --heads --until-loss --out --texts")
 def prune(
     texts: shared.TextOrTexts,
     request: PruneRequest,
@@ -34,6 +34,7 @@ def prune(
     """Remove the least important heads; compare with as many removed at random."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.draw.whole_file import check_new_directory
+    from attnviz.inspect.prune import prune as question
     from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, request.seed)
@@ -41,10 +42,13 @@ def prune(
     if request.out is not None:
         check_new_directory(request.out)
     read = read_texts(texts.text, texts.file, texts.texts)
+    tokens, runs = question.reckoned(read, request)
     if model.model == "tiny":  # torch only writes it
-        options = replace(options, tokens=0)
-    with outlet.opened(model.model, options) as loaded:
-        from attnviz.inspect.prune import prune as question  # may import torch
+        tokens = 0
+    options = replace(options, tokens=tokens, texts=runs, changed=True)
+    loaded = outlet.load(model.model, options)
+    if options.backend != "numpy" and question.needs_torch(loaded):
+        loaded = outlet.load(model.model, replace(options, tokens=None))
     with outlet.advancing("removing heads") as advance:
         report = question.prune(loaded, read, request, advance=advance)
     outlet.show(report)

@@ -13,13 +13,13 @@ EXAMPLES = """
 
 attnviz rollout "The cat sat on the mat because it was tired."
 
-attnviz rollout "When Mary and John went out, John gave Mary a book." --values --explain
+attnviz rollout "Mary met John, and John met Mary." --values --explain
 
 attnviz rollout --file story.txt --save rollout.svg
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--values --sink --file --truncate")
 def rollout(
     text: Text,
     request: RolloutRequest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from attnviz.cli import options as shared
+from attnviz.cli.default_model import default_model
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
 from attnviz.learn.scaling.request import OF_MODEL, ScalingRequest
@@ -48,7 +49,7 @@ class _FromModel(Options, panel="A model's queries and keys"):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--d-k --seq --samples --from-model --head")
 def scaling(
     text: _ModelText,
     request: ScalingRequest,
@@ -71,7 +72,7 @@ def scaling(
     model, read = None, question.BUILT_IN
     outlet = open_outlet(output)
     if source.from_model:
-        name = "tiny" if source.model is None else source.model
+        name = default_model() if source.model is None else source.model
         options = shared.load_options(name, loading, request.seed, own)
         if text.text is not None or text.file is not None:
             read = read_texts(text.text, text.file, None)

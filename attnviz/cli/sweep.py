@@ -23,7 +23,7 @@ _LONG = 5.0
 """Seconds from which the time of a sweep is reported."""
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--heads --task --steps --seeds --text")
 def sweep(request: SweepRequest, device: Device, output: Output) -> None:
     """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
     from attnviz.cli.outlet import open_outlet

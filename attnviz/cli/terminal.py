@@ -20,7 +20,7 @@ _LEAST_WIDTH, _MOST_WIDTH = 20, 1000
 
 
 def steady_streams() -> None:
-    """Replace closed streams, and let both escape characters that they cannot encode."""
+    """Replace closed output streams, and let them escape characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller, as in ``>&-``
@@ -56,6 +56,7 @@ def printing() -> Iterator[None]:
 def open_console(width: int | None, colour: ColourChoice) -> Console:
     """Return the console on standard output, to draw on; see ``text_console``.
 
+    width: columns, or None for the terminal's own. colour: when colours are used.
     Raises UsageError if the width is below 20 or above 1,000 columns.
     """
     console = text_console(width, colour)
@@ -94,7 +95,10 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
 
 
 def messages(quiet: bool) -> Console:
-    """Return the console on standard error, for progress and notices."""
+    """Return the console on standard error, for progress and notices.
+
+    quiet: whether it prints nothing.
+    """
     from rich.console import Console
 
     return Console(

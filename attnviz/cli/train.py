@@ -60,7 +60,7 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 """
 
 
-@command(EXAMPLES, ListOptions)
+@command(EXAMPLES, "--out --valid --config --minutes --resume", ListOptions)
 def train(request: TrainRequest, device: Device, output: Output) -> None:
     """Train a small language model of the library's own attention on your texts."""
     from attnviz.cli.outlet import open_outlet

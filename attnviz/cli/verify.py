@@ -54,7 +54,7 @@ class _Examined(Options, panel="Model"):
     seed: int = option("N", "Random seed (weights, inputs).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--steps --d-model --heads --dtype")
 def verify(
     text: _ModelText,
     request: VerifyRequest,
@@ -105,7 +105,10 @@ def _refuse_model_options(text: _ModelText, loading: shared.Loading) -> None:
 
 @contextmanager
 def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with the current activity; nothing without a terminal."""
+    """Show a spinner with the current activity; nothing without a terminal.
+
+    notices: the console. Yields the function to call with the words for each activity.
+    """
     if notices.quiet or not notices.is_interactive:
         yield lambda words: None
         return

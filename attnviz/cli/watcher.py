@@ -28,7 +28,10 @@ _ROWS, _LEAST_ROWS, _FRAME = 12, 3, 6
 
 @dataclass(frozen=True)
 class TerminalWatcher(Watcher):
-    """Shows curves and a line of words until the training ends; without a terminal, some lines."""
+    """Show curves and a line of words until the training ends; without a terminal, some lines.
+
+    outlet: where they are shown.
+    """
 
     outlet: Outlet
 
@@ -36,7 +39,10 @@ class TerminalWatcher(Watcher):
     def watching(
         self, words: Callable[[], str], plot: Callable[[], Plot | None]
     ) -> Iterator[OnStep]:
-        """Show the progress of a training; see ``Watcher``."""
+        """Show the progress of a training; yield the function to call after each step.
+
+        words: returns the progress in words. plot: returns the curves, None if there are none yet.
+        """
         output, console, said = self.outlet.output, self.outlet.notices, time.monotonic()
 
         def due(after: float) -> bool:
@@ -67,7 +73,7 @@ class TerminalWatcher(Watcher):
 
     @contextmanager
     def telling(self, said: str) -> Iterator[None]:
-        """Show a sentence while the block runs; a terminal removes it at the end."""
+        """Show the sentence ``said`` while the block runs; a terminal removes it at the end."""
         console = self.outlet.notices
         if console.quiet:
             yield

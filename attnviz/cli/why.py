@@ -16,7 +16,7 @@ EXAMPLES = """
 
 attnviz why "Then Mary saw Tom. Then Mary saw"
 
-attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary --head L1H0
+attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary
 
 attnviz why --texts prompts.jsonl --save parts.csv
 
@@ -40,7 +40,7 @@ class _Prompts(shared.Text):
 class _Model(shared.SeededModel):
     """The model whose prediction is explained."""
 
-    seed: int = option("N", "Random seed (weights, base rate, bootstrap).", 0, min=0)
+    seed: int = option("N", "Random seed (weights, control, bootstrap).", 0, min=0)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Output(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--answer --foil --texts --head --top")
 def why(
     prompts: _Prompts,
     request: WhyRequest,

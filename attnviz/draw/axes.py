@@ -38,6 +38,7 @@ class Axes:
     value: the columns that a value takes in its cell, with the blank behind it.
     rows, columns: the numbers of the queries and of the keys in their texts; empty if the axes are
         whole texts.
+    query_regions, key_regions: the region of each query and key; empty if there are none.
     """
 
     queries: Sequence[str]
@@ -46,13 +47,15 @@ class Axes:
     value: int = 4
     rows: Sequence[int] = ()
     columns: Sequence[int] = ()
+    query_regions: Sequence[str] = ()
+    key_regions: Sequence[str] = ()
 
     def row(self, query: int) -> int:
-        """Return the number of a query in its text."""
+        """Return the number of a query in its text. query: its index among the rows."""
         return self.rows[query] if self.rows else query
 
     def column(self, key: int) -> int:
-        """Return the number of a key in its text."""
+        """Return the number of a key in its text. key: its index among the columns."""
         return self.columns[key] if self.columns else key
 
     @property
@@ -75,6 +78,7 @@ class Axes:
 
         Columns get their words in one line, cut to no less than four letters, or else numbers that
         the rows have as well. None means that neither fits.
+        values: True if each weight should be written in its cell.
         """
         count, least = max(len(self.keys), 1), self.value if values else 2
         if self.diagonal:
@@ -103,6 +107,7 @@ class Axes:
 def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:
     """Draw as many numbers as fit over their columns, which are ``cell`` columns apart.
 
+    indent: the columns before the first cell.
     Two blanks separate numbers over cells of one column. No number reaches beyond the last column.
     """
     text, gap = "", 1 if cell > 1 else 2

@@ -36,13 +36,13 @@ class Block:
 
 
 def text_line(*parts: tuple[str, Style | None] | str) -> Line:
-    """Return a line from plain strings and (string, style) pairs."""
+    """Return a line from its parts: plain strings, and pairs (string, style)."""
     return [Segment(part) if isinstance(part, str) else Segment(*part) for part in parts]
 
 
-def widest(lines: Iterable[Line], least: int = 0) -> int:
-    """Return the cells of the longest line, at least ``least``."""
-    return max([least, *map(Segment.get_line_length, lines)])
+def widest(lines: Iterable[Line]) -> int:
+    """Return the cells of the longest line; 0 if there is none."""
+    return max(map(Segment.get_line_length, lines), default=0)
 
 
 def without_trailing_blanks(line: Line) -> Line:
@@ -66,7 +66,7 @@ def trimmed(block: Block) -> Block:
 
 
 def beside(blocks: Sequence[Block], gap: int = 3) -> Block:
-    """Put blocks side by side, aligned at the top."""
+    """Put blocks side by side, aligned at the top. gap: the columns between two blocks."""
     height = max((len(block.lines) for block in blocks), default=0)
     lines = []
     for row in range(height):
@@ -98,7 +98,7 @@ def stack(blocks: Iterable[Block], gap: int = 1) -> Block:
 
 
 def flow(blocks: Sequence[Block], width: int, gap: int = 3, between: int = 1) -> Block:
-    """Put blocks side by side as far as ``width`` allows, then on the next row.
+    """Put blocks side by side as far as ``width`` columns allow, then on the next row.
 
     gap: columns between blocks. between: empty lines between rows.
     """

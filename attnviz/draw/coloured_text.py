@@ -20,6 +20,7 @@ from attnviz.draw.labels import fit, token_labels, visible, whole_characters, wi
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import band_line, region_marks
 from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, sign_glyph, strength
 from attnviz.records import Tokens
@@ -55,7 +56,7 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     """
     pieces = pieces_of(shown, theme, room - _INDENT - 2)
     rows = rows_of(pieces, room - _INDENT - 2)
-    tall = 1 if theme.colour else 2
+    tall = (1 if theme.colour else 2) + bool(shown.keys.regions)
     most = max(lines // tall, 1) if lines else len(rows)
     captioned = most < len(rows) and lines > 2 * tall
     most = (lines - 1) // tall if captioned else most
@@ -77,6 +78,9 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
         if not theme.colour:
             marks = " " * _INDENT + marks_line(row, shown, theme)
             drawn.append(text_line(marks.rstrip()))
+        if regions := shown.keys.regions:
+            cells = [(regions[piece.place], piece.width) for piece in row]
+            drawn.append([Segment(" " * _INDENT), *band_line(cells, region_marks(regions), theme)])
     if not lines:
         for said in extremes(shown, theme.encoding):
             for line in wrapped([(word, False) for word in said], room - _INDENT, theme):
@@ -88,6 +92,7 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     """Yield the tokens with the largest values, one list of words for each sign.
 
     For example ``largest increase: Mary (27) +1.20``, then ``A[ld]er (20) +0.31``.
+    shown: a map of one query. encoding: of the output; characters that it lacks are escaped.
     """
     values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
@@ -105,7 +110,10 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
-    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``."""
+    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``.
+
+    room: the columns of a line.
+    """
     samples = scale_samples(
         scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
     )
@@ -176,7 +184,10 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
 
 
 def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
-    """Return the end of the text in at most ``most`` lines."""
+    """Return the end of the text in at most ``most`` lines of ``room`` columns.
+
+    pieces: the whole text.
+    """
     words = _by_word(pieces)
     first = len(words) - 1
     while len(rows_of([piece for word in words[first - 1 :] for piece in word], room)) <= most:
@@ -185,7 +196,7 @@ def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[T
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
-    """Return the first of ``most`` consecutive rows with the largest values."""
+    """Return the index of the first of ``most`` consecutive rows with the largest sum of sizes."""
     if most >= len(rows):
         return 0
     sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
@@ -242,7 +253,11 @@ def _number(value: float, shown: Map) -> str:
 
 
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
-    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word."""
+    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word.
+
+    label: the token as it is printed. place: its index.
+    encoding: of the output; characters that it lacks are escaped.
+    """
     before, after = _rest_of_word(tokens, place)
     if before or after:
         piece = tokens.texts[place].removeprefix("##").strip()

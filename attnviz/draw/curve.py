@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.blocks import (
-    DIM,
-    Block,
-    Line,
-    flow,
-    trimmed,
-    widest,
-    without_trailing_blanks,
-)
+from attnviz.draw.blocks import DIM, Block, Line, flow, trimmed, widest, without_trailing_blanks
 from attnviz.draw.document import Curve, Plot
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.numbers import round_ticks, short_number
@@ -38,6 +30,7 @@ _FIRST = 0x2800
 class Canvas:
     """Glyphs and their styles over two linear axes.
 
+    width, rows: the columns and lines that it takes.
     across: both ends of the horizontal axis, left first. up: those of the vertical axis, low first.
         Values beyond the ends are drawn at the edge.
     """
@@ -51,15 +44,21 @@ class Canvas:
         self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
 
     def column(self, place: float, parts: int = 1) -> int:
-        """Return the column of a place on the axis, in units of 1 / ``parts`` of a column."""
+        """Return the column of a place on the horizontal axis.
+
+        parts: 1 counts whole columns, 2 halves of a column and so on.
+        """
         return _index(place, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
-        """Return the row of a value, counted from the top in units of 1 / ``parts`` of a row."""
+        """Return the row of a value on the vertical axis, counted from the top.
+
+        parts: 1 counts whole rows, 2 halves of a row and so on.
+        """
         return self.rows * parts - 1 - _index(value, self._up, self.rows * parts)
 
     def put(self, column: int, row: int, glyph: str, style: Style | None) -> None:
-        """Put one character in place of what was there."""
+        """Put one character, ``glyph``, in place of what was there. row: from the top."""
         self._glyphs[row][column], self._styles[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:
@@ -106,7 +105,10 @@ def _index(value: float, ends: tuple[float, float], count: int) -> int:
 
 
 def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, float]]:
-    """Return the value in each column from the first point to the last, linear between points."""
+    """Return (column, value) from the first point to the last, linear between points.
+
+    parts: 1 counts whole columns, 2 halves of a column and so on.
+    """
     found: dict[int, list[float]] = {}
     for place, value in points:
         found.setdefault(canvas.column(place, parts), []).append(value)
@@ -241,7 +243,9 @@ def _axis_numbers(
 ) -> str:
     """Return the numbers below the canvas, with the unit after the last one that leaves room.
 
-    named: whether both ends must be shown; numbers next to them are then left out.
+    ends: of the axis, left first. named: True if both must be shown; numbers next to them are then
+        left out. across: the unit. gutter: the columns before the canvas. room: the columns of a
+        line.
     """
     ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
     if named:
@@ -262,7 +266,10 @@ def _axis_numbers(
 
 
 def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Return whole numbers for the axis, from left to right, of which none touches the next."""
+    """Return whole numbers for the axis, from left to right, of which none touches the next.
+
+    places: the numbers to choose from.
+    """
     last = places[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
     return [

@@ -66,6 +66,26 @@ class Say(NamedTuple):
     longest: int = 0
 
 
+class Meaning(NamedTuple):
+    """What words of a screen mean; they are other forms of one thing."""
+
+    words: Sequence[str]
+    meaning: str
+
+
+class Explanation(NamedTuple):
+    """What is said below a screen for someone new to it.
+
+    page: of the manual, whose words are explained if they are on the screen.
+    measured: on what the numbers were measured, in a sentence.
+    terms: further words, after those of the page.
+    """
+
+    page: str
+    measured: str
+    terms: Sequence[Meaning] = ()
+
+
 # Tables --------------------------------------------------------------------------------------
 
 
@@ -266,6 +286,34 @@ class Maps(NamedTuple):
     hidden: int = 0
 
 
+LEAST_ARC, STRONG_ARC = 0.1, 0.5
+"""The weight from which an arc is drawn, and that from which its line is heavy."""
+
+
+class Arc(NamedTuple):
+    """The attention weight of a head from one word to another.
+
+    query, key: the indices of the tokens of the word that attends, and of the other word.
+    """
+
+    query: range
+    key: range
+    weight: float
+
+
+class Arcs(NamedTuple):
+    """Arcs of one head over one line of text.
+
+    tokens: the text. arcs: one for each pair of words. title: a heading and remarks.
+    lines: the most on a terminal, 0 for any number.
+    """
+
+    tokens: Tokens
+    arcs: Sequence[Arc]
+    title: Words = ()
+    lines: int = 0
+
+
 class Curve(NamedTuple):
     """A curve of a plot.
 
@@ -279,7 +327,7 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place on the axis where something begins. name: what begins, for the legend."""
+    """A place on the horizontal axis where something begins. name: what begins, for the legend."""
 
     at: float
     name: str
@@ -330,7 +378,7 @@ class Plot(NamedTuple):
 
 # The whole -----------------------------------------------------------------------------------
 
-Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Plot
+Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Arcs | Plot
 
 
 class Beside(NamedTuple):
@@ -340,12 +388,17 @@ class Beside(NamedTuple):
     gap: columns between two members. most: members in a row, 0 for any number.
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
+    widths: the most columns of each member, where they differ; all stand side by side then.
+    tight: whether drawings of words are made as narrow as their longest line, so that members with
+        words stand side by side in pictures too.
     """
 
     columns: int
     gap: int = 3
     most: int = 0
     yields: bool = False
+    widths: Sequence[int] = ()
+    tight: bool = False
 
 
 class Group(NamedTuple):
@@ -387,7 +440,7 @@ class Document(NamedTuple):
     name: str
     title: str
     groups: Sequence[Group]
-    explain: Sequence[Part] = ()
+    explain: Explanation | None = None
     hints: Sequence[Part] = ()
     heading: Words = ()
     quoted: str = ""

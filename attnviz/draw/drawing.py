@@ -72,7 +72,10 @@ class Stroke:
 
 @dataclass(frozen=True)
 class Tip:
-    """A text that appears when the pointer rests on a rectangle."""
+    """A text that appears when the pointer rests on a rectangle.
+
+    x, y: its upper left corner. width, height: of the rectangle. content: the text.
+    """
 
     x: float
     y: float
@@ -89,6 +92,8 @@ class Drawing:
     """Items, and whole drawings at their places, on a ground of a given size.
 
     name: describes the drawing for people who cannot see it, and for links to it.
+    width, height: of the ground, in pixels. items: what is drawn on it.
+    parts: further drawings, as (x, y, drawing).
     """
 
     name: str
@@ -99,7 +104,10 @@ class Drawing:
 
 
 def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Drawing:
-    """Put drawings side by side, and begin a new row whenever ``room`` pixels are full."""
+    """Put drawings side by side, and begin a new row whenever ``room`` pixels are full.
+
+    name: of the whole, for people who cannot see it. gap: the pixels between two drawings.
+    """
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
     for drawing in drawings:
@@ -113,7 +121,10 @@ def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Dra
 
 
 def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
-    """Put drawings below each other."""
+    """Put drawings below each other.
+
+    name: of the whole, for people who cannot see it. gap: the pixels between two drawings.
+    """
     parts: list[tuple[float, float, Drawing]] = []
     y = width = 0.0
     for drawing in drawings:
@@ -124,5 +135,5 @@ def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
 
 
 def tinted(x: float, y: float, width: float, height: float, tint: Tint) -> Cells:
-    """Return a rectangle of one colour."""
+    """Return a rectangle of one colour. x, y: its upper left corner."""
     return Cells(x, y, width, height, np.array([[tint.step]]), tint.palette or None)

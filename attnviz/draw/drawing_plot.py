@@ -136,7 +136,8 @@ _BOLD = {"title", "heading", "name"}
 def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = "png") -> None:
     """Write the drawing on white paper, without its tips; equal drawings give equal bytes.
 
-    form: ``png`` or ``pdf``. Raises UsageError if the drawing is too large for a picture.
+    palette: the name of the colours of cells. form: ``png`` or ``pdf``.
+    Raises UsageError if the drawing is too large for a picture.
     """
     pixels = drawing.width * drawing.height * (_DPI / _PIXELS) ** 2
     if pixels > _MOST_PIXELS:
@@ -187,7 +188,10 @@ def _without_backend() -> ModuleType:
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
-    """Yield every item of a drawing and its parts, with the origin of the item's coordinates."""
+    """Yield (x, y, item) for every item of a drawing and its parts.
+
+    x, y: the place of the drawing; in the result, of the drawing that the item belongs to.
+    """
     yield from ((x, y, item) for item in drawing.items)
     for right, down, part in drawing.parts:
         yield from _placed(part, x + right, y + down)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.arcs import arcs_figure
 from attnviz.draw.drawing import (
     Anchor,
     Cells,
@@ -76,6 +78,15 @@ def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
     return Drawing("text", _ROOM, y, tuple(items))
 
 
+def _tight(drawing: Drawing) -> Drawing:
+    """Return a drawing of words with the width of its longest line; others as they are."""
+    if drawing.name != "text":
+        return drawing
+    lines = [item for item in drawing.items if isinstance(item, Label)]
+    wide = max((_LETTER[line.style] * width(line.content) for line in lines), default=0.0)
+    return replace(drawing, width=wide)
+
+
 def heading_words(title: doc.Words) -> tuple[str, str]:
     """Return a title's heading, and its remarks in one line."""
     if not title:
@@ -88,6 +99,8 @@ def _group(group: doc.Group) -> Iterator[Drawing]:
         return
     members = [list(_member(part)) for part in group.parts]
     if group.beside is not None:
+        if group.beside.tight:
+            members = [[_tight(drawing) for drawing in found] for found in members]
         stacks = [below(found[0].name, found, 8) for found in members if found]
         if stacks:
             yield flow("side by side", stacks, _MAPS_ROOM, _MAP_GAP)
@@ -133,13 +146,17 @@ def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
     return [*scale, below("small maps", lines, 10), *pooled]
 
 
-def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[Drawing]:
+def part_drawings(
+    part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plot,
+) -> list[Drawing]:
     """Return a drawing of each map, or one of the whole part; empty if there is nothing to draw."""
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []
         case doc.HeadGrid():
             return [_grid(part)] if part.cells else []
+        case doc.Arcs():
+            return [arcs_figure(part)]
         case doc.Plot():
             return [plot_figure(part)] if part.curves or part.histograms else []
         case doc.Maps():

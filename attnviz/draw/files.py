@@ -63,12 +63,18 @@ class CsvTable:
 
 
 def text_file(write: TextWriter) -> Writer:
-    """Return a writer of text in UTF-8; half of a surrogate pair is written as an escape."""
+    """Return a function that writes text to a binary stream, in UTF-8.
+
+    write: writes the text to a text stream. Half of a surrogate pair becomes an escape.
+    """
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
 
 
 def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
-    """Return a writer of a CSV file; the first row is the header."""
+    """Return a function that writes a CSV file to a binary stream.
+
+    rows: returns the rows when the file is written; the first one is the header.
+    """
 
     def write(stream: SupportsWrite[str]) -> None:
         CsvTable(stream).writerows(rows())
@@ -77,7 +83,10 @@ def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
 
 
 def document_files(document: Callable[[], Document], palette: str) -> dict[str, Writer]:
-    """Return the writers of a document by file ending; each imports what it draws with."""
+    """Return by file ending the functions that write a document to a stream.
+
+    document: returns the document, when it is needed. palette: the name of the colours of cells.
+    """
 
     def lines(pieces: Callable[[], Iterable[str]], stream: SupportsWrite[str]) -> None:
         for piece in pieces():
@@ -116,7 +125,8 @@ def document_files(document: Callable[[], Document], palette: str) -> dict[str, 
 def check_path(path: Path, endings: Collection[str]) -> None:
     """Raise an error if ``path`` could not be written; this is cheap, so that it can come first.
 
-    Raises UsageError for an ending that is not among ``endings`` or a path that is not a file,
+    endings: the endings of file names that are possible.
+    Raises UsageError for another ending or a path that is not a file,
     LoadError for a missing or closed directory, a closed file, or a picture without matplotlib.
     """
     ending = path.suffix.lower()
@@ -136,6 +146,7 @@ def check_path(path: Path, endings: Collection[str]) -> None:
 def save(path: Path, writers: Mapping[str, Writer]) -> None:
     """Write a file in the format of its name's ending, whole or not at all.
 
+    writers: by ending, the functions that write to a stream.
     Raises what ``check_path`` raises, and LoadError if writing fails.
     """
     check_path(path, writers)

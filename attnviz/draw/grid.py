@@ -43,15 +43,20 @@ def strength_glyph(strength: float, theme: Theme) -> str:
 
 
 def cell_glyph(strength: float, tint: Tint | None, theme: Theme) -> str:
-    """Return the glyph of a cell without colour: of its strength, and of its sign if it has one."""
+    """Return the glyph that stands for a cell without colour, by its strength and sign.
+
+    tint: the colour that it would have, which says if the strength has a sign; None for none.
+    """
     if tint is not None and tint.palette == DIVERGING:
         return sign_glyph(strength * abs(strength), 1.0, theme.ascii)
     return strength_glyph(strength, theme)
 
 
 class _Form(NamedTuple):
-    """The layout of all cells of a grid: the columns for letters, text and a mark before them.
+    """The layout of all cells of a grid, in columns.
 
+    cell: the whole cell. mark, letters, texts: the mark, the letters and the text in it; 0 for
+        none.
     left: True aligns them at the left of their cells, as for words.
     """
 
@@ -82,7 +87,10 @@ def _widest_cell(grid: HeadGrid) -> int:
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
-    """Fit as much content as ``cell`` columns hold: the text is dropped first, then letters."""
+    """Return the layout of cells that are ``cell`` columns wide.
+
+    Text is left out first if it has no room, then letters.
+    """
     letters, texts = _contents(grid)
     inner = cell - 1 if cell > _LEAST else cell
     for mark in (1,) if letters and not theme.colour else (1, 0):
@@ -240,9 +248,9 @@ def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
 def scale_samples(
     scale: Scale, theme: Theme, room: int, glyph: Callable[[float], str]
 ) -> list[Line]:
-    """Return the scale's words, a sample for each of its ticks, and what it is proportional to.
+    """Return lines: the scale's words, a sample for each of its ticks, and the words behind it.
 
-    glyph: returns what a colour from 0 to 1 looks like without colour.
+    room: the columns of a line. glyph: returns what a colour from 0 to 1 looks like without colour.
     """
     samples = [text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), room) if line]
     for place, text in scale.ticks:

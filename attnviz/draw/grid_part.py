@@ -41,7 +41,7 @@ class GridCell(NamedTuple):
     faint: Tint | None = None
 
     def fitting(self, room: int) -> str:
-        """Return the longest text that fits in so many columns."""
+        """Return the longest text that fits in this many columns."""
         return next((text for text in self.texts if width(text) <= room), "")
 
 
@@ -95,9 +95,9 @@ class GridPicture(NamedTuple):
 
 
 def draw_part(part: GridPart, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
-    """Return the grid in so many lines and columns, with the row of the cursor among its rows.
+    """Return the grid in this many lines and columns, with the row of the cursor among its rows.
 
-    focused: whether keys move the cursor; then the names of its row and its column stand out more.
+    focused: True if keys move the cursor; then the names of its row and its column stand out more.
     """
     left, (count, rows) = names_width(part.rows), (len(part.columns), len(part.rows))
     wide = max(min((columns - left) // count, _WIDEST), 1)
@@ -128,9 +128,10 @@ def draw_small_maps(
     theme: Theme,
     focused: bool,
 ) -> GridPicture:
-    """Return a grid of small maps of ``size`` lines and columns, each under its name and its cell.
+    """Return a grid of small maps, each under its name and its cell.
 
-    focused: whether keys move the cursor.
+    maps: by (row, column). size: the lines and columns of each map.
+    focused: True if keys move the cursor.
     """
     tall, wide = size
     left = names_width(part.rows)
@@ -154,7 +155,10 @@ def draw_small_maps(
 
 
 def _headings(part: GridPart, left: int, wide: int, lit: Style) -> Line:
-    """Return the names of the columns; if they have no room, the numbers of some of them."""
+    """Return the names of the columns; if they have no room, the numbers of some of them.
+
+    left: the columns before the first cell. wide: those of a cell. lit: the cursor's style.
+    """
     names = part.columns
     if max(map(width, names)) >= wide:
         names = [name.removeprefix("H") for name in names]
@@ -170,7 +174,10 @@ def _headings(part: GridPart, left: int, wide: int, lit: Style) -> Line:
 
 
 def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Line:
-    """Return one cell; a blank parts it from the next if it is wide enough."""
+    """Return one cell; a blank parts it from the next if it is wide enough.
+
+    place: its row and column. wide: the columns that it takes.
+    """
     cell = part.cells.get(place)
     if cell is None:
         return [Segment(" " * wide)]
@@ -188,7 +195,10 @@ def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Li
 
 
 def _halves(part: GridPart, row: int, column: int, wide: int, theme: Theme) -> Segment:
-    """Draw a cell and the one below it in one line, by their colours alone."""
+    """Return a cell and the one below it in one line, by their colours alone.
+
+    row, column: of the upper cell. wide: the columns that both take.
+    """
     found: list[Style | None] = []
     for place in ((row, column), (row + 1, column)):
         cell = part.cells.get(place)

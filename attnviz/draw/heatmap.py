@@ -11,18 +11,12 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 
 from attnviz.draw.axes import LONGEST_LABEL, Axes, KeyCells, tick_line
-from attnviz.draw.blocks import (
-    DIM,
-    Block,
-    Line,
-    text_line,
-    widest,
-    without_trailing_blanks,
-)
+from attnviz.draw.blocks import DIM, Block, Line, text_line, widest, without_trailing_blanks
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.maps import MOST_LINES, Fit, cell_lines, cell_steps, fitted, pooling
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import band_room, banded
 from attnviz.draw.theme import Theme
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
@@ -45,6 +39,7 @@ def heatmap(
     limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
     theme = theme.signed if limit else theme
+    room -= band_room(axes)
     cells = _plan(axes, room, values, lines)
     if cells is None:
         return _dense(
@@ -66,24 +61,34 @@ def heatmap(
             label = row_label(axes, query, room_for_label, cells.header == "numbers", theme)
             drawn.append(without_trailing_blanks([Segment(label), *line]))
     note = [] if cells.values or not values else _room_for_values(axes, room)
-    drawn = [*_header(axes, cells, theme), *drawn, *note, *_key_names(axes, cells, theme, room)]
+    indent = 0 if axes.diagonal else axes.label_width
+    indent += axes.digits + 1 if cells.header == "numbers" else 0
+    drawn = banded(_header(axes, cells, theme), drawn, axes, plan, indent, theme)
+    drawn = [*drawn, *note, *_key_names(axes, cells, theme, room)]
     return Block(tuple(drawn), widest(drawn))
 
 
 def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
-    """Return the cells of a map with a line for each query; None if it does not fit."""
+    """Return the cells of a map with a line for each query; None if it does not fit.
+
+    room, lines: the columns and lines there are. values: True if weights should be in the cells.
+    """
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(room, values)
 
 
 def values_fit(axes: Axes, room: int) -> bool:
     """Return True if a map in ``room`` columns has cells wide enough for every weight."""
-    cells = axes.cells(room, True)
+    cells = axes.cells(room - band_room(axes), True)
     return cells is not None and cells.values
 
 
 def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tuple[int, ...]:
-    """Return the quality of a map in ``room`` columns, as a tuple to compare: larger is better."""
+    """Return the quality of a map in ``room`` columns, as a tuple to compare: larger is better.
+
+    values: True if weights should be in the cells. lines: the most lines.
+    """
+    room -= band_room(axes)
     cells = _plan(axes, room, values, lines)
     if cells is None:
         return (-max(_dense_fit(axes, theme, room, lines).factors), 0, 0)
@@ -94,7 +99,8 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
 def _value(weight: float, theme: Theme, limit: float) -> str:
     """Return a weight in three characters: ``.07``, ``1.0``; a dot for one that rounds to zero.
 
-    A value of either sign has as many as its cell, such as ``+.07``.
+    limit: 0 for weights. For values of either sign it is the size with the full colour; these have
+        as many characters as their cell, such as ``+.07``.
     """
     if limit:
         scale = NumberScale(limit)
@@ -179,15 +185,20 @@ def _dense(
     lines: int,
     limit: float,
 ) -> Block:
-    """Return a map with small cells; a line has the index and the text of its first query."""
+    """Return a map with small cells; a line has the index and the text of its first query.
+
+    room, lines: the most columns and lines. values: True if weights were wanted in the cells.
+    limit: for values of either sign the size with the full colour; 0 for weights.
+    """
     plan = _dense_fit(axes, theme, room, lines)
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
     queries = plan.factors[0] * plan.rows
     indent = 0 if axes.diagonal else _dense_labels(axes, room)
     drawn: list[Line] = []
+    above: list[Line] = []
     if not axes.diagonal:
         starts = list(map(axes.column, range(0, len(axes.keys), plan.factors[1])))
-        drawn.append(tick_line(starts, indent, plan.wide))
+        above.append(tick_line(starts, indent, plan.wide))
     for place, cells in enumerate(cell_lines(steps, plan, theme)):
         first = place * queries
         named = queries if axes.diagonal and plan.factors == (1, 1) else 1
@@ -200,6 +211,7 @@ def _dense(
         else:
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
+    drawn = banded(above, drawn, axes, plan, indent, theme)
     caption = theme.spell(pooling(plan.factors, limit > 0))
     drawn += [
         text_line((line, DIM)) for line in at_blanks(caption, room, "", theme.ellipsis) if line

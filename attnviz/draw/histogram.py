@@ -111,7 +111,11 @@ def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Blo
 
 
 def _glyph(rows: float, row: int, levels: str) -> str:
-    """Return the glyph of a bar of ``rows`` lines in one row, counted from the bottom."""
+    """Return the glyph of a bar in one of the lines.
+
+    rows: the height of the bar in lines. row: the line, counted from the bottom.
+    levels: the glyphs from an empty to a full line.
+    """
     steps = len(levels) - 1
     height = math.ceil(rows * steps - 1e-9)  # a share above zero is always seen
     return levels[min(max(height - row * steps, 0), steps)]

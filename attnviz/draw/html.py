@@ -61,6 +61,7 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """Yield the whole page; each part that is a drawing is a separate element.
 
     Maps of heads that a document gives for that are shown interactively, see ``draw.page``.
+    palette: the name of the colours of cells.
     """
     if document.page is not None:
         from attnviz.draw.page.shell import page_html
@@ -74,9 +75,11 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     for group in document.groups:
         yield from _group(group, palette, names)
     if document.explain:
+        from attnviz.draw.terminal import page_reading
+
         yield "<h2>How to read this</h2>"
-    for part in document.explain:
-        yield from _part(part, palette, names)
+        for part in page_reading(document):
+            yield from _part(part, palette, names)
     yield "</body>\n</html>"
 
 
@@ -97,8 +100,10 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 yield from _table(part._replace(rows=rows), palette, heads)
                 yield "</details>"
     if document.explain:
+        from attnviz.draw.terminal import page_reading
+
         yield "<details><summary>How to read this</summary>"
-        for part in document.explain:
+        for part in page_reading(document):
             yield from _part(part, palette, ())
         yield "</details>"
 
@@ -114,7 +119,7 @@ def _written(group: doc.Group) -> Iterator[doc.Part]:
 
 
 def page_frame(name: str) -> Iterator[str]:
-    """Yield what precedes the content of a page."""
+    """Yield what precedes the content of a page. name: its title."""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'

@@ -110,7 +110,10 @@ def _grouped(names: str) -> str:
 
 
 def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
-    """Join neighbouring tokens to one word, and their bytes to the characters that they form."""
+    """Join neighbouring tokens to one word, and their bytes to the characters that they form.
+
+    encoding: of the output; characters that it lacks are escaped.
+    """
 
     def characters(match: re.Match[str]) -> str:
         try:
@@ -122,10 +125,11 @@ def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
 
 
 def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
-    """Return the axis labels of a text.
+    """Return the axis labels of a text, one for each token.
 
     Tokens that are bytes of one character are shown as the character and their number, such as ``한
     1/3``. Special tokens with long names are shown as ``<bos>`` and ``<eos>``, or cut.
+    encoding: of the output; characters that it lacks are escaped.
     """
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     labels = []
@@ -220,6 +224,15 @@ def fit(text: str, cells: int, ellipsis: str = "…") -> str:
 def cut(text: str, cells: int) -> str:
     """Cut ``text`` with an ellipsis if it is longer than ``cells`` terminal cells."""
     return text if width(text) <= cells else fit(text, cells)
+
+
+def cut_at_word(text: str, cells: int) -> str:
+    """Cut ``text`` like ``cut``, behind a whole word unless that leaves less than half of it."""
+    if width(text) <= cells:
+        return text
+    whole = cut(text, cells).removesuffix("…")
+    end = whole if text[len(whole)].isspace() else whole.rpartition(" ")[0]
+    return (end.rstrip(" ,;:") if width(end) > cells / 2 else whole) + "…"
 
 
 def short_name(name: str) -> str:

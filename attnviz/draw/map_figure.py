@@ -16,6 +16,7 @@ from attnviz.draw.maps import MOST_LINES, cell_steps, pooling
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import region_marks, runs_of
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 
@@ -80,7 +81,11 @@ def _values(
     cell: float,
     limit: float,
 ) -> Iterator[Item]:
-    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot."""
+    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot.
+
+    steps: the colour step of each cell. x, y: the map's corner. cell: the side of a cell in pixels.
+    limit: for values of either sign the size with the full colour; 0 for weights.
+    """
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
@@ -98,7 +103,11 @@ def _tips(
     corner: tuple[float, float],
     cell: float,
 ) -> Iterator[Item]:
-    """Yield a tip for each cell or, if there are many, for each query with its largest values."""
+    """Yield a tip for each cell or, if there are many, for each query with its largest values.
+
+    names: the labels of the queries, then of the keys. causal: True leaves later keys out.
+    corner: x and y of the map. cell: the side of a cell in pixels.
+    """
     (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
         seen = min(row + 1, len(keys)) if causal else len(keys)
@@ -130,8 +139,9 @@ def room_for_values(shown: Map) -> bool:
 def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
     """Draw one map in full under its name and its scores, with a cell for each weight.
 
-    written: whether every value is written in its cell. If labels would touch, only every second
-        (third …) is drawn, and a line below says so.
+    index_base: the number of the first token, 0 or 1. written: True writes every value in its cell.
+        If
+    labels would touch, only every second (third …) is drawn, and a line below says so.
     """
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     queries, keys, weights, limit = shown.queries, shown.keys, shown.weights, shown.limit
@@ -157,10 +167,36 @@ def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
     overhang = top - _TITLE if slanted else 8
     across = max(left + columns * cell + overhang, width(words) * 6.2)
     down = top + rows * cell + 2
+    if keys.regions:
+        items += _bands(shown, left, top, cell)
+        down += _BAND + 2
     if _every(cell) > 1:
         down += 16
         items.append(Label(left, down - 4, f"1 token in {_every(cell)} is named", "faint"))
     return Drawing(shown.name, across, down, tuple(items))
+
+
+_BAND = 16.0
+
+
+def _bands(shown: Map, left: float, top: float, cell: float) -> Iterator[Item]:
+    """Yield the regions of a map, their names below it and their colours at its left.
+
+    left, top: its corner. cell: the side of a cell, all in pixels.
+    """
+    queries, keys = shown.queries.regions, shown.keys.regions
+    marks, below = region_marks([*queries, *keys]), top + len(shown.queries) * cell + 2
+    for name, places in runs_of(queries):
+        if (tint := marks[name].tint) is not None:
+            yield tinted(left - 5, top + places.start * cell, 4, len(places) * cell, tint)
+    for name, places in runs_of(keys):
+        x, across, tint = left + places.start * cell, len(places) * cell, marks[name].tint
+        if tint is not None:
+            yield tinted(x, below, across, _BAND - 2, tint)
+        if letters := int(across // _LETTER):
+            label = cut(token_label(name), letters)
+            yield Label(x + 2, below + 11, label, "axis" if tint else "axis-faint", on=tint)
+        yield Tip(x, below, across, _BAND, name)
 
 
 _SIDE, _SMALL_GAP = 72.0, 14
@@ -224,6 +260,7 @@ def text_figure(shown: Map) -> Drawing:
     """Draw the text of a map of one query, with a tip of each token's value."""
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     items: list[Item] = [Label(0, 14, shown.name, "title")]
+    regions, marks = shown.keys.regions, region_marks(shown.keys.regions)
     items += [Label(0, 31, words, "faint")] if words else []
     y = 38.0 if words else 22.0
     for row in rows_of(pieces_of(shown, Theme(), _ACROSS), _ACROSS):
@@ -231,6 +268,9 @@ def text_figure(shown: Map) -> Drawing:
         for piece in row:
             x += width(piece.gap) * _LETTER
             items += _placed(piece, shown, x, y)
+            if regions and (tint := marks[regions[piece.place]].tint) is not None:
+                under = x, y + _ROW - 3, width(piece.label) * _LETTER
+                items += [tinted(*under, 2, tint), Tip(*under, 4, regions[piece.place])]
             x += width(piece.label) * _LETTER
         y += _ROW
     for said in extremes(shown):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
+from rich.style import Style
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Line, text_line
@@ -18,6 +19,7 @@ from attnviz.draw.heatmap import row_label
 from attnviz.draw.labels import fit, width
 from attnviz.draw.maps import Fit, Place, cell_lines, cell_steps
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import region_marks
 from attnviz.draw.scale import coarse_steps
 from attnviz.draw.theme import Theme
 
@@ -43,7 +45,10 @@ class MapPart:
     limit: float = 0.0
 
     def ends_on_diagonal(self, plan: Fit, lines: int, columns: int) -> bool:
-        """Return whether all of a causal map fits with the tokens at the ends of its rows."""
+        """Return True if all of a causal map fits with the tokens at the ends of its rows.
+
+        plan: how cells are drawn. lines, columns: the room.
+        """
         names = self.axes.queries
         ends = (plan.wide * (place + 1) + 1 + width(name) for place, name in enumerate(names))
         return (
@@ -54,7 +59,10 @@ class MapPart:
         )
 
     def gutter(self, columns: int) -> int:
-        """Return how many of the columns the numbers and tokens at the left take."""
+        """Return how many columns the numbers and tokens at the left take.
+
+        columns: how many there are for the whole.
+        """
         names = min(max(map(width, self.axes.queries), default=0), _LONGEST_NAME)
         return min(names + self.axes.digits + 2, columns // 2)
 
@@ -87,10 +95,10 @@ class MapPicture(NamedTuple):
 
 
 def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -> MapPicture:
-    """Return as much of a map around its cursor as so many lines and columns hold.
+    """Return as much of a map around its cursor as this many lines and columns hold.
 
-    The tokens stand on the diagonal if the whole map fits so; else they stand at the left, and the
-    key of the cursor above its column.
+    plan: how cells are drawn. The tokens stand on the diagonal if the whole map fits so; else they
+    stand at the left, and the key of the cursor above its column.
     """
     axes = part.axes
     gutter = 0 if part.ends_on_diagonal(plan, lines, columns) else part.gutter(columns)
@@ -136,9 +144,11 @@ def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -
 
 
 def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
-    """Return the first cell to draw: the corner, or another if the cursor would not be seen.
+    """Return the first cell to draw in one direction, so that the cursor is seen.
 
-    The map then moves by a quarter of its visible part, not with every step of the cursor.
+    corner: the first cell drawn before, which is kept if possible. place: the cursor's cell.
+    seen: how many cells fit. total: how many there are.
+    The map moves by a quarter of its visible part, not with every step of the cursor.
     """
     seen = max(seen, 1)
     if not corner <= place < corner + seen:
@@ -147,7 +157,10 @@ def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
 
 
 def _short_value(value: float, wide: int, limit: float) -> str:
-    """Return a weight as ``.53``, in fewer than four columns as ``.5``; empty if it rounds to 0."""
+    """Return a weight as ``.53``, in fewer than four columns as ``.5``; empty if it rounds to 0.
+
+    wide: the columns. limit: for values of either sign the size with the full colour, else 0.
+    """
     size = abs(value)
     if wide < _WRITTEN:
         return "" if size < 0.05 else "1." if size >= 0.95 else f"{size:.1f}"[1:]
@@ -158,7 +171,10 @@ def _short_value(value: float, wide: int, limit: float) -> str:
 
 
 def _name_above(part: MapPart, column: int, columns: int, theme: Theme) -> Line:
-    """Return the number and the token of the cursor's key in the line above its column."""
+    """Return the number and the token of the cursor's key in the line above its column.
+
+    column: where the cursor's cell begins. columns: the length of the line.
+    """
     sign = "v" if theme.ascii else "▾"
     name = f"{part.cursor.key} {part.axes.keys[part.cursor.key]}"
     if column + width(f"{sign} {name}") <= columns:
@@ -171,15 +187,23 @@ def _name_at_left(part: MapPart, query: int, plan: Fit, gutter: int, theme: Them
     """Return the number and the token at the left of a line, which begins with ``query``.
 
     If the cursor's query shares the line, they are those of the cursor.
+    plan: how cells are drawn. gutter: the columns at the left of the map.
     """
     here = query <= part.cursor.query < query + plan.rows * plan.factors[0]
     shown = part.cursor.query if here else query
     label = row_label(part.axes, shown, gutter - part.axes.digits - 2, True, theme)
-    return Segment(fit(label, gutter), theme.accent() if here else DIM)
+    return Segment(fit(label, gutter), theme.accent() if here else _ink(part, shown, theme))
+
+
+def _ink(part: MapPart, query: int, theme: Theme) -> Style:
+    """Return the style of a query's name: the colour of its region, if there are regions."""
+    regions = part.axes.query_regions
+    tint = region_marks(regions)[regions[query]].tint if regions else None
+    return (theme.ink(tint) if tint is not None else None) or DIM
 
 
 def _name_at_end(part: MapPart, query: int, theme: Theme) -> Line:
     """Return a token at the end of its row, on the diagonal."""
-    style = BOLD if query == part.cursor.key else DIM
+    style = BOLD if query == part.cursor.key else _ink(part, query, theme)
     style = theme.accent() if query == part.cursor.query else style
     return text_line(" ", (part.axes.queries[query], style))

@@ -37,13 +37,19 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
 
 
 def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return the value of the largest size in each block, of two equal sizes the positive one."""
+    """Return the value of the largest size in each block, of two equal sizes the positive one.
+
+    factors: how many queries and keys a block has.
+    """
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
 
 def pooling(factors: tuple[int, int], signed: bool = False) -> str:
-    """Return what a cell means if it is more than one weight; else an empty string."""
+    """Return what a cell means if it is more than one weight; else an empty string.
+
+    factors: how many queries and keys a cell stands for. signed: True for values of either sign.
+    """
     queries, keys = factors
     kept = "largest |value|" if signed else "max"
     if queries == keys:
@@ -58,7 +64,8 @@ def cell_steps(
 ) -> NDArray[np.intp]:
     """Return the colour step of each cell of a downsampled map.
 
-    The step is −1 for NaN, and for cells that hold only future keys.
+    factors: how many queries and keys a cell stands for. The step is −1 for NaN and, if the map is
+        causal, for cells that hold only future keys.
     limit: for values of either sign, the size from which colours are full; 0 for weights.
     """
     if limit:
@@ -127,7 +134,9 @@ def cell_lines(
 ) -> list[Line]:
     """Return the cells of a map, line by line.
 
-    text: writes in the middle line of each cell; None for cells without text and for half blocks.
+    steps: the colour step of each cell, −1 for a blank one. fit: how cells are drawn.
+    text: returns what is written in the middle line of each cell; None for cells without text and
+        for half blocks.
     cursor: the row and the column, counted in ``steps``, of the cell that stands out. If there is
         text, the other cells of its row and its column stand out a little.
     """
@@ -156,7 +165,12 @@ def cell_lines(
 def _cell(
     step: int, place: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
 ) -> Segment:
-    """Return one line of a cell; ``place``: its row and column."""
+    """Return one line of a cell, whose row and column are ``place``.
+
+    step: its colour, −1 if it is blank. wide: its columns. text: returns what is written in it, or
+        None.
+    cursor: the row and column of the cell that stands out, or None.
+    """
     written = text(*place) if text is not None and step >= 0 else ""
     if place == cursor:
         return Segment(written.center(wide), theme.accent(ground=True))
@@ -169,7 +183,11 @@ def _cell(
 
 
 def _two_rows(pair: list[list[int]], row: int, theme: Theme, cursor: Place | None) -> Line:
-    """Return two rows of cells in one line, the first of which is ``row``."""
+    """Return two rows of cells in one line.
+
+    pair: the colour steps of both rows. row: the index of the first one.
+    cursor: the row and column of the cell that stands out, or None.
+    """
     upper, lower = pair
     if cursor is None or cursor.query not in (row, row + 1):
         return theme.stacked(upper, lower, short=cursor is not None)
@@ -193,7 +211,11 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map of at most ``lines`` × ``columns``; limit: see ``cell_steps``."""
+    """Return a map of at most ``lines`` × ``columns``, downsampled if need be.
+
+    causal: True leaves later keys blank.
+    limit: for values of either sign, the size from which colours are full; 0 for weights.
+    """
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)
@@ -206,6 +228,7 @@ def thumbnails_fit(
 ) -> tuple[int, int] | None:
     """Return the lines and columns of each of ``rows`` × ``across`` small maps, a cell a weight.
 
+    tokens: the length of the text.
     Each has a line of words above and an empty one below, and two columns to the next. None if they
     do not fit in ``lines`` × ``columns``, or show too little: fewer than 8 × 8 cells, or a text of
     more than forty tokens.

@@ -23,8 +23,11 @@ def document_markdown(document: doc.Document) -> Iterator[str]:
         yield f"**{_safe(document.finding)}**\n"
     for group in document.groups:
         yield from _group(group)
-    for part in document.explain:
-        yield from _part(part)
+    if document.explain:
+        from attnviz.draw.terminal import page_reading
+
+        for part in page_reading(document):
+            yield from _part(part)
 
 
 def part_markdown(part: doc.Part) -> str:
@@ -60,6 +63,11 @@ def _part(part: doc.Part) -> Iterator[str]:
             yield from _heading(part.title)
             for shown in part.maps:
                 yield from _map(shown, part)
+        case doc.Arcs():
+            from attnviz.draw.arcs import arc_words
+
+            yield from _heading(part.title)
+            yield f"{_safe(' · '.join(arc_words(part)))}\n"
         case doc.Plot():
             yield from _heading(part.title)
             yield from _plot(part)
@@ -120,7 +128,10 @@ def _grid(grid: doc.HeadGrid) -> Iterator[str]:
 
 
 def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
-    """Yield the weights of a short text; for a longer one only the scores."""
+    """Yield lines with a map's name, its scores and, for a short text, its weights.
+
+    part: the part of the document that the map belongs to.
+    """
     scale = NumberScale(shown.limit) if shown.limit else None
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     words += [(scale.times.strip(), False)] if scale is not None and scale.times else []

@@ -8,7 +8,7 @@ decimals.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _LEAST_POWER = -15
@@ -32,7 +32,10 @@ class NumberScale:
     def over(
         cls, values: Iterable[float], signed: bool = True, percent: bool = False
     ) -> NumberScale:
-        """Return the scale of these values; values that are not finite do not count."""
+        """Return the scale of these values; values that are not finite do not count.
+
+        signed: True writes a plus before positive values. percent: True if they are percentages.
+        """
         sizes = (abs(value) for value in values)
         return cls(max(filter(math.isfinite, sizes), default=0.0), signed, percent)
 
@@ -58,7 +61,10 @@ class NumberScale:
         return max((2 if self.percent else 4) - before, 0)
 
     def text(self, value: float, decimals: int | None = None) -> str:
-        """Return a value without its power, such as ``+0.532``; zero after rounding has no sign."""
+        """Return a value without its power, such as ``+0.532``; zero after rounding has no sign.
+
+        decimals: how many to write; None for as many as the largest value of the scale needs.
+        """
         sign = "+" if self.signed else ""
         digits = self.decimals if decimals is None else decimals
         text = f"{value / 10.0**self.power:{sign}.{digits}f}"
@@ -99,8 +105,26 @@ def short_number(number: float) -> str:
     return f"{number:.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 text`` or ``1,024 tokens``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Return names as a list, such as ``a, b and c``."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def whole_percent(share: float) -> str:
+    """Return a share of either sign, such as ``61%``, which may round to ``0%``."""
+    return f"{share:.0%}".replace("-0%", "0%")
+
+
 def percent(share: float, whole: bool = False) -> str:
-    """Write a share such as ``0%``, ``0.17%`` or ``56.0%``; with ``whole`` such as ``56%``."""
+    """Write a share such as ``0%``, ``0.17%`` or ``56.0%``; with ``whole`` such as ``56%``.
+
+    share: in [0, 1].
+    """
     shown = 100 * share
     if whole:
         return "under 1%" if 0 < shown < 0.5 else f"{shown:.0f}%"

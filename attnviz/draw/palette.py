@@ -38,9 +38,7 @@ DIVERGING = "diverging"
 Blue and orange differ for every common kind of colour blindness (Okabe & Ito 2008).
 """
 
-_ANCHORS = PALETTES | {
-    DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a",
-}
+_ANCHORS = PALETTES | {DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a"}
 _SERIES = {
     "56b4e9": "0072b2",
     "e69f00": "d55e00",

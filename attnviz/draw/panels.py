@@ -12,9 +12,8 @@ from attnviz.draw.document import Map, Maps, Words
 from attnviz.draw.heatmap import heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
-from attnviz.draw.numbers import NumberScale
+from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.prose import spelled_parts, wrapped
-from attnviz.draw.provenance import counted
 from attnviz.draw.theme import Theme
 
 _GAP, _SMALL_GAP = 3, 2
@@ -39,7 +38,13 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
     if part.texts:
         return stack([title, _texts(part, theme, room), left_out, key], gap=0)
     if part.small is not None:
-        return stack([title, _small(part, part.small, theme, room), left_out, key], gap=0)
+        words = [(words, False) for words in _pooled(part.maps[0], part.small, theme)]
+        caption = Block(tuple(_lines(words, theme, room)), room)
+        if part.title:  # in the line of the title, for small maps fill the screen
+            title = Block(tuple(_lines([*part.title, *words], theme, room)), room)
+            caption = Block((), room)
+        small = _small(part, part.small, theme, room)
+        return stack([title, small, caption, left_out, key], gap=0)
     return stack([title, stack([_full(part, theme, room), left_out], gap=0), key])
 
 
@@ -53,7 +58,7 @@ def _texts(part: Maps, theme: Theme, room: int) -> Block:
 
 
 def map_axes(shown: Map, theme: Theme) -> Axes:
-    """Return the labels of a map's rows and columns."""
+    """Return the labels of a map's rows and columns, as this theme can print them."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
     return Axes(
         queries,
@@ -62,6 +67,8 @@ def map_axes(shown: Map, theme: Theme) -> Axes:
         value=NumberScale(shown.limit).room + 1 if shown.limit else Axes.value,
         rows=shown.queries.kept,
         columns=shown.keys.kept,
+        query_regions=shown.queries.regions,
+        key_regions=shown.keys.regions,
     )
 
 
@@ -124,7 +131,10 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
 
 
 def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: int) -> int:
-    """Return the lines that maps of ``room`` columns each take together, with their titles."""
+    """Return the lines that maps of ``room`` columns each take together, with their titles.
+
+    axes: the labels of each map. width: the columns of the screen.
+    """
     across = (width + _GAP) // (room + _GAP)
     drawn = [
         heatmap(
@@ -143,7 +153,10 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: 
 
 
 def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
-    """Draw small maps in rows with a line between; a row is one of a page, or a part of it."""
+    """Draw small maps in rows with a line between; a row is one of a page, or a part of it.
+
+    size: the lines and columns of each map. room: the columns of the screen.
+    """
     lines, columns = size
     across = max((room + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
     if part.across:
@@ -156,7 +169,14 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
         caption = _lines(each.below, theme, columns)
         blocks.append(Block((*name, *drawn.lines, *caption), max(drawn.width, columns)))
     rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
-    queries, keys = shown[0].weights.shape
-    pooled = pooling(fitted(queries, keys, lines, columns, theme).factors, shown[0].limit > 0)
-    caption = _lines([(pooled, "faint")], theme, room) if pooled else []
-    return stack([stack(beside(row, _SMALL_GAP) for row in rows), Block(tuple(caption), room)], 0)
+    return stack(beside(row, _SMALL_GAP) for row in rows)
+
+
+def _pooled(shown: Map, size: tuple[int, int], theme: Theme) -> list[str]:
+    """Return in words how a small map is downsampled; empty if it is not.
+
+    size: its lines and columns.
+    """
+    (queries, keys), (lines, columns) = shown.weights.shape, size
+    words = pooling(fitted(queries, keys, lines, columns, theme).factors, shown.limit > 0)
+    return [words] if words else []

@@ -60,7 +60,10 @@ def plot_figure(plot: Plot) -> Drawing:
 
 
 class _Axes:
-    """The transformation of values into places on the paper."""
+    """Turns values into places on the paper.
+
+    ends: of the horizontal axis, left first. up: of the vertical axis, low first.
+    """
 
     def __init__(self, ends: tuple[float, float], up: tuple[float, float]) -> None:
         self._ends, self._up = ends, up
@@ -99,7 +102,11 @@ class _Axes:
         ]
 
     def curve(self, curve: Curve, ink: str, sign: str, number: int) -> Iterator[Item]:
-        """Yield a curve's line, and its sign at intervals that differ between curves."""
+        """Yield a curve's line, and its sign at intervals that differ between curves.
+
+        ink: its colour. sign: marks it for readers without colour. number: its index among the
+            curves.
+        """
         points = [(self.x(place), self.y(value)) for place, value in curve.points]
         if not curve.marked:
             yield Stroke(points, ink)
@@ -119,7 +126,10 @@ class _Axes:
 
 
 def _legend(plot: Plot, pens: Sequence[tuple[str, str]]) -> Iterator[tuple[Item, ...]]:
-    """Yield a line for each curve, mark and level, placed relative to the top of the line."""
+    """Yield a line for each curve, mark and level, placed relative to the top of the line.
+
+    pens: the colour and the sign of each curve.
+    """
     for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
         ends = [(_LEFT, 0.0), (_LEFT + _SAMPLE - 6, 0.0)]
         sample = Stroke([(_LEFT + 10, 0.0)], ink, _DOT) if curve.marked else Stroke(ends, ink)

@@ -13,7 +13,8 @@ from attnviz.draw.theme import Theme, Words
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
     """Break text at blanks, with later lines indented by two; the text must be safe to print.
 
-    Without a style, the words before the first colon are bold. A word wider than the room is cut.
+    room: the columns of a line; a word wider than that is cut.
+    style: of all words; without one those before the first colon are bold.
     """
     lines = at_blanks(text, room, "  ", theme.ellipsis)
     if style is not None:
@@ -24,7 +25,10 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
 
 
 def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7) -> Line:
-    """Return a text in one line behind its name in ``lead`` columns, cut at the end of the line."""
+    """Return a text in one line behind its name, cut at the end of the line.
+
+    room: the columns of the line. lead: those that the name takes.
+    """
     shown = visible(" ".join(content.split()), theme.encoding)
     shown = fit(shown, room - lead, theme.ellipsis) if width(shown) > room - lead else shown
     return text_line((name.ljust(lead), DIM), shown)
@@ -36,9 +40,9 @@ def spelled_parts(parts: Words, theme: Theme) -> Words:
 
 
 def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
-    """Join parts (text, tone) by dots, and break between parts when a line is full.
+    """Return lines with the parts (text, tone) joined by dots, broken between two parts.
 
-    A part longer than a line is broken at blanks.
+    room: the columns of a line. A part longer than a line is broken at blanks.
     """
     lines: list[Line] = []
     used = 0
@@ -55,7 +59,10 @@ def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
 
 
 def one_line(parts: Words, theme: Theme, room: int) -> Line:
-    """Join parts (text, tone) by dots, as many as one line holds; only the first may be cut."""
+    """Return a line with the parts (text, tone) joined by dots, as many as it holds.
+
+    room: the columns of the line. Only the first part may be cut.
+    """
     line: Line = []
     used, dot = 0, theme.dot
     for text, tone in parts:
@@ -76,7 +83,7 @@ def one_line(parts: Words, theme: Theme, room: int) -> Line:
 
 
 def cut_at_word(text: str, room: int, theme: Theme) -> str:
-    """Return the words of a text that fit, then an ellipsis."""
+    """Return the words of a text that fit into ``room`` columns, then an ellipsis."""
     kept = fit(text, room, theme.ellipsis)
     whole = kept.removesuffix(theme.ellipsis).rstrip()
     if " " in whole and not text.startswith(f"{whole} "):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from attnviz.draw.document import First, Group, Note
 from attnviz.draw.labels import at_blanks, split_into_bytes
@@ -30,16 +30,6 @@ def fits_two_lines(finding: str) -> bool:
     return len(at_blanks(finding, 80)) <= 2
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``1 text`` or ``1,024 tokens``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def listed(names: Sequence[str], last: str = "and") -> str:
-    """Return names as a list, such as ``a, b and c``."""
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
 def share(value: float) -> str:
     """Return a number in [0, 1] in three characters, such as ``.07``; a dash if not measured."""
     if math.isnan(value):
@@ -47,9 +37,17 @@ def share(value: float) -> str:
     return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
 
 
-def label_text(label: HeadLabel, room: int) -> str:
-    """Return a label and its score, with the label's short form if the name does not fit.
+def probability(value: float) -> str:
+    """Return a probability in three or four characters, such as ``.97``."""
+    if value >= 0.0095:
+        return share(value)
+    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
+
+def label_text(label: HeadLabel, room: int) -> str:
+    """Return a label and its score in at most ``room`` characters.
+
+    The label's short form is used if its name does not fit.
     A label that only describes this text says so, if there is room. The score is left out if there
     is none, or no room for it.
     """
@@ -80,7 +78,7 @@ def label_words(label: HeadLabel) -> list[str]:
 
 
 def entropy_words(scores: HeadScores) -> list[str]:
-    """Return the entropy of a head as words; the list is empty if it was not measured."""
+    """Return the entropy of a head in words; the list is empty if it was not measured."""
     entropy = scores.scores.get("entropy")
     return [] if entropy is None else [f"entropy {entropy:.2f} nats"]
 
@@ -147,7 +145,7 @@ def named(info: ModelInfo) -> list[tuple[str, bool]]:
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
     """Return the notes that a reader of attention must know.
 
-    They include advice if some tokens are parts of characters.
+    They include advice if some of the ``tokens`` of the text are parts of characters.
     """
     advice = split_into_bytes(tokens)
     kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
@@ -155,7 +153,7 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
 
 
 def advised(first: First, tokens: Tokens) -> First:
-    """Return a first screen that ends in the same advice about parts of characters."""
+    """Return a first screen that ends in advice if some ``tokens`` are parts of characters."""
     advice = split_into_bytes(tokens)
     if not advice:
         return first

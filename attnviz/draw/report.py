@@ -157,9 +157,10 @@ class Report(ABC):
 def report_files(
     report: Any, document: Callable[[], Document], palette: str, screen: Callable[[], str]
 ) -> dict[str, Writer]:
-    """Return the functions that write a report to a file, by the ending of the file's name.
+    """Return the functions that write a report to a stream, by the ending of the file's name.
 
     document, screen: return the document, and the screen in plain characters; called when needed.
+    palette: the name of the colours of cells.
     """
     from attnviz.draw.files import document_files, table_file, text_file
 

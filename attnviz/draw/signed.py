@@ -24,6 +24,7 @@ def signed_grid(
 ) -> doc.HeadGrid:
     """Return a grid of values by (row, column), each in its colour and with two digits or more.
 
+    rows, columns: their names. values: the values by their indices.
     scale: of the values; the title or a ``signed_scale`` should state its power.
     unclear: cells that are drawn faint. why: the reason, for their tips.
     """
@@ -45,10 +46,7 @@ def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale
     """
     first = -1.0 if scale.signed else 0.0
     ticks = [
-        (
-            (root - first) / (1 - first),
-            scale.text(root * abs(root) * scale.limit) if root else "0",
-        )
+        ((root - first) / (1 - first), scale.text(root * abs(root) * scale.limit) if root else "0")
         for root in (-1.0, -0.5, 0.0, 0.5, 1.0)
         if root >= first
     ]
@@ -72,10 +70,11 @@ def layer_grid(
     blank: Iterable[Place] = (),
     bar: doc.Scale | None = None,
 ) -> doc.HeadGrid:
-    """Return a ``signed_grid`` of values by their place, with a row for each layer that has any.
+    """Return a grid of values by (layer, column), with a row for each layer that has any.
 
-    column: returns the name of a column. base: the number of the first layer.
-    unclear: values whose 95% interval includes zero. blank: places without a value.
+    scale: of the values. column: returns the name of a column.
+    base: the number of the first layer as shown, 0 or 1.
+    unclear: places whose 95% interval includes zero, drawn faint. blank: places without a value.
     bar: the colour bar; None on a first screen, whose title then states the power.
     """
     places = {*values, *blank}
@@ -105,8 +104,10 @@ def ranked_table(
 ) -> doc.Table:
     """Return a table with a row for each name: a bar for its value, and further columns.
 
+    scale: of the values.
     columns: titles and cells; a title that is a text makes a column of numbers. Columns with only
-        empty cells are left out. grey: rows that are drawn faint.
+        empty cells are left out. grey: True for rows that chance explains, drawn faint below the
+        others.
     """
     filled = [(column, cells) for column, cells in columns if any(cells)]
     faint = grey or [False] * len(names)
@@ -119,9 +120,20 @@ def ranked_table(
         )
         for line, value, unclear in zip(lines, values, faint, strict=True)
     ]
+    rows.sort(key=lambda row: row.tone == "faint")
     titles = [doc.Column(each) if isinstance(each, str) else each for each, _ in filled]
     heading: doc.Words = [(title, True)] if title else ()
     return doc.Table([doc.Column("", right=False), *titles], rows, heading, ranked=True)
+
+
+def explained(table: doc.Table, column: str, words: str) -> doc.Table:
+    """Return the table with a line above it on what a column means, if it has that column.
+
+    column: its title. words: what it means.
+    """
+    if all(each.title != column for each in table.columns):
+        return table
+    return table._replace(title=[*table.title, (f"{column}: {words}", False)])
 
 
 def interval_text(ends: Sequence[float] | None, scale: NumberScale) -> str:

@@ -23,8 +23,9 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
-    """Encode steps (rows, columns) of a palette as a PNG image; −1 is transparent.
+    """Encode a map as a PNG image.
 
+    steps: (rows, columns), the colour step of each cell; −1 is transparent. palette: their name.
     An image has 256 entries, and transparency needs one: steps 0 and 1, whose colours look the
     same, share an entry.
     """
@@ -45,7 +46,10 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
 
 
 def png_uri(steps: NDArray[np.intp], palette: str) -> str:
-    """Return the image as a ``data:`` address, which is part of the page."""
+    """Return an image of cells as a ``data:`` address, which is part of the page.
+
+    steps: (rows, columns), the colour step of each cell; −1 is transparent. palette: their name.
+    """
     return "data:image/png;base64," + base64.b64encode(png(steps, palette)).decode("ascii")
 
 
@@ -95,7 +99,7 @@ def _place(x: float, y: float, width: float, height: float) -> str:
 
 
 def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
-    """Return by step the path commands of runs of equal cells in a row; a cell is one unit."""
+    """Return by colour step the path commands of runs of equal cells; a cell is one unit."""
     pieces: dict[int, list[str]] = defaultdict(list)
     for row, line in enumerate(steps):
         starts = np.flatnonzero(np.diff(line, prepend=-2))

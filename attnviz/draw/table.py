@@ -137,6 +137,7 @@ def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
 def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) -> list[list[int]]:
     """Return the columns in bands that fit, each beginning with the leading columns.
 
+    places: the indices of the columns. widths: by index, changed in place. lead: how many lead.
     If several leading columns leave no room for another, only the first is repeated, cut if
     necessary.
     """
@@ -190,7 +191,10 @@ def _row(
 def _line(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme
 ) -> Line:
-    """Return the cells of one line, with blanks only if something follows."""
+    """Return the cells of one line, with blanks only if something follows.
+
+    band: the indices of the columns to draw. widths: by index.
+    """
     line: Line = []
     pending = 0
     for place in band:
@@ -207,7 +211,10 @@ def _line(
 
 
 def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segment:
-    """Return the content of a column: a text, or the bar and its caption."""
+    """Return the content of a column: a text, or the bar and its caption.
+
+    place: the column's index. room: its width.
+    """
     if place == _BAR:
         caption = (row.tones or {}).get(_BAR)
         text = cut(theme.spell(table.bars), room)
@@ -219,7 +226,10 @@ def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segmen
 
 
 def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
-    """Return a bar with the length of a value, exact to half a column."""
+    """Return a bar with the length of a row's value, exact to half a column.
+
+    cells: the columns of a full bar.
+    """
     value, limit = row.bar or (0.0, 0.0)
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
     # Thin lines: full blocks of neighbouring rows would touch.
@@ -230,7 +240,10 @@ def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
 def _hanging(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme, room: int
 ) -> list[Line]:
-    """Return a row whose last cell has several lines, next to the other cells or below them."""
+    """Return a row whose last cell has several lines, next to the other cells or below them.
+
+    band: the indices of the columns to draw. widths: by index. room: the columns of a line.
+    """
     *others, last = band
     start = _used_by(others, widths) + _GAP
     if start - _GAP <= room:

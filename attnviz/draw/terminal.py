@@ -20,6 +20,7 @@ from attnviz.draw.blocks import (
     widest,
 )
 from attnviz.draw.curve import plot_block
+from attnviz.draw.explanation import said_about
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import at_blanks, fit, short_name, visible, width
@@ -29,12 +30,29 @@ from attnviz.draw.theme import Theme
 
 _LEAST_QUOTE = 8
 _EVERYTHING = "--full: everything"
+_PAGE = 100  # the columns of what stands for a page
 
 
 def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
     """Return the whole document in ``room`` columns."""
-    groups = [*document.whole, doc.Group(document.explain), doc.Group(document.hints)]
-    return trimmed(_stacked(groups, theme, room))
+    shown = _stacked(document.whole, theme, room)
+    below = (_reading(document, shown, theme, room), _group(doc.Group(document.hints), theme, room))
+    return trimmed(stack((block for block in (shown, *below) if block.lines), 1))
+
+
+def page_reading(document: doc.Document) -> Sequence[doc.Say]:
+    """Return the explanation of a page, which is of what a terminal would show of it."""
+    if not document.explain:
+        return ()
+    shown = _stacked(document.whole, Theme(colour=False), _PAGE).plain
+    return [*said_about(document.explain, shown)]
+
+
+def _reading(document: doc.Document, shown: Block, theme: Theme, room: int) -> Block:
+    """Return the explanation for newcomers, of the words in the block ``shown``."""
+    if not document.explain:
+        return Block((), room)
+    return _group(doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, room)
 
 
 def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1) -> Block:
@@ -46,7 +64,10 @@ def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1)
 
 
 def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
-    """Return what was measured, the finding, what fits into ``lines``, and last the next steps."""
+    """Return a screen: what was measured, the finding, what fits into ``lines``, then next steps.
+
+    An explanation, if there is one, stands below these lines.
+    """
     if document.first is None:
         return terminal_block(document, theme, room)
     steps, said = _steps(document, theme, room), _finding(document, theme, room)
@@ -56,7 +77,9 @@ def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) ->
     top = Block((_heading(document, theme, room), *said), room)
     left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
     shown = _fitted(document.first(room, left), theme, room, left)
-    return trimmed(stack(block for block in (top, shown, steps) if block.lines))
+    screen = stack(block for block in (top, shown, steps) if block.lines)
+    reading = _reading(document, screen, theme, room)
+    return trimmed(stack(block for block in (screen, reading) if block.lines))
 
 
 def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
@@ -135,7 +158,8 @@ _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
     """Return the group with fewer rows, or one map less.
 
-    kind: the kind of part to shorten; of several that which can lose most is shortened.
+    kind: the kind of part to shorten. over: by how many lines the screen is too long.
+    Of several such parts, the one that can lose most is shortened.
     """
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
@@ -167,7 +191,7 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
 
 
 def _may_halve(part: doc.Part | doc.Group) -> bool:
-    """Return whether it contains a grid of colours without letters that has a line for each row."""
+    """Return whether the part is, or contains, a grid of colours alone with a line for each row."""
     if isinstance(part, doc.Group):
         return any(map(_may_halve, part.parts))
     if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
@@ -196,9 +220,13 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
     if group.beside is None:
         blocks = [_member(part, theme, room) for part in group.parts]
         return stack([block for block in blocks if block.lines], gap=int(group.spaced))
+    if group.beside.widths:
+        sides = zip(group.parts, group.beside.widths, strict=True)
+        found = [_member(part, theme, wide).lines for part, wide in sides]
+        return beside([Block(lines, widest(lines)) for lines in found], group.beside.gap)
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
-    columns, gap, most, _ = group.beside
+    columns, gap, most, *_ = group.beside
     if not columns:
         drawn = [_member(part, theme, room).lines for part in group.parts]
         return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
@@ -212,7 +240,10 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
 def _yielding(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, room: int
 ) -> Block:
-    """Return the first part next to the second, or above it if that leaves too little room."""
+    """Return the first of two parts next to the second, or above it if that leaves too little room.
+
+    how: how they may stand side by side.
+    """
     first, second = parts
     right = _member(second, theme, room)
     left = room - widest(right.lines) - how.gap
@@ -254,6 +285,10 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
             from attnviz.draw.panels import maps_block  # only maps need NumPy
 
             return maps_block(part, theme, room)
+        case doc.Arcs():
+            from attnviz.draw.arcs import arcs_block  # it needs NumPy too
+
+            return arcs_block(part, theme, room)
         case doc.Plot(histograms=[_, *_]):
             return _histograms(part, theme, room)
         case doc.Plot():

@@ -54,14 +54,17 @@ _TONES: dict[Tone, Style | None] = {
 def strength(value: float, limit: float) -> int:
     """Return the strength of a value without colour, from 0 (almost none) to 3.
 
-    It follows from the square root of value / limit.
+    It follows from the square root of value / limit. limit: the value with the full strength.
     """
     root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
     return sum(root >= level for level in _LEVELS)
 
 
 def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
-    """Return one glyph for a value's sign and strength; a dot for almost none."""
+    """Return one glyph for a value's sign and strength; a dot for almost none.
+
+    limit: the size with the full strength. ascii_only: True for a glyph of ASCII.
+    """
     level = strength(value, limit)
     if not level:
         return "." if ascii_only else "·"
@@ -186,7 +189,10 @@ class Theme:
         return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
 
     def _style(self, fore: int, back: int) -> Style:
-        """Return the style of two steps of the palette; −1 leaves the terminal's own colour."""
+        """Return the style of a text and its ground.
+
+        fore, back: the steps of the palette for them; −1 leaves the terminal's own colour.
+        """
         known = self._styles.get((fore, back))
         if known is None:
             table = colour_table(self.palette)
@@ -197,7 +203,10 @@ class Theme:
         return known
 
     def cells(self, step: int, cells: int, text: str = "") -> Segment:
-        """Return one weight across ``cells`` columns, with ``text`` written in it."""
+        """Return the colour of one weight across ``cells`` columns, with ``text`` written in it.
+
+        step: of the colour in the palette, −1 for a blank.
+        """
         if step < 0:
             return Segment(" " * cells)
         if not self.colour:

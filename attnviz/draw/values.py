@@ -45,7 +45,10 @@ def write_object(
 def table_of(
     names: Sequence[str], entries: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[object, ...]]:
-    """Yield JSON objects as rows: the header, then each object's values of these names."""
+    """Yield JSON objects as rows: the header, then each object's values of these names.
+
+    names: the keys, which are the header. entries: the objects.
+    """
     yield tuple(names)
     for entry in entries:
         yield tuple(entry.get(name) for name in names)
@@ -141,6 +144,11 @@ _EXACT_POWER = 22
 def json_number(value: float | None) -> float | None:
     """Return a number that JSON has; None for one that is missing or not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def json_numbers(values: Mapping[Any, float | None]) -> dict[str, float | None]:
+    """Return numbers by name as JSON values: None for one that is missing or not finite."""
+    return {name: json_number(value) for name, value in values.items()}
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:

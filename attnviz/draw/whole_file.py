@@ -54,9 +54,9 @@ def _failure(path: Path, error: OSError | RuntimeError) -> LoadError:
 
 
 def _replaced(path: Path, named: bool) -> Path:
-    """Return the file that is replaced when ``path`` is written; nothing is created.
+    """Return the path of the file that is replaced when ``path`` is written; nothing is created.
 
-    named: whether a person named ``path``; only then a link is followed.
+    named: True if a person named ``path``; only then a link is followed.
     Raises UsageError if something other than a regular file is there, LoadError if it cannot be
     looked at.
     """
@@ -78,6 +78,7 @@ def _replaced(path: Path, named: bool) -> Path:
 def check_writable(path: Path, *, named: bool = False) -> None:
     """Raise an error if ``whole_file`` could not write ``path``; create nothing.
 
+    named: True if a person named ``path``; only then a link is followed.
     Raises UsageError for something other than a file, LoadError for missing rights or directories.
     """
     shown, parent = visible(str(path)), path.parent

@@ -30,20 +30,16 @@ Outputs: TypeAlias = Callable[[Input], Held]
 
 
 @contextmanager
-def ablating(
-    model: PatchableModel,
-    heads: Collection[tuple[int, int]],
-    replacements: Held | None = None,
-) -> Iterator[None]:
+def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Iterator[None]:
     """Run ``model.root`` without these (layer, head) pairs inside this context, for any batch.
 
-    replacements: the outputs that take the heads' places; None sets them to zero.
+    Their outputs are set to zero.
     The model is in evaluation mode inside the context; its former state is restored on leaving,
     also after an exception. Raises UsageError for a head that does not exist.
     """
     check_heads(model.heads, heads)
     variant = Variant(tuple(sorted(set(heads)))) if heads else None
-    intervention = Replace(model.kind, {} if variant is None else {None: variant}, replacements)
+    intervention = Replace(model.kind, {} if variant is None else {None: variant})
     with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
         yield
 
@@ -87,7 +83,7 @@ def resampled(
     The second value is True if a longer text was cut to the length of ``given`` or a shorter one
     was left out. Raises UsageError if no text other than ``given`` is at least as long.
     outputs: runs the model over one text. kind: the kind of attention whose heads these are.
-    seed: of the random draws.
+    others: the texts to draw from, which may contain ``given``. seed: of the random draws.
     """
     length = _length(kind, given)
     ids = given.ids, given.target_ids
@@ -111,7 +107,7 @@ def resampled(
 
 
 def _length(kind: Kind, given: Input) -> int:
-    """Return the number of queries in attention of this kind."""
+    """Return how many queries the text ``given`` has in attention of this kind."""
     return len(given.predicted if kind in ("decoder", "cross") else given.text)
 
 

@@ -55,16 +55,17 @@ class AttentionCall:
     found: FoundAttention
 
     def own(self) -> Attended:
-        """Return what the model's own attention function computes."""
+        """Return output and weights of the model's own attention function; weights may be None."""
         return self._by(self.found.own, self.mask)
 
     def eager(self) -> Attended:
-        """Return what the eager function computes, which also gives the weights."""
+        """Return output and weights of the eager function, which always computes the weights."""
         return self._by(self.found.eager, self.additive_mask())
 
     def hiding(self, hidden: Tensor) -> Attended:
-        """Return the call's result with ``hidden`` scores (head, query, key) set to −inf.
+        """Return the call's output and weights with the scores of some keys set to −inf.
 
+        hidden: boolean (head, query, key), True for a key that is hidden from the query.
         Raises UsageError if a query would see no key.
         """
         mask = self.additive_mask()
@@ -77,8 +78,9 @@ class AttentionCall:
         return self._by(self.found.eager, seen)
 
     def mixing(self, change: Callable[[Tensor], Tensor]) -> Attended:
-        """Return the call's result after ``change`` of its weights (batch, head, query, key).
+        """Return the call's output and weights after its weights were changed.
 
+        change: receives the weights (batch, head, query, key) and returns those to use instead.
         Raises UnsupportedError if the output is not the values mixed by the weights.
         """
         output, weights = self.eager()
@@ -149,7 +151,10 @@ class AttentionCall:
 
 @contextmanager
 def taking_calls(attend: Callable[[AttentionCall], Attended]) -> Iterator[None]:
-    """Let ``attend`` answer the attention calls of this thread inside this context."""
+    """Let a function answer the attention calls of this thread inside this context.
+
+    attend: receives each call, and returns the output and the weights that replace the model's own.
+    """
     with answering(lambda found: partial(_attend, attend, found)):
         yield
 
@@ -237,7 +242,10 @@ class SoftmaxWatch(FunctionWatch):
         return func(*args, **kwargs)
 
     def is_over_keys(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Return True if the call is a softmax over the keys of attention."""
+        """Return True if the call is a softmax over the keys of attention.
+
+        func, args, kwargs: the torch function and its arguments.
+        """
         return func in _SOFTMAX and self._is_scores(args[0] if args else kwargs["input"])
 
     def _is_scores(self, scores: Tensor) -> bool:
@@ -250,9 +258,9 @@ FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", 
 
 
 def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
-    """Return the inputs of fused attention with a mask that hides the ``hidden`` keys as well.
+    """Return the arguments of torch's fused attention, with a mask that hides further keys.
 
-    named: the inputs by name. hidden: boolean, (..., query, key).
+    named: the arguments by name. hidden: boolean (..., query, key), True for a key to hide.
     """
     mask, visible = named.get("attn_mask"), ~hidden
     if named.get("is_causal"):
@@ -269,6 +277,8 @@ def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
 def _require_another(seen: Tensor, hidden: Tensor) -> None:
     """Raise UsageError if a row of scores, or of a mask, loses its last visible key.
 
+    seen: (..., query, key) with −inf for each key that is hidden in the end.
+    hidden: boolean (..., query, key), True for the keys that are hidden in addition to the model's.
     The softmax would then run over keys that the model's mask hides from the query.
     """
     blind = seen.amax(-1) <= torch.finfo(seen.dtype).min / 2
@@ -277,7 +287,10 @@ def _require_another(seen: Tensor, hidden: Tensor) -> None:
 
 
 class MaskWatch(SoftmaxWatch):
-    """Records which keys each softmax leaves out while it is active."""
+    """Records which keys each softmax leaves out while it is active.
+
+    batch: the number of texts. lengths: the numbers of tokens that an axis can have.
+    """
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__(batch, lengths)
@@ -309,9 +322,9 @@ class MaskWatch(SoftmaxWatch):
 
 
 class StrayAttention(SoftmaxWatch):
-    """Raises IncompleteError for attention that our function did not make, while it is active.
+    """Raises IncompleteError for attention that bypasses the observed function, while it is active.
 
-    The attribute ``allowed`` is set while the observed function itself runs.
+    allowed: set to True while the observed function itself runs.
     """
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:

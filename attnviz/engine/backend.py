@@ -5,7 +5,7 @@ A new kind of model needs a class with these methods, and a line in ``backend_of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attnviz.engine.attribution.parts import Attributor, HeadKey
@@ -21,6 +21,9 @@ from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
+    import numpy as np
+    from numpy.typing import NDArray
+
     from attnviz.engine.patchable import PatchableModel
     from attnviz.engine.scan.patching import Patching
     from attnviz.engine.scan.scan import Scan
@@ -44,7 +47,6 @@ class Backend(Protocol):
         cells: the number of weights in a block; None hands over whole matrices.
         Raises UsageError if whole matrices are needed and do not fit into memory.
         """
-        ...
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
@@ -54,15 +56,13 @@ class Backend(Protocol):
         wants: returns True for a wanted layer. Of an encoder–decoder the encoder is observed.
         Raises UnsupportedError also if the model does more with them than scale, add and softmax.
         """
-        ...
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
-        """Return a function that runs inputs, and notes on what of the heads cannot be observed.
+        """Return a function that runs inputs, and sentences on what it cannot observe of the heads.
 
         kind: the kind of attention. given: an input on which a torch model is tried.
         causal: True if the model's logits predict the next token.
         """
-        ...
 
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
@@ -73,46 +73,53 @@ class Backend(Protocol):
         Raises UsageError for heads that do not exist, UnsupportedError also if the model does not
         predict the next token.
         """
-        ...
 
     def open_attributor(self, given: Input) -> Attributor:
         """Return an object that splits logits into contributions, tried on ``given``.
 
         Raises UsageError if the model predicts no tokens.
         """
-        ...
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
     ) -> Sequence[PathRead]:
         """Run two texts of one length, and return what the heads of every layer read in both.
 
-        senders: the heads whose share in the difference is wanted.
+        clean, corrupt: the texts. senders: the heads whose share in the difference is wanted.
         Raises UsageError for a head that does not exist.
+        """
+
+    def one_token_logits(
+        self, tokens: Sequence[int], heads: Collection[HeadKey]
+    ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+        """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
+
+        The logits (token, word) are what the head alone adds, with the scales of the norms held.
+        tokens: the ids, each of which is a text of its own. heads: the wanted heads.
+        Raises UsageError for a model that does not predict the next token.
         """
         ...
 
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         """Return an object that runs the model with edges of attention cut."""
-        ...
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         """Return a torch model whose heads can be ablated, tried on a few tokens of ``given``."""
-        ...
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
-        """Return the model ready for a scan; see ``engine.scan.run.open_scan``."""
-        ...
+        """Return the model ready to ablate its heads over ``inputs``.
+
+        kind: the attention whose heads are ablated.
+        references: the texts whose outputs replace those of ablated heads, for mean and resample.
+        """
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-        """Return the model ready for patching; see ``engine.scan.run.open_patching``."""
-        ...
+        """Return the model ready to put values of one prompt into the other prompt of each pair.
+
+        kind: the attention whose sites are patched.
+        """
 
 
 def backend_of(model: Model) -> Backend:

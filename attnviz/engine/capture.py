@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import KeepWeights, no_numbers
+from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
@@ -17,6 +18,9 @@ from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
 """How far the sum of a row of 16-bit weights may be from one by rounding alone."""
+
+Encode = Callable[[str, int | None], Tokens]
+"""Returns the tokens of a text, at most so many."""
 
 _DECODER_KINDS = ("decoder", "cross")
 _TARGET_TOKENS = 64
@@ -32,6 +36,7 @@ class Choice:
         None takes the model's default.
     truncate: True cuts a text that is longer than the model's context; otherwise it is refused.
     no_known_labels: True leaves out labels of heads that were measured before.
+    encode: reads the text in place of the model's ``encode``, with its regions; None without any.
     """
 
     layers: str | None = None
@@ -41,6 +46,7 @@ class Choice:
     target: str | None = None
     truncate: bool = False
     no_known_labels: bool = False
+    encode: Encode | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,8 @@ class Asked:
     """A checked request for a model's attention over one text.
 
     given: what the model reads. For the cross attention of ``mha`` its target holds the queries.
-    heads: the chosen heads of each layer; None means all.
+    kind: the wanted kind of attention.
+    heads: the chosen heads by layer, both from 0; None means all.
     """
 
     given: Input
@@ -64,8 +71,9 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     kind = attention_kind(model, choice, across=True)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
-    tokens = encoded(model, text, choice.truncate)
+    tokens = encoded(model, text, choice.truncate, choice.encode)
     target = None
+    check_regions(kind, tokens)
     if isinstance(model, TwoTextModel) and kind == "cross":
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
@@ -78,8 +86,14 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     return Asked(given, kind, heads)
 
 
+def check_regions(kind: Kind, tokens: Tokens) -> None:
+    """Raise UsageError for regions of a text that this kind of attention does not see."""
+    if kind == "decoder" and tokens.regions:
+        raise UsageError("regions are those of the text, not of the decoder's: add --kind cross")
+
+
 def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
-    """Return the record of ``model`` over ``text``, and True if the choice left out any head.
+    """Return the attention of ``model`` over ``text``, and True if the choice left out any head.
 
     Raises UsageError if the choice, the text or the memory does not fit the model.
     """
@@ -112,19 +126,21 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
     return kind
 
 
-def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
+def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | None = None) -> Tokens:
     """Return the tokens of ``text``.
 
     truncate: True cuts the text at the model's context; None is for callers without that option.
+    encode: reads the text in place of the model's own ``encode``; None takes the model's.
     Raises UsageError if there are no tokens or, without truncation, more than the context holds.
     """
-    tokens = model.encode(text)
+    read = encode or model.encode
+    tokens = read(text, None)
     if not len(tokens):
         raise UsageError("the text has no tokens: expected at least one word")
     if model.context is None or len(tokens) <= model.context:
         return tokens
     if truncate:
-        return model.encode(text, model.context)
+        return read(text, model.context)
     raise UsageError(
         f"the text has {len(tokens):,} tokens, {model.info.name!r} takes at most "
         f"{model.context:,}: shorten it"
@@ -135,7 +151,7 @@ def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
 def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
     """Return the decoder's tokens: those of the user's text, or those that the model itself writes.
 
-    tokens: what the encoder reads.
+    tokens: what the encoder reads. choice: its ``target`` is the user's text, or None.
     Raises UsageError if the decoder has no room for the user's text.
     """
     limit = model.target_context
@@ -155,7 +171,10 @@ def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Token
 def written_targets(
     model: Model, texts: Sequence[Tokens], choice: Choice | None = None
 ) -> tuple[Tokens, ...]:
-    """Return the decoder's tokens for each text, or an empty tuple for models without a decoder."""
+    """Return the decoder's tokens for each text, or an empty tuple for models without a decoder.
+
+    texts: what the encoder reads. choice: its ``target`` is the user's text for the decoder.
+    """
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
@@ -164,7 +183,7 @@ def written_targets(
 def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
     """Return the tokens that are the queries of cross attention.
 
-    tokens: the text of the keys and values.
+    tokens: the text of the keys and values. choice: its ``target`` is the text of the queries.
     Raises UsageError if the queries' text is missing or a mask is impossible.
     """
     if choice.target is None:
@@ -210,7 +229,8 @@ def capture(
     chosen layer has a chosen head.
     """
     keep = KeepWeights(kind, heads)
-    backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
+    with reading_segments(model, tokens):
+        backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
     if not keep.layers:
         raise no_such_head()
     return record_of(model, Input(tokens, target), kind, keep.layers)
@@ -226,7 +246,10 @@ def no_such_head() -> UsageError:
 def record_of(
     model: Model, given: Input, kind: Kind, layers: tuple[LayerWeights, ...]
 ) -> AttentionRecord:
-    """Return the record of the weights of ``layers`` that ``model`` had over ``given``."""
+    """Return the record of one run of ``model``, with notes on numbers that mislead a reader.
+
+    given: what the model read. layers: the weights that it had.
+    """
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)

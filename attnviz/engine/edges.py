@@ -62,8 +62,9 @@ class EdgePrediction:
 class CutPass(NamedTuple):
     """One pass that is to run.
 
-    places: the positions whose predictions over the whole vocabulary are wanted.
-    words: pairs of a position and the token whose loss is wanted there.
+    given: what the model reads. places: the positions whose predictions over the whole vocabulary
+        are wanted.
+    words: pairs (position, id of the token whose loss is wanted there).
     """
 
     given: Input
@@ -72,7 +73,7 @@ class CutPass(NamedTuple):
 
 
 class Cutter(Protocol):
-    """Runs a model with edges cut.
+    """Runs a model in which some queries do not see some keys; such a pair is an edge.
 
     name: the model's class. predicts: True if the model has a language-model head.
     mask_id: the token that hides a word from a masked model; None if there is none.
@@ -84,18 +85,16 @@ class Cutter(Protocol):
 
     def check(self, given: Input) -> None:
         """Raise UnsupportedError if editing scores changes results even when no edge is cut."""
-        ...
 
     def run(
         self, passes: Iterable[CutPass], heads: Heads, edges: Edges
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield each pass's log-probabilities (place, word) and its words' losses, in nats.
+        """Yield each pass's log-probabilities (place, word) and its words' losses (word,), in nats.
 
-        heads, edges: each edge is cut in each of these heads.
+        heads: pairs (layer, head). edges: pairs (query, key) of positions, each cut in each head.
         Raises UsageError if a head does not exist or a query would see no key, UnsupportedError if
         an edge cannot be cut.
         """
-        ...
 
 
 class CutScan:
@@ -133,9 +132,11 @@ class CutScan:
         losses: bool = True,
         on_pass: Callable[[], None] = lambda: None,
     ) -> EdgePrediction:
-        """Return the predictions with the edges cut in these heads; empty ``heads`` cut none.
+        """Return the predictions of the text, with the edges cut in these heads.
 
         places: the positions whose predictions are kept.
+        heads: pairs (layer, head); without any no edge is cut.
+        edges: pairs (query, key) of positions.
         losses: True measures the loss of each token; of a masked model at most ``MOST_MASKED``
             evenly spaced ones.
         on_pass: called after each pass of the model.
@@ -151,7 +152,10 @@ class CutScan:
         return EdgePrediction(tuple(places), np.stack([kept[place] for place in places]), found)
 
     def passes(self, places: Sequence[int], losses: bool) -> int:
-        """Return the number of passes that ``outcome`` makes for these arguments."""
+        """Return the number of passes of the model that ``outcome`` makes.
+
+        places: the positions whose predictions are kept. losses: True measures each token's loss.
+        """
         return len(self._passes(places, losses))
 
     def _passes(self, places: Sequence[int], losses: bool) -> list[CutPass]:

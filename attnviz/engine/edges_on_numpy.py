@@ -20,7 +20,7 @@ _LOGITS = 2**22
 
 
 class NumpyCutter:
-    """Cuts edges in a NumPy stack; see ``Cutter``."""
+    """Runs a NumPy stack in which some queries do not see some keys; see ``Cutter``."""
 
     def __init__(self, model: StackModel) -> None:
         self._model = model
@@ -43,7 +43,11 @@ class NumpyCutter:
             yield found
 
     def _masks(self, tokens: int, heads: Heads, edges: Edges) -> dict[int, NDArray[np.bool_]]:
-        """Return for each layer a boolean (head, query, key), True if the query may see the key."""
+        """Return for each layer a boolean (head, query, key), True if the query may see the key.
+
+        tokens: the length of the text. heads: pairs (layer, head).
+        edges: pairs (query, key) of positions that are hidden.
+        """
         masks: dict[int, NDArray[np.bool_]] = {}
         for layer, head in heads:
             if layer not in masks:
@@ -59,14 +63,12 @@ class NumpyCutter:
         return masks
 
     def _predicted(
-        self,
-        end: NDArray[np.floating],
-        places: tuple[int, ...],
-        words: tuple[tuple[int, int], ...],
+        self, end: NDArray[np.floating], places: tuple[int, ...], words: tuple[tuple[int, int], ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the log-probabilities (place, word) and the losses of the words.
+        """Return log-probabilities (place, word), and the wanted words' losses (word,) in nats.
 
-        end: the final hidden states (token, width).
+        end: the final hidden states (token, width). places: the positions of the log-probabilities.
+        words: pairs (position, token id) whose losses are wanted.
         """
         stack, size = self._model.stack, max(1, _LOGITS // self._model.stack.shape.vocabulary)
         logs, losses = np.empty((len(places), stack.shape.vocabulary)), np.empty(len(words))
@@ -76,7 +78,7 @@ class NumpyCutter:
         for start in range(0, len(read), size):
             some = read[start : start + size]
             row = {at: number for number, at in enumerate(some)}
-            found = log_softmax(stack.unembed(end[list(some)]))
+            found = log_softmax(stack.unembed(end[list(some)]).astype(np.float64))
             for number, at in enumerate(places):
                 if at in row:
                     logs[number] = found[row[at]]

@@ -20,9 +20,9 @@ from attnviz.records import Input
 
 @contextmanager
 def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> Iterator[None]:
-    """Run the borrowed ``model`` over ``given`` without these edges inside this context.
+    """Run the borrowed ``model`` over ``given`` without some edges inside this context.
 
-    heads: the heads in which the edges are cut.
+    heads: pairs (layer, head) in which they are cut. edges: pairs (query, key) of positions.
     Raises UsageError for a head that does not exist, and while the model runs UnsupportedError if
     an edge cannot be cut.
     """
@@ -45,7 +45,7 @@ def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> 
 
 
 class TorchCutter:
-    """Cuts edges in a torch model; see ``Cutter``."""
+    """Runs a torch model in which some queries do not see some keys; see ``Cutter``."""
 
     def __init__(self, model: PatchableModel) -> None:
         self._model = model
@@ -71,7 +71,7 @@ class TorchCutter:
                 yield logs[list(places)].cpu().numpy(), lost.cpu().numpy()
 
     def _run(self, given: Input, heads: Heads, edges: Edges) -> Tensor:
-        """Return the log-probabilities (token, word) in float64."""
+        """Return log-probabilities (token, word) in float64, with the edges cut in the heads."""
         if not heads:
             logits = self._model.run(given)
         else:

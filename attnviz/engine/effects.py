@@ -68,17 +68,17 @@ METRICS: Mapping[Metric, MetricInfo] = {
         "from the prediction with every head to the one without, mean over positions",
     ),
     "flip_rate": MetricInfo(
-        "top-1 changed", "Top-1 predictions changed", "%",
+        "prediction changed", "Predictions changed", "%",
         "how often the likeliest token becomes another", factor=100.0, percent=True,
     ),
     # of the final hidden states, or of the own attention's output
     "output_mse": MetricInfo("output MSE", "Output MSE", "", "mean squared change of the output"),
     "output_cosine": MetricInfo(  # one minus the cosine between these two, in [0, 2]
-        "1 - cosine", "1 - cosine of the output", "",
+        "output turned", "Cosine distance of the output", "",
         "how far the output turns, mean over positions", aside=False,
     ),
     "logit_diff": MetricInfo(  # at the end of the text
-        "Δ logit diff", "Change of logit(answer) - logit(foil)", "logits",
+        "Δ logit difference", "Change of logit(answer) - logit(foil)", "logits",
         "change of logit(answer) - logit(foil); below zero the head supports the answer",
         signed=True, matters=-1,
     ),
@@ -150,7 +150,7 @@ class Variant:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Return the outputs that are replaced."""
+        """Return the heads' outputs that are replaced, one site for each head."""
         return tuple(Site("output", layer, head) for layer, head in self.heads)
 
     def in_layer(self, layer: int) -> tuple[int, ...]:

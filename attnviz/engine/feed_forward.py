@@ -33,7 +33,7 @@ class _Layer:
 
     block: the module around them. modules: all of them.
     matrices: those with weights of two or more axes.
-    outer: the module around each one, by ``id``, up to the block.
+    outer: the next larger module around each one, by its ``id``, up to the block.
     """
 
     block: nn.Module
@@ -77,9 +77,10 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
 
 
 def _candidates(layer: _Layer, plain: _Outputs) -> list[nn.Module]:
-    """Return those of the last called matrix and the modules around it that put out a stream.
+    """Return the modules whose output may be what the layer adds to the residual stream.
 
-    A stream is (1, token, width), or has texts and tokens in one axis.
+    They are the last matrix that is called and the modules around it, smallest first, if their
+    output has the shape of the stream. plain: the outputs of an unchanged pass.
     """
     last = max(layer.matrices, key=lambda module: plain.last.get(id(module), -1))
     stream = plain.of[id(layer.block)][0].shape
@@ -98,9 +99,12 @@ def _first_wrong(
     chosen: Mapping[int, nn.Module],
     plain: _Outputs,
 ) -> int | None:
-    """Return the first layer whose result changes although its chosen module's output is held.
+    """Return the first layer whose chosen module is not all that it adds to the residual stream.
 
-    plain: the outputs of an unchanged pass. The result is None if no layer's result changes.
+    The result is None if there is no such layer. To find out, each chosen module's output is held
+    while every other matrix of its layer is disturbed: the layer's result must not change.
+    probe: a short input. chosen: by layer, the module that is tried.
+    plain: the outputs of an unchanged pass.
     """
     held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()
@@ -150,7 +154,11 @@ def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
 def _others(
     module: nn.Module, around: nn.Module, attention: set[int], outer: dict[int, nn.Module]
 ) -> Iterator[nn.Module]:
-    """Yield all modules except those of attention; record the module around each in ``outer``."""
+    """Yield the modules inside ``module`` that contain no attention.
+
+    around: the module to note as the one around them. attention: the ``id`` of attention's modules.
+    outer: receives for each yielded module's ``id`` the module around it.
+    """
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from _others(child, around, attention, outer)

@@ -74,11 +74,12 @@ class ForwardPass:
         return self.inputs[_TARGET if kind == "decoder" else _SOURCE].shape[1]
 
     def run(self, **options: Any) -> Any:
-        """Call the module; unless ``logits`` is set, the vocabulary projection sees one token.
+        """Return the module's output for ``self.inputs``, in the module's own form.
 
-        options: keyword arguments of the call; those that the module's signature lacks are left
-            out. The key/value cache stays on: without it the same numbers are laid out differently
-            in memory, and matrix products of another layout round differently.
+        The vocabulary projection computes one token's logits only, unless ``self.logits`` is set.
+        options: further keyword arguments of the call; those that the module's signature lacks are
+            left out. The key/value cache stays on: without it the same numbers are laid out
+            differently in memory, and matrix products of another layout round differently.
         """
         if not self.cached or self.module in _uncached:
             options |= {"use_cache": False}
@@ -120,7 +121,7 @@ def plan_pass(
 ) -> ForwardPass:
     """Return the pass over the smallest part: the trunk without its head, or only the encoder.
 
-    wanted: the kinds of attention.
+    wanted: the kinds of attention. input_ids, attention_mask, decoder_input_ids: (text, token).
     Raises UnsupportedError for a model that does not read token ids, UsageError if decoder or cross
     attention is wanted without a decoder text.
     """

@@ -157,18 +157,25 @@ def written_context(model: Model, kind: Kind) -> int | None:
 
 
 def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
-    """Return the tokens that the text begins with: the prompt, or a decoder's start token."""
+    """Return the tokens that the text begins with: the prompt, or a decoder's start token.
+
+    tokens: the prompt, or what an encoder reads. kind: the attention that is observed.
+    """
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.greedy_target(tokens, 1)
     return tokens
 
 
-def written(prompt: Tokens, steps: Sequence[Step]) -> Tokens:
-    """Return the tokens of the prompt followed by those of the steps."""
+def written(prompt: Tokens, steps: Sequence[Step], region: str = "written") -> Tokens:
+    """Return the tokens of the prompt followed by those that the steps wrote.
+
+    region: the name of the region that the new tokens form, used if the prompt has regions.
+    """
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),
         (*prompt.texts, *(step.text for step in steps)),
         (*prompt.special, *(step.ended for step in steps)),
+        regions=(*prompt.regions, *(region for _ in steps if prompt.regions)),
     )
 
 

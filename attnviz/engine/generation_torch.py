@@ -52,7 +52,7 @@ def open_reader(
     kind: Kind,
     removed: Collection[tuple[int, int]],
 ) -> Reader:
-    """Return a reader of the text that grows from ``begun``.
+    """Return a reader of a text that grows from ``begun``, step by step.
 
     open_heads: the method of ``Backend``; it is used if cached steps cannot be observed.
     tokens: what an encoder reads. kind: the attention to observe.
@@ -88,7 +88,11 @@ _INSIDE: tuple[What, ...] = ("pattern",)
 
 
 class _Plain:
-    """Reads the whole text at each step, for models that only report their weights."""
+    """Reads the whole text at each step, for models that only report their weights.
+
+    open_heads: the method of ``Backend``. kind: the attention to observe.
+    source: what an encoder reads; None without one. removed: the heads whose outputs are zero.
+    """
 
     def __init__(
         self,
@@ -105,7 +109,10 @@ class _Plain:
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Open the model, and find out whether a token sees later tokens."""
+        """Open the model, and store in ``causal`` whether tokens are hidden from earlier tokens.
+
+        ids: the token ids at the beginning of the text, on which this is found out.
+        """
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()
@@ -114,7 +121,10 @@ class _Plain:
         )
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """See ``Reader``."""
+        """Return the next token's scores (word,) and by layer the last query's weights (head, key).
+
+        ids: the token ids of the whole text so far.
+        """
         given = _input(self._source, ids)
         found = self._run(given, self._removed)
         rows = {layer: weights[:, -1] for layer, weights in found.weights.items()}
@@ -137,7 +147,11 @@ class _Plain:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """Scores (word,), weights (head, key) by layer and the cache, after some tokens were read."""
+    """What is known after the first ``tokens`` tokens were read.
+
+    scores: (word,), of the next token. rows: by layer, the last query's weights (head, key).
+    cache: the keys and values of these tokens.
+    """
 
     tokens: int
     scores: Floats
@@ -164,7 +178,10 @@ class _Looking:
 
     @torch.inference_mode()
     def begin(self, ids: Sequence[int]) -> None:
-        """Read the beginning, and compare the result with that of a plain pass."""
+        """Read the beginning of the text, and compare the result with that of a plain pass.
+
+        ids: its token ids. Raises LostTrackError if the two differ.
+        """
         model, given = self._model, _input(self._source, ids)
         with model.hook_points.borrowed():
             plain = model.run(given)
@@ -183,7 +200,10 @@ class _Looking:
             self._read = None
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """See ``Reader``."""
+        """Return the next token's scores (word,) and by layer the last query's weights (head, key).
+
+        ids: the token ids of the whole text so far.
+        """
         text = tuple(ids)
         if self._read is None or text != self._ids:
             before, self._read = self._read, None
@@ -208,7 +228,11 @@ class _Looking:
 
     @torch.inference_mode()
     def _pass(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
-        """Read the whole text, or only the tokens after those of ``before``."""
+        """Return the result of a pass over a text.
+
+        ids: its token ids. before: what an earlier pass over its beginning returned; then only the
+            tokens after those are read. None reads all.
+        """
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
         if self._source is not None:
@@ -235,7 +259,10 @@ class _Looking:
 
 
 def _whole_row(row: Floats, keys: int) -> Floats:
-    """Return the row (head, key) padded to ``keys``, as a cache may drop keys out of a window."""
+    """Return the row (head, key) with zeros put before it until it has ``keys`` keys.
+
+    A cache may drop keys that lie outside of a window. Raises LostTrackError for a longer row.
+    """
     if row.shape[1] > keys:
         raise LostTrackError("there are more keys than tokens")
     return np.pad(row, ((0, 0), (keys - row.shape[1], 0)))
@@ -247,7 +274,10 @@ def _most(model: PatchableModel) -> float:
 
 
 def _alike(found: _Read, whole: _Read, most: float) -> bool:
-    """Return True if a cached step agrees with a whole pass; ``most`` is the tolerance."""
+    """Return True if a cached step agrees with a pass over the whole text.
+
+    found: of the step. whole: of the pass. most: the largest difference that is allowed.
+    """
     return _near(found.scores, whole.scores, most) and all(
         np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
         for layer, row in found.rows.items()

@@ -74,7 +74,11 @@ def _gradient(
     replacements: Held | None,
     ablated: Collection[tuple[int, int]],
 ) -> Tensor:
-    """Return ∂loss/∂ξ of every head over one text, in the order of ``_places``."""
+    """Return ∂loss/∂ξ of every head over one text: (head,), layer by layer.
+
+    ξ is a factor of the head's output. replacements: what a gate of zero puts in its place; None is
+    zero. ablated: (layer, head) pairs whose gates are zero.
+    """
     gates = _Gates(model, replacements, ablated)
     runs = _runs(model, given)
     total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
@@ -105,7 +109,7 @@ def _gradient(
 
 
 def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
-    """Return passes, each with the positions that predict a token and these tokens."""
+    """Return passes, each with the positions that predict a token and the ids of these tokens."""
     read = given.predicted.ids
     if not _is_masked(model, given):
         require_two(given)
@@ -125,10 +129,7 @@ class _Gates:
     """Multiplies each head's output by its gate, which is one, or zero if the head is ablated."""
 
     def __init__(
-        self,
-        model: PatchableModel,
-        replacements: Held | None,
-        ablated: Collection[tuple[int, int]],
+        self, model: PatchableModel, replacements: Held | None, ablated: Collection[tuple[int, int]]
     ) -> None:
         self._kind = model.kind
         self._replacements = replacements

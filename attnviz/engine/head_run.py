@@ -39,7 +39,7 @@ class HeadRun:
 
 
 class Run(Protocol):
-    """Runs a model over one text."""
+    """A function that runs a model over one text."""
 
     def __call__(
         self, given: Input, removed: Collection[Head] = (), norms: bool = False
@@ -49,7 +49,6 @@ class Run(Protocol):
         norms: True also measures the norms.
         Raises UnsupportedError if heads cannot be removed or norms cannot be observed.
         """
-        ...
 
 
 def unseen_outputs(
@@ -57,7 +56,8 @@ def unseen_outputs(
 ) -> tuple[Run, tuple[str, ...]]:
     """Return a ``Run`` for a model of which only weights can be observed, and a note that says so.
 
-    observe: the method of ``Backend``. lacks: why outputs and predictions cannot be observed.
+    observe: the method of ``Backend``. info: names the model. kind: the attention to observe.
+    lacks: the error that says why outputs and predictions cannot be observed.
     """
 
     def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
@@ -82,7 +82,10 @@ def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[in
 
 
 def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int, Floats]:
-    """Return the norms (head, key) of each layer, measured in blocks in a separate pass."""
+    """Return the norms (head, key) of each layer's values, measured in blocks in a separate pass.
+
+    observe: the method of ``Backend``. given: what the model reads.
+    """
     keep = KeepNorms(kind)
     observe(keep, [given])
     return keep.norms_of

@@ -21,7 +21,7 @@ from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.edges import NOTHING_LEFT
 from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError as LostTrackError
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
@@ -60,7 +60,6 @@ class Intervention(Protocol):
             come too and must not be changed in place; ``point.what`` says which: queries, keys and
             values (batch, token, head, dim), attention patterns (batch, query, head, key).
         """
-        ...
 
 
 Function = Callable[..., Any]
@@ -77,10 +76,6 @@ class FunctionWatch(TorchFunctionMode, ABC):
     @abstractmethod
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result that replaces that of ``func(*args, **kwargs)``."""
-
-
-ATTENDED: tuple[What, ...] = ("query", "key", "value")
-"""The inputs of an attention call. If one of them is edited, the others are handed over too."""
 
 
 Hide = Callable[[HookedCall, int, int], Tensor | None]
@@ -135,13 +130,19 @@ class HookPoints(ABC):
 
     @abstractmethod
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> AbstractContextManager[Any]:
-        """Pass each call to ``counter``, which edits its outputs and the ``inside`` tensors."""
+        """Pass each attention call to ``counter``, which edits its tensors, inside this context.
+
+        inside: the sorts of tensors to edit in addition to the heads' outputs.
+        """
 
     @abstractmethod
     def masking(
         self, counter: CallCounter, hide: Hide, given: Input
     ) -> AbstractContextManager[Any]:
-        """Pass each call to ``counter``, and hide the keys that ``hide`` returns for it."""
+        """Pass each attention call to ``counter``, and hide keys in it, inside this context.
+
+        hide: returns the hidden keys of a hook point. given: what the model reads.
+        """
 
 
 class HeadOutputs:
@@ -169,14 +170,17 @@ class HeadOutputs:
         return self._points.intervening(self)
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Keep the outputs of a hook point; see ``Intervention.edit``."""
+        """Keep the heads' outputs (batch, token, head, dim) of a call, and return them.
+
+        number: the place of the call among all calls of the pass. point: the call itself.
+        """
         self.take(point.kind, point.layer, outputs)
         return outputs
 
 
 @contextmanager
 def hooked(handle: RemovableHandle) -> Iterator[None]:
-    """Remove a hook on leaving this context."""
+    """Remove a hook on leaving this context. handle: what torch returned when it was added."""
     try:
         yield
     finally:
@@ -186,7 +190,8 @@ def hooked(handle: RemovableHandle) -> Iterator[None]:
 class CallCounter:
     """Finds the hook point of each attention call by counting the calls of a pass.
 
-    intervention: None if calls are only counted. order: see ``HookPoints.intervening``.
+    intervention: edits the tensors of the calls; None if they are only counted.
+    order: the numbers of the points in the order in which they run; None means ascending.
     """
 
     def __init__(
@@ -221,7 +226,10 @@ class CallCounter:
         return self._intervention.edit(number, point, outputs)
 
     def edit_inside(self, what: What, tensor: Tensor) -> Tensor:
-        """Return another tensor of that call (batch, token, head, dim), edited."""
+        """Return another tensor of the last taken call, edited: (batch, token, head, dim).
+
+        what: the sort of the tensor.
+        """
         number, point = self._taken
         assert self._intervention is not None
         return self._intervention.edit(number, point.of(what, tensor), tensor)
@@ -330,7 +338,8 @@ class OwnHookPoints(HookPoints):
 def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
     """Hand the weights of the self-attention under ``root`` to ``observer`` inside this context.
 
-    Layers are those of ``OwnHookPoints``. The hooks are always removed on leaving.
+    Layers are counted in the order in which the attention modules are registered. The hooks are
+    always removed on leaving.
     """
     with OwnHookPoints(root).intervening(_HandOver(observer), inside=_PATTERN):
         yield

@@ -21,14 +21,7 @@ from attnviz.errors import LoadError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS
 from attnviz.models.model import Model, weights_fingerprint
-from attnviz.reading import (
-    PACKAGED,
-    SETTINGS_BYTES,
-    damaged,
-    open_regular,
-    parse_json,
-    read_stream,
-)
+from attnviz.reading import PACKAGED, SETTINGS_BYTES, damaged, open_regular, parse_json, read_stream
 from attnviz.records import Kind, ModelInfo, Source
 
 SCHEMA = "attnviz.labels/1"
@@ -103,6 +96,7 @@ def labels_json(
 ) -> bytes:
     """Return the content of a label file, with one line for each head.
 
+    fingerprint: identifies the model's weights. kind: the attention whose heads are labelled.
     info: gives the sizes of the model; None leaves them out.
     """
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
@@ -121,8 +115,10 @@ def head_list(known: KnownLabels) -> list[list[Any]]:
 
 
 def labels_of(found: Mapping[str, Any], source: Source) -> KnownLabels:
-    """Return the labels of a JSON object with ``heads`` as in ``head_list``, and maybe ``date``.
+    """Return the labels of a JSON object from a file.
 
+    found: has ``heads``, a list of [layer, head, label or None, score or None], and maybe ``date``.
+    source: where the file is from.
     Labels of another version are left out. Raises ValueError, TypeError or KeyError if ``found``
     has another form.
     """

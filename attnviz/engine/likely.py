@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+_Number = TypeVar("_Number", bound=np.floating)
 
 Texts = Callable[[Sequence[int]], tuple[str, ...]]
 """Returns the text of each token id."""
@@ -21,7 +23,10 @@ class Likely(NamedTuple):
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
-    """Return the ``count`` most likely tokens of log-probabilities (word,), the likeliest first."""
+    """Return the ``count`` most likely tokens, the likeliest first.
+
+    logs: the log-probabilities (word,) of all tokens. texts: returns the text of each token id.
+    """
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
     return tuple(
@@ -30,9 +35,8 @@ def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[
     )
 
 
-def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the log-probabilities (..., word) of logits."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max(-1, keepdims=True)
-    wide -= np.log(np.exp(wide).sum(-1, keepdims=True))
-    return wide
+def log_softmax(logits: NDArray[_Number]) -> NDArray[_Number]:
+    """Return the log-probabilities (..., word) of logits, in the dtype of the logits."""
+    logs: NDArray[_Number] = logits - logits.max(-1, keepdims=True)
+    logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
+    return logs

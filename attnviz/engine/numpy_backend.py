@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from attnviz.engine.attribution.parts import Attributor, HeadKey
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
-from attnviz.engine.head_run import (
-    Head,
-    HeadRun,
-    Run,
-    norms_of,
-    unseen_outputs,
-)
+from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
@@ -50,7 +44,7 @@ Floats = NDArray[np.floating]
 
 
 class NumpyBackend:
-    """Runs a model of one stack in NumPy; see ``Backend``."""
+    """Runs a model of one stack in NumPy; its methods are those of ``Backend``."""
 
     in_order = True
 
@@ -154,6 +148,14 @@ class NumpyBackend:
 
         return numpy_path_reads(self._stack_model.stack, clean.text, corrupt.text, senders)
 
+    def one_token_logits(
+        self, tokens: Sequence[int], heads: Collection[HeadKey]
+    ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
+        from attnviz.engine.attribution.one_token_on_numpy import numpy_one_token_logits
+
+        self.open_attributor(Input.of_ids(tokens[:1]))  # refuses what is no sum
+        return numpy_one_token_logits(self._stack_model.stack, tokens, heads)
+
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         from attnviz.engine.edges_on_numpy import NumpyCutter
 
@@ -174,11 +176,7 @@ class NumpyBackend:
         )
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         from attnviz.engine.scan.scan import Scan  # not every command scans
 
@@ -252,11 +250,7 @@ class OwnBackend(NumpyBackend):
         )
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         if options.pair is not None:
             raise UsageError(

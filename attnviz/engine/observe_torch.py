@@ -79,7 +79,10 @@ softmax and its copy."""
 def observe_torch(
     model: TransformersModel, observer: Observer, inputs: Sequence[Input], cells: int | None
 ) -> None:
-    """Observe a transformers model; see ``Backend.observe``."""
+    """Run a transformers model over inputs of one length; hand the wanted weights to ``observer``.
+
+    cells: the number of weights in a block; None hands over whole matrices.
+    """
     whole = model.model
     ids = torch.tensor([given.ids for given in inputs])
     targets = [given.target_ids for given in inputs if given.target_ids is not None]
@@ -154,9 +157,12 @@ def _observe_reported(
 ) -> Any:
     """Run eager attention, hand over the weights that the model reports, and return its logits.
 
+    cells: the number of weights in a block; None hands over whole matrices.
+    seen: the kinds and layers that were handed over before.
+    outputs: keeps the heads' outputs of the pass. norms: measures the norms of the values.
     The model holds the weights of all layers until the run ends; they are checked before the first
-    is handed over. seen: the kinds and layers that were handed over before. Raises UnsupportedError
-    if the model reports no weights, or something else than attention weights.
+    is handed over. Raises UnsupportedError if the model reports no weights, or something else than
+    attention weights.
     """
     name = type(forward.model).__name__
     if not forward.takes("output_attentions"):
@@ -228,7 +234,7 @@ def _observe_blocks(
 ) -> None:
     """Run one pass that recomputes the weights of each call in blocks.
 
-    cells: the number of weights in a block.
+    cells: the number of weights in a block. norms: measures the norms of the values too, or None.
     Raises UnsupportedError if attention is not looked up, or not a plain softmax.
     """
 
@@ -268,8 +274,9 @@ def _values_unseen(forward: ForwardPass) -> UnsupportedError:
 
 
 def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield each block's first query and softmax of its scores (text, head, rows, keys).
+    """Yield for each block its first query, and the softmax of its scores (text, head, rows, keys).
 
+    cells: the number of weights in a block.
     Raises IncompleteError if the call has options that change plain attention.
     """
     extra = {name for name, value in call.options.items() if value is not None} - _PLAIN_OPTIONS
@@ -307,7 +314,11 @@ _plain: WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]] = WeakKeyDicti
 def _is_plain(
     model: PreTrainedModel, observer: Observer, ids: Tensor, targets: Tensor | None
 ) -> bool:
-    """Return True if both ways agree in every layer on the beginning of the first text."""
+    """Return True if weights read whole and in blocks agree in every layer.
+
+    ids, targets: the token ids (text, token) of the texts and of the decoder's texts, or None.
+    It is tried on the beginning of the first text.
+    """
     if not uses_interface(model):
         return False
     kinds = wanted_kinds(observer, model)
@@ -356,9 +367,9 @@ class _Collected:
 
 
 def _near(whole: Any, block: Any, tolerance: float) -> bool:
-    """Return True if a block's row equals the row of the whole matrix.
+    """Return True if a block's row of weights equals the row of the whole matrix.
 
-    The whole row may have more keys, which must be zero.
+    The whole row may have more keys, which must be zero. tolerance: the allowed difference.
     """
     seen = block.shape[-1]
     differs = abs(whole[:, :seen] - block).max() > tolerance
@@ -366,7 +377,10 @@ def _near(whole: Any, block: Any, tolerance: float) -> bool:
 
 
 def _require_room(model: TransformersModel, texts: int, tokens: int) -> None:
-    """Raise UsageError before the run if the memory cannot hold the whole matrices of a text."""
+    """Raise UsageError before the run if the memory cannot hold the whole matrices of a text.
+
+    texts, tokens: the number of texts and their length.
+    """
     device = model.model.device
     free = free_memory(device)
     layers = _EAGER_COPIES if uses_interface(model.model) else model.info.layers + _EAGER_COPIES

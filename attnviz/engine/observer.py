@@ -41,11 +41,9 @@ class Observer(Protocol):
     @property
     def norms(self) -> bool:
         """Return True if the norms of the transformed values are wanted as well."""
-        ...
 
     def wants(self, kind: Kind, layer: int) -> bool:
         """Return True if the weights of this layer are wanted; other layers run at full speed."""
-        ...
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
@@ -56,7 +54,6 @@ class Observer(Protocol):
             library that runs the model. Causal attention may leave out keys after a block's last
             query.
         """
-        ...
 
 
 def hand_over(
@@ -72,9 +69,10 @@ def hand_over(
 ) -> None:
     """Pass a layer's whole matrices (text, head, query, key) on to ``observer``.
 
-    norms: (text, head, key) or None. masks: (text, query, key) as in ``BlockFacts``, or None.
+    norms: (text, head, key) or None.
+    masks: boolean (text, query, key), True where the query may see the key, or None.
     cells: the size of a NumPy block; None passes matrices on as they are.
-    first: the number of the first text.
+    first: the index of the first text.
     """
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])
@@ -93,7 +91,10 @@ def hand_over(
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
-    """Return the number of queries in a block of at most ``cells`` weights; it is at least one."""
+    """Return the number of queries in a block of at most ``cells`` weights; it is at least one.
+
+    texts, heads, keys: how many there are in a block.
+    """
     return max(1, cells // (texts * heads * keys))
 
 
@@ -148,7 +149,7 @@ class KeepWeights:
         self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen), mask)
 
     def _mask(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the mask, or an equal mask of another layer, so that memory holds it once."""
+        """Return ``mask``, or an equal mask that is kept already, so that memory holds it once."""
         known = {id(layer.mask): layer.mask for layer in self._layers.values()}.values()
         return next((one for one in known if one is not None and (one == mask).all()), mask)
 

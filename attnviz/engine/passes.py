@@ -56,13 +56,16 @@ class PlainCheck:
         self._plain: Tensor | None = None
 
     def begin(self) -> PlainCheck:
-        """Run the plain pass now, in the model as it is borrowed; otherwise ``end`` runs it."""
+        """Run the plain pass now and return this check; otherwise ``end`` runs it."""
         if self._is_due:
             self._plain = _last_hidden(_run(self._forward))
         return self
 
     def call(self, call: AttentionCall, output: Tensor) -> None:
-        """Compare a call's output (batch, query, heads, dims) with the model's own function's."""
+        """Compare a call's output with that of the model's own attention function.
+
+        output: (batch, query, heads, dims). Raises UnsupportedError if they differ.
+        """
         if not (self._is_due and call.found.is_fused):
             return
         own = call.own()[0]
@@ -88,7 +91,10 @@ class PlainCheck:
             raise self._refused("its weights are no plain softmax")
 
     def end(self, output: Any) -> None:
-        """Compare the result with that of the plain pass; raise UnsupportedError if they differ."""
+        """Compare a pass with the plain one; raise UnsupportedError if they differ.
+
+        output: what the model returned in the compared pass.
+        """
         if self._is_due and self._plain is None:
             self.begin()
         if self._plain is None:
@@ -129,6 +135,7 @@ Answer: TypeAlias = Callable[[WatchedCall], Attended]
 def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> Any:
     """Run once with ``answer`` for every attention call; return the model's output.
 
+    answer: receives each call, and returns its output and weights.
     in_blocks: True runs the fused function with its masks, whatever the model's own function is.
         The first text of each length class runs a second time without ``answer`` if
         ``forward.compare`` is set.
@@ -162,7 +169,7 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
 
 
 class _Names:
-    """Finds the kind and the layer of each call of a pass, in the order of the calls."""
+    """Finds the kind and the layer of each attention call of a pass, call by call."""
 
     def __init__(self, forward: ForwardPass) -> None:
         self._forward = forward
@@ -275,7 +282,10 @@ def _last_hidden(output: Any) -> Tensor:
 
 
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
-    """Return True if two outputs of a call differ only by rounding, or the model has overflowed."""
+    """Return True if two outputs of a call differ only by rounding, or the model has overflowed.
+
+    found: the output that was computed here. own: that of the model's own function.
+    """
     allowed = _rounding_of(call)
     near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
     return not math.isfinite(allowed) or bool(near.all())

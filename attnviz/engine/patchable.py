@@ -142,7 +142,9 @@ def run_pass(
 
     intervention: edits the pass; None runs the model unobserved.
     more: further texts of the same length, as further rows.
-    project_all: True projects every position. order, inside: see ``HookPoints.intervening``.
+    project_all: True projects every position.
+    order: the numbers of the hook points in the order in which they run; None means ascending.
+    inside: the sorts of tensors to edit in addition to the heads' outputs.
     """
     seen: dict[str, Tensor] = {}
 
@@ -176,15 +178,16 @@ class Untouched:
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        """Return the outputs (row, token, head, dim) of rows from ``first`` on, edited in place.
+        """Return the outputs (row, token, head, dim) of some rows of the batch, edited in place.
 
+        point: the attention call. first: the number of the first of these rows.
         Tensors that are requested as ``inside`` come too and must not be changed in place.
         """
         return outputs
 
 
 class Keep(Untouched):
-    """Records the tensors of the first row, for one kind of attention.
+    """Records the values of the batch's first row, for one kind of attention.
 
     held: (token, head, dim) by sort and layer; a pattern is (query, head, key).
     """
@@ -233,6 +236,7 @@ def patchable_transformers(
 ) -> PatchableModel:
     """Return a transformers model as a ``PatchableModel``, tried on a few tokens of ``given``.
 
+    mask_id: the token that hides a word from a masked model; None if there is none.
     Raises UnsupportedError if its heads cannot be found or it does not read text, UsageError if
     decoder or cross attention is wanted without a decoder text.
     """
@@ -265,8 +269,9 @@ def patchable_transformers(
 
 
 def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
-    """Return a pass over one text through the whole model, or only through the wanted encoder.
+    """Return a pass over one text through the whole model, or only through the encoder.
 
+    kind: the wanted attention; only the encoder runs if ``given`` has no decoder text.
     The pass is not compared with a plain one.
     """
     root: Any = model
@@ -311,6 +316,7 @@ def _inner_stack(
 ) -> nn.Module:
     """Return the outermost running module in ``stack`` that holds all attention but not ``head``.
 
+    probe: a short pass that shows which modules run. points: the attention calls of the model.
     Some models call the inner part of their own trunk, or have their head within it.
     """
     attention = {id(point.module) for point in points.found}

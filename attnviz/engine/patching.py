@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from attnviz.errors import UsageError
 
@@ -23,12 +23,60 @@ if TYPE_CHECKING:  # the options name sites and metrics, and --help needs no Num
     from attnviz.records import Input, Kind
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
-"""The sorts of sites. ``output`` is a head's output before the output projection, ``pattern`` its
-attention weights, ``mlp`` what a feed-forward block adds, ``residual`` the stream entering a layer.
+"""The sorts of sites; what each of them is stands in ``SITES``."""
+
+Into = Literal["query", "key", "value"]
+"""The sorts that enter an attention call."""
+
+Hook = Literal["output", "input", "weights", "block"]
+"""Where in a layer a site is replaced, and thereby which models have it; NumPy stacks have all.
+
+``output``: where heads' outputs meet, in every model. ``input``: what enters an attention call, in
+models that look their attention up. ``weights``: at the softmax, unless a fused kernel of the
+model's own computes it. ``block``: what enters a block or leaves a part of it, in models whose
+layers are blocks in a list.
 """
 
-WHOLE_LAYER: frozenset[What] = frozenset({"mlp", "residual"})
+
+class SiteSort(NamedTuple):
+    """One sort of site.
+
+    words: what is patched, for a sentence. hook: where it is replaced.
+    shared: True if the query heads of a group share it.
+    last: True if all tokens together carry everything, so that only the last one is patched unless
+        others are chosen.
+    note: what the help adds to the name. lead: what a sentence says before the name of a place.
+    """
+
+    words: str
+    hook: Hook
+    shared: bool = False
+    last: bool = False
+    note: str = ""
+    lead: str = ""
+
+
+SITES: Mapping[What, SiteSort] = {
+    "output": SiteSort("head outputs", "output"),
+    "query": SiteSort("queries", "input"),
+    "key": SiteSort("keys", "input", shared=True),
+    "value": SiteSort("values", "input", shared=True),
+    "pattern": SiteSort("attention patterns", "weights", note=" (attention weights)"),
+    "mlp": SiteSort("MLP outputs", "block", lead="The MLP of "),
+    "residual": SiteSort("residual stream", "block", last=True, note=" stream"),
+}
+"""Everything that is known of a sort of site: heads' outputs before the output projection, the
+inputs of an attention call, its weights, what a feed-forward block adds, the stream that enters a
+layer. A new sort is a row here, a hook for torch (``transformers_points``, or ``scan.sites`` for
+blocks) and one for NumPy (``attention.growing``); options, help and screens follow."""
+
+WHOLE_LAYER: frozenset[What] = frozenset(
+    what for what, sort in SITES.items() if sort.hook == "block"
+)
 """The sorts that exist once in a layer; each head has its own of all others."""
+
+ATTENDED: tuple[Into, ...] = get_args(Into)
+"""The inputs of an attention call. If one of them is edited, the others are handed over too."""
 
 Direction = Literal["denoise", "noise"]
 """``denoise``: activations of the clean run go into the corrupt run; ``noise``: the other way."""
@@ -173,8 +221,8 @@ class PatchScores:
 class PathRead:
     """What the heads of one layer read in two runs, and which earlier parts cause the difference.
 
-    what: queries, keys or values. clean: those of the clean run, (token, head, dim) float64.
-    difference: clean − corrupt.
+    what: the sort: queries, keys or values. clean: in the clean run, (token, head, dim) float64.
+    difference: clean − corrupt, of the same shape.
     whole: the part of the difference that is linear in everything written before, with each norm
         scaled as in the corrupt run.
     alone: the part that each single sender wrote, for the senders before this layer.
@@ -208,15 +256,20 @@ class PathEffects:
     moved: Mapping[What, Mapping[HeadKey, float]]
 
     def share(self, what: What, head: HeadKey) -> float:
-        """Return the sender's share in the difference of one head's queries, keys or values."""
+        """Return the sender's share in the difference of one later head's input.
+
+        what: the sort of input: ``query``, ``key`` or ``value``. head: the later head.
+        """
         return float(self.shares[what][head].sum())
 
 
 def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[np.float64]:
     """Return how far a patch moves the metric from the base run (0) to the source run (1).
 
+    patched, base, source: the metric of the patched runs, of the run that was patched, and of the
+        run that the values came from; the last two must differ.
     Values below 0 and above 1 are possible. For denoise it is P = (M_patched − M_corrupt) /
-    (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P. base, source: must differ.
+    (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P.
     """
     share: NDArray[np.float64] = (patched - base) / (source - base)
     return share

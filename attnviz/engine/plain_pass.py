@@ -19,12 +19,12 @@ STORED = 4
 
 
 def length_class(tokens: int) -> int:
-    """Return the class of a length among those of up to 1, 2, 4, 8 … tokens."""
+    """Return the class of a length: 0 for 1 token, 1 for 2, 2 for up to 4, 3 for up to 8 …."""
     return (tokens - 1).bit_length()
 
 
 def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
-    """Return the error for a model that does not run plainly while it is observed."""
+    """Return the error for a model whose results change because it is observed. why: the proof."""
     return UnsupportedError(
         f"{type(model).__name__} computes something else while it is observed than when it runs "
         f"plainly ({why}): nothing of it can be shown, choose another model"
@@ -34,6 +34,7 @@ def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
 def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) -> bool:
     """Return True if two passes of ``module`` over one text end in the same hidden states.
 
+    found, plain: the hidden states of the observed and of the plain pass.
     exact: True compares bit for bit, at least on a CPU; elsewhere sums change their order from run
         to run. Otherwise at least half of the tokens must agree up to rounding; a router may send
         single tokens to other experts for the last bit of a number.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
 from attnviz.engine.observer import Observer
+from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel, random_copies
 from attnviz.models.resolve import random_twin
@@ -66,7 +67,10 @@ class Probing:
         return written if len(written) >= _FEWEST else same
 
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
-        """Return ``length`` random tokens repeated ``copies`` times; None if they do not fit."""
+        """Return an input of random tokens that are repeated; None if it does not fit the context.
+
+        length: the number of random tokens. copies: how often they occur. seed: of the tokens.
+        """
         vocabulary = self.model.vocabulary()
         if len(vocabulary.plain) < length or self.kind == "cross":
             return None
@@ -90,11 +94,12 @@ class Probing:
         return self.model.notes_for(max((given.text for given in inputs), key=len))
 
     def run(self, observer: Observer, inputs: Sequence[Input]) -> None:
-        """Run the model over inputs of one length under the observer."""
-        backend_of(self.model).observe(observer, inputs)
+        """Run the model over inputs of one length, and hand its attention to ``observer``."""
+        with reading_segments(self.model, inputs[0].text):
+            backend_of(self.model).observe(observer, inputs)
 
     def twin(self, seed: int) -> Probing:
-        """Return the same opening of a model with randomly initialised weights."""
+        """Return the model with random weights, opened for the same kind of attention."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
 
 
@@ -105,7 +110,7 @@ def _fits(tokens: Tokens, context: int | None) -> bool:
 def open_probing(model: Model, kind: Kind | None = None) -> Probing:
     """Return a model opened for scoring one kind of its attention, by default its first.
 
-    Raises UsageError for a kind that it does not have, UnsupportedError where its attention cannot
+    Raises UsageError for a kind that it does not have, UnsupportedError if its attention cannot
     be observed.
     """
     kind = kind or model.kinds[0]

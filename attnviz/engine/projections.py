@@ -98,7 +98,10 @@ class ValueNorms:
         self._projections = find_output_projections(model)
 
     def mixed(self, forward: ForwardPass) -> MixedValues:
-        """Return a watch on the values of a pass, for models that compute attention themselves."""
+        """Return what records the values that attention mixes in the pass ``forward``.
+
+        It is for models that compute attention themselves.
+        """
         get = self._model.model.get_submodule
         projections = {layer: get(one.module) for layer, one in self._projections.items()}
         return MixedValues(forward, projections)
@@ -106,7 +109,7 @@ class ValueNorms:
     def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
         """Return the norms (text, head, key) of a layer.
 
-        value: (text, key/value head, key, dim).
+        heads: the number of query heads. value: (text, key/value head, key, dim).
         Raises UnsupportedError for another kind of attention than the model's first.
         """
         projection = self._projections.get(layer)

@@ -37,8 +37,9 @@ _ROUGH = 0.1
 def observe_queries_keys(
     model: TransformersModel, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
 ) -> None:
-    """Observe a transformers model; see ``Backend.observe_queries_keys``.
+    """Run a transformers model; hand the queries and keys of each wanted layer to ``observe``.
 
+    wants: returns True for the index of a wanted layer.
     Each head's weights are recomputed from the observed numbers and must equal the model's own.
     """
     info, kind = model.info, model.kinds[0]
@@ -64,7 +65,10 @@ def observe_queries_keys(
 
 
 def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
-    """Raise UnsupportedError if the weights cannot be recomputed from these numbers."""
+    """Raise UnsupportedError unless the softmax of the queries and keys gives the model's weights.
+
+    found: the queries and keys of one layer. weights: (1, head, query, key), or None.
+    """
     if weights is None or weights.shape[:2] != (1, len(found.query)):
         raise _not_shown(info.name)
     allowed = _ROUNDING.get(weights.element_size(), _ROUGH)

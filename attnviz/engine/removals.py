@@ -12,6 +12,7 @@ from attnviz.engine.capture import Asked
 from attnviz.engine.effects import Metric, Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.scan.run import open_scan
+from attnviz.engine.segments import reading_segments
 from attnviz.models.model import Model, require_number
 
 _REPORTS = 10
@@ -42,6 +43,11 @@ def removal_effects(
     Raises UsageError for a text of one token and for results that are not numbers, UnsupportedError
     if heads cannot be removed.
     """
+    with reading_segments(model, wanted.given.text):
+        return _effects(model, wanted, advance)
+
+
+def _effects(model: Model, wanted: Asked, advance: Callable[[float], None]) -> Effects:
     scan = open_scan(model, [wanted.given], kind=wanted.kind)
     heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
     variants = [Variant((head,)) for head in heads]

@@ -38,7 +38,10 @@ class Met(Protocol):
 
 
 class Point(NamedTuple):
-    """A place in a running model that has no modules."""
+    """A place in a running model that has no modules.
+
+    kind: of its attention. what: the sort of values. layer: the index of the layer.
+    """
 
     kind: Kind
     what: What
@@ -51,27 +54,27 @@ class Change(Protocol):
     @property
     def layers(self) -> Sequence[int]:
         """Return every layer in which it changes something."""
-        ...
 
     @property
     def sites(self) -> Sequence[Site]:
         """Return the sites that it replaces."""
-        ...
 
 
 class RowEdit(Protocol):
     """An intervention in single texts, and in batches by their rows."""
 
     def edit(self, number: int, point: Any, outputs: Array) -> Array:
-        """Return the edited outputs of a whole batch; see ``Intervention.edit``."""
-        ...
+        """Return the edited outputs (batch, token, head, dim) of a whole batch.
+
+        number: the place of the attention call among all calls of the pass. point: the call itself.
+        """
 
     def edit_rows(self, point: Any, outputs: Array, first: int) -> Array:
-        """Return the outputs (row, token, head, dim) of the rows from ``first`` on.
+        """Return the edited outputs (row, token, head, dim) of some rows of the batch.
 
+        point: the attention call. first: the number of the first of these rows.
         Outputs of heads may be changed in place, other values are not.
         """
-        ...
 
 
 def head_of(site: Site) -> int:
@@ -80,7 +83,7 @@ def head_of(site: Site) -> int:
 
 
 def values_of(held: Held, site: Site) -> Array:
-    """Return the values of a run at a site: (token, dim)."""
+    """Return the values (token, dim) that a run, ``held``, has at one site."""
     values = held[site.what, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
 
@@ -111,14 +114,18 @@ class Replace:
                 self._sites.setdefault((site.what, site.layer), []).append((row, site))
 
     def edit(self, number: int, point: Met, outputs: Array) -> Array:
-        """Return the outputs (batch, token, head, dim) of a point with its sites replaced."""
+        """Return the outputs (batch, token, head, dim) of a call with its sites replaced.
+
+        number: the place of the call among all calls of the pass. point: the call itself.
+        """
         if max((row or 0 for row, _ in self._sites_of(point)), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its changes")
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: Met, outputs: Array, first: int) -> Array:
-        """Return the outputs of the rows from ``first`` on with their sites replaced.
+        """Return the outputs (row, token, head, dim) of some rows with their sites replaced.
 
+        point: the attention call. first: the number of the first of these rows.
         Outputs of heads are changed in place.
         """
         here = range(first, first + len(outputs))
@@ -153,7 +160,10 @@ class Replace:
         return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
 
     def _held(self, point: Met, outputs: Array) -> Array | None:
-        """Return the replacement values of a point; raise LostTrackError if their shape differs."""
+        """Return the values that replace ``outputs`` at a point; None for zero.
+
+        Raises LostTrackError if their shape differs.
+        """
         if self._values is None:
             return None
         held = self._values[point.what, point.layer]
@@ -163,7 +173,11 @@ class Replace:
 
     @staticmethod
     def _of(held: Array | None, heads: Sequence[int], outputs: Array) -> Array:
-        """Return the replacement (token or 1, chosen head, dim), or zero."""
+        """Return the values that replace ``outputs``: (token or 1, chosen head, dim), or zero.
+
+        held: the replacements of all heads of the layer; None for zero.
+        heads: the indices of the chosen heads.
+        """
         if held is None:
             return 0
         # The last block may run on the last tokens only.

@@ -20,7 +20,8 @@ def choose_heads(
 ) -> dict[int, frozenset[int]] | None:
     """Return the chosen heads of each chosen layer, counted from 0; None if nothing was chosen.
 
-    base: the number of the first layer and head as typed.
+    layers, heads: as typed. layer_count, head_count: those of the model.
+    base: the number of the first layer and head as typed, 0 or 1.
     Raises UsageError for text of another form and for an index that the model does not have.
     """
     if layers is None and not heads:
@@ -40,6 +41,19 @@ def choose_heads(
             "or heads of these layers"
         )
     return kept
+
+
+def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tuple[int, int]:
+    """Return the single (layer, head) that ``typed`` names, counted from 0; else raise UsageError.
+
+    layer_count, head_count: those of the model.
+    base: the number of the first layer and head as typed, 0 or 1.
+    """
+    chosen = choose_heads(None, [typed], layer_count, head_count, base) or {}
+    places = [(layer, head) for layer, heads in chosen.items() for head in heads]
+    if len(places) != 1:
+        raise UsageError(f"expected one head, such as L0H0, got {typed!r}: {len(places)} heads")
+    return places[0]
 
 
 def check_heads(counts: Mapping[int, int], heads: Collection[tuple[int, int]]) -> None:

@@ -16,6 +16,7 @@ from attnviz.engine.capture import Asked, no_such_head, record_of
 from attnviz.engine.head_run import Head, HeadRun, Run
 from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.engine.probing import open_probing
+from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import check_heads
 from attnviz.models.model import Model
 from attnviz.records import AttentionRecord, Kind
@@ -61,7 +62,7 @@ class TextReader:
         return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
     def _predicts(self, kind: Kind) -> bool:
-        """Return True if a torch model's logits predict the next token."""
+        """Return True if the model's logits predict the next token of the queries' text."""
         if kind != "self" or self._backend.in_order:
             return kind != "encoder"
         return open_probing(self.model, kind).causal
@@ -69,6 +70,8 @@ class TextReader:
     def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
         """Return ‖v_j W_O^h‖ of each layer, (head, key): the length of what a key's value writes.
 
+        wanted: the text and the kind of attention. removed: the heads whose outputs are set to
+            zero.
         Kobayashi et al. 2020. Raises UnsupportedError if the values cannot be observed.
         """
         return self._run(wanted, removed, norms=True).norms
@@ -78,7 +81,8 @@ class TextReader:
         given, kind = wanted.given, wanted.kind
         if kind not in self._runs:
             self._runs[kind], _ = self._backend.open_heads(kind, given, self._predicts(kind))
-        return self._runs[kind](given, removed, norms)
+        with reading_segments(self.model, given.text):
+            return self._runs[kind](given, removed, norms)
 
 
 def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.one_token_on_torch import (
+    require_language_model,
+    torch_one_token_logits,
+)
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.edges import Cutter
@@ -18,12 +24,7 @@ from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, uns
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observe_torch import observe_pass, observe_torch
 from attnviz.engine.observer import BLOCK_CELLS, KeepWeights, ObserveHeads, Observer, to_numpy
-from attnviz.engine.patchable import (
-    PatchableModel,
-    mask_id_of,
-    patchable_transformers,
-    whole_pass,
-)
+from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
@@ -40,7 +41,7 @@ from attnviz.records import Input, Kind, Tokens
 
 
 class TorchBackend:
-    """Runs a transformers model; see ``Backend``."""
+    """Runs a transformers model; its methods are those of ``Backend``."""
 
     in_order = False
 
@@ -111,6 +112,14 @@ class TorchBackend:
     ) -> Sequence[PathRead]:
         return torch_path_reads(self.open_patchable(kind, clean), clean, corrupt, senders)
 
+    def one_token_logits(
+        self, tokens: Sequence[int], heads: Collection[HeadKey]
+    ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+        given = Input.of_ids(tokens[:1])
+        opened = self.open_patchable("self", given)
+        require_language_model(opened, self._model.info.name, given)
+        return torch_one_token_logits(opened, tokens, heads)
+
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         return TorchCutter(self.open_patchable(kind, given))
 
@@ -119,11 +128,7 @@ class TorchBackend:
         return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         return torch_scan(self.open_patchable(kind, inputs[0]), inputs, options, references)
 

@@ -29,7 +29,6 @@ from attnviz.engine.attention_calls import (
 )
 from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
-    ATTENDED,
     CallCounter,
     Function,
     Hide,
@@ -41,7 +40,7 @@ from attnviz.engine.hook_points import (
     linear_maps,
 )
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, SITES, What
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.records import Input, Kind
@@ -58,7 +57,10 @@ def find_hook_points(probe: ForwardPass) -> HookPoints:
 
 
 def _find_registered(probe: ForwardPass) -> _Registered | None:
-    """Return the hook points of looked-up attention; None if not all attention is looked up."""
+    """Return the hook points of a model that looks its attention function up at each call.
+
+    The result is None if some of its attention is not looked up. probe: a short pass over one text.
+    """
     found: list[HookedCall] = []
 
     def answer(watch: WatchedCall) -> Attended:
@@ -76,7 +78,10 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
 
 
 class _Points(HookPoints):
-    """Hook points of a pass of a transformers model."""
+    """Hook points of a pass of a transformers model.
+
+    probe: a short pass of the same kind. found: the points, in the order in which they run.
+    """
 
     def __init__(self, probe: ForwardPass, found: Sequence[HookedCall]) -> None:
         super().__init__(probe.module, found)
@@ -100,12 +105,8 @@ class _Registered(_Points):
         def attend(call: AttentionCall) -> Attended:
             counter.take(call.module)
             if entered:
-                call = replace(
-                    call,
-                    query=edit("query", call.query),
-                    key=edit("key", call.key),
-                    value=edit("value", call.value),
-                )
+                given: dict[str, Any] = {what: edit(what, getattr(call, what)) for what in ATTENDED}
+                call = replace(call, **given)
             if "pattern" in inside:
                 output, weights = call.mixing(partial(edit, "pattern"))
             else:
@@ -144,7 +145,10 @@ class _Mix(SoftmaxWatch):
         self._taken: HookedCall | None = None
 
     def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Read the lengths of a pass when it starts."""
+        """Read the lengths of a pass when it starts; a forward hook of torch.
+
+        root: the module that runs. args, kwargs: its arguments.
+        """
         texts = ("input_ids", "decoder_input_ids")
         self._lengths = {kwargs[name].shape[1] for name in texts if name in kwargs}
         cache = kwargs.get("past_key_values")
@@ -153,7 +157,10 @@ class _Mix(SoftmaxWatch):
         self._taken = None
 
     def has_taken(self, module: nn.Module) -> bool:
-        """Return True if ``module`` projects the outputs of the call that was seen last."""
+        """Return True if ``module`` projects the outputs of the attention call that was seen last.
+
+        Raises LostTrackError if another module was expected.
+        """
         taken, self._taken = self._taken, None
         if taken is not None and taken.module is not module:
             raise LostTrackError("another projection follows the softmax than in the first pass")
@@ -207,7 +214,8 @@ class _Projections(_Points):
 
     @contextmanager
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
-        name, unseen = type(self._model).__name__, sorted(inside - {"pattern"})
+        name = type(self._model).__name__
+        unseen = sorted(what for what in inside if SITES[what].hook != "weights")
         if unseen:
             raise UnsupportedError(
                 f"{name} computes attention by itself: of its heads only output and pattern can be "
@@ -244,7 +252,11 @@ class _Projections(_Points):
 
 
 class _Hide(SoftmaxWatch):
-    """Hides keys of one text in every softmax; softmaxes run in the order of the points."""
+    """Hides keys of one text in every softmax; softmaxes run in the order of the points.
+
+    counter: finds the point of each softmax. hide: returns the keys to hide at a point.
+    given: the text.
+    """
 
     def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
@@ -308,8 +320,10 @@ class _Find(SoftmaxWatch):
         self.found.append(HookedCall(kind, layer, module, heads, dim))
 
     def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
-        """Return the width of a head.
+        """Return the width of a head, found from the joined outputs of all heads of a layer.
 
+        merged: these outputs, (1, token, width) or (token, 1, width), of a run whose last head put
+            out zero. tokens, heads: how many it must have.
         Raises UnsupportedError unless exactly the last head's columns are zero.
         """
         if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:

@@ -35,7 +35,10 @@ class AttentionResult(NamedTuple):
     def heatmap(
         self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
     ) -> HeadMaps:
-        """Return the maps of the weights, as ``attnviz.heatmap`` does for a single text."""
+        """Return the maps of the weights, as ``attnviz.heatmap`` does for a single text.
+
+        tokens, key_tokens: the texts of the queries and of the keys.
+        """
         from attnviz.inspect.heads.heatmap import heatmap
 
         return heatmap(self.weights, tokens, key_tokens, title=_TITLE)
@@ -70,11 +73,7 @@ _TITLE = "scaled dot-product attention"
 
 
 def scaled_dot_product_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None = None,
-    scale: float | None = None,
+    query: Array, key: Array, value: Array, mask: Array | None = None, scale: float | None = None
 ) -> AttentionResult:
     """Return softmax(Q Kᵀ · scale) V, for arrays of NumPy, torch or another array API library.
 
@@ -116,7 +115,7 @@ def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None)
 
 
 def _joined(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the shape that all of these broadcast to, None if there is none."""
+    """Return the shape that all of these shapes broadcast to, None if there is none."""
     padded = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
     sizes = [{size for size in axis if size != 1} or {1} for axis in padded]
     if any(len(axis) > 1 for axis in sizes):

@@ -116,14 +116,20 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
 
 
 def few_note(count: int, noun: str) -> tuple[str, ...]:
-    """Return a note that texts are too few for intervals; empty for a single text or enough."""
+    """Return a note that texts are too few for intervals; empty for a single text or enough.
+
+    count: how many there are. noun: what they are, in the plural.
+    """
     if not 1 < count < LEAST_TEXTS:
         return ()
     return (f"no intervals: {count} {noun} are too few for them; give at least {LEAST_TEXTS}",)
 
 
 def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
-    """Return a note that copies of texts were left out, since copies narrow any interval."""
+    """Return a note that copies were left out, since copies narrow any interval; else nothing.
+
+    left: how many were left out, of ``whole``. noun: what they are, in the plural.
+    """
     verb = "is a copy" if left == 1 else "are copies"
     said = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
     return (said,) * bool(left)
@@ -158,7 +164,11 @@ def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
-    """Yield sign flips (flip, text): all distinct ones, or no flip and then random ones."""
+    """Yield blocks (flip, text) of +1 and −1, with which to multiply the values of texts.
+
+    texts: their number.
+    They are all distinct flips if these are few; else no flip first, then random ones.
+    """
     if 2 ** (texts - 1) <= _FLIPS:
         flips = np.arange(2 ** (texts - 1))
         yield 1.0 - 2.0 * (flips[:, None] >> np.arange(texts) & 1)

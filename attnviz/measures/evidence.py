@@ -92,7 +92,10 @@ def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Eviden
 
 
 def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> Evidence:
-    """Return the evidence for keys ``offset`` tokens away; an event is a pair of tokens."""
+    """Return the evidence for keys ``offset`` tokens away; an event is a pair of tokens.
+
+    weights: (head, query, key). seen: (query, key), True if the query sees the key.
+    """
     ids, count = np.asarray(text.queries.ids), len(text.queries)
     plain = ~text.special
     sees = seen & plain & plain[:, None]
@@ -113,6 +116,7 @@ def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> E
 def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
     """Return the evidence for keys ``behind`` tokens after earlier equal tokens.
 
+    weights: (head, query, key). seen: (query, key), True if the query sees the key.
     An event is a token of the vocabulary, at its last place in the text. For the evidence, a query
     gets the keys of a random event among those whose keys it sees.
     """
@@ -173,7 +177,7 @@ def _powers(values: Floats) -> Floats:
 def upper_deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
     """Return the normal deviate with the same upper tail as a gamma distribution.
 
-    above: excess over the mean. third: the third cumulant.
+    above: excess over the mean. variance, third: the second and the third cumulant.
     """
     deviation = np.sqrt(np.maximum(variance, _ROUNDING))
     skew = np.maximum(third / deviation**3, 0.05)  # at this skew nearly a normal distribution

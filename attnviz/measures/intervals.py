@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 _TAIL = 0.025
 _Z = 1.959963985
@@ -14,12 +15,21 @@ _FEW = (12.706, 4.303, 3.182)
 
 
 def student_t(freedom: int) -> float:
-    """Return the 97.5% quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
+    """Return the 97.5% quantile of Student's t, within .001."""
     from statistics import NormalDist  # imports fractions and decimals
 
     if freedom <= len(_FEW):
         return _FEW[freedom - 1]
-    z = NormalDist().inv_cdf(1 - _TAIL)
+    quantile: float = student_quantile(NormalDist().inv_cdf(1 - _TAIL), freedom)
+    return quantile
+
+
+def student_quantile(z: float, freedom: Any) -> Any:
+    """Return the quantile of Student's t where the normal one is ``z``.
+
+    freedom: the degrees of freedom, a number or an array, at least 4. Abramowitz & Stegun 1964,
+    26.7.5.
+    """
     terms = (
         z,
         (z**3 + z) / 4,
@@ -27,12 +37,14 @@ def student_t(freedom: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    quantile: float = sum(term / freedom**power for power, term in enumerate(terms))
-    return quantile
+    return sum(term / freedom**power for power, term in enumerate(terms))
 
 
 def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's interval of a mean of values in [−1, 1]; None below two values."""
+    """Return both ends of Student's 95% interval of the mean of values in [−1, 1].
+
+    The result is None for fewer than two values.
+    """
     count = len(values)
     if count < 2:
         return None
@@ -43,8 +55,9 @@ def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def share_interval(share: float, count: int) -> tuple[float, float] | None:
-    """Return Wilson's interval (1927) of a share of ``count`` pairs; None if there are none.
+    """Return both ends of Wilson's 95% interval (1927) of a share; None without pairs.
 
+    share: in [0, 1], of ``count`` pairs.
     Pairs are taken as independent draws, which those of one sentence hardly are.
     """
     if not count:

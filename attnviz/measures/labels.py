@@ -71,7 +71,10 @@ class KnownLabels(NamedTuple):
         }
 
     def label(self, name: str, score: float) -> HeadLabel:
-        """Return a label from this source, without measures of a text."""
+        """Return a label from this source, without measures of a text.
+
+        name: of the label. score: in [0, 1].
+        """
         measure = label_named(name)
         return HeadLabel(
             name=name,
@@ -104,7 +107,10 @@ def strengths(
     base_rate: Mapping[str, float | None],
     floors: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return the strength of each measured score in ``names``, over base rate and ``floors``."""
+    """Return by name the strength of each measured score: the share of the possible gain.
+
+    names: of the scores. base_rate: the scores of uniform attention. floors: further lower ends.
+    """
     found = {}
     for name in names:
         if base_rate.get(name) is None:
@@ -126,9 +132,10 @@ def clear_deviations(trials: int) -> float:
 
 
 def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
-    """Return whether the highest possible score could give this label.
+    """Return True if the highest possible score could give this label.
 
-    base: the base rate. pairs, deviations: number of pairs and standard errors, for relations only.
+    name: of the label. base: its base rate, None if not measured.
+    pairs, deviations: number of pairs and standard errors, for relations only.
     """
     if base is None:
         return False
@@ -145,6 +152,7 @@ def best_label(
 ) -> str | None:
     """Return the name of the largest strength that reaches the threshold, or None.
 
+    found: the strengths by name. scores, base_rate: of the head, and of uniform attention.
     measured: number of pairs of each relation. A relation must also lie ``deviations`` standard
         errors above its base rate. A label gives way to a more specific one that has half its
         score, and ``first`` gives way to ``induction``.
@@ -166,7 +174,10 @@ def best_label(
 
 
 def strongest(reached: Mapping[str, float]) -> str | None:
-    """Return the name of the largest strength, of ties the first in the registry, or None."""
+    """Return the name of the largest strength, of ties the first in the registry; None without any.
+
+    reached: the strengths by name.
+    """
     order = list(LABELS)
     return min(
         reached,

@@ -60,7 +60,10 @@ def head_scores(
 
 
 class _Text:
-    """The facts of a text that are the same for all heads."""
+    """The facts of a text that are the same for all heads.
+
+    record: the weights over the text. known: labels that were measured before, or None.
+    """
 
     def __init__(self, record: AttentionRecord, known: KnownLabels | None) -> None:
         self._known = known
@@ -99,7 +102,12 @@ class _Text:
         found: Mapping[str, Evidence],
         bases: BaseRates,
     ) -> HeadLabel | None:
-        """Return a head's label or None; ``NO_LABEL`` if a weight is not finite."""
+        """Return a head's label or None; ``NO_LABEL`` if a weight is not finite.
+
+        layer, head: the indices in the model. place: the head's index among the layer's kept heads.
+        scores: the head's measures. found: the evidence for each label. bases: of uniform
+            attention.
+        """
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
@@ -131,7 +139,12 @@ class _Text:
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
     ) -> HeadLabel:
-        """Return the description of a head without label: its main sink, diffuse, or peaked."""
+        """Return the description of a head without label: its main sink, diffuse, or peaked.
+
+        scores: the head's measures. sink, even_sink: the weight on the sink of the head and of
+            uniform
+        attention. bases: the measures of uniform attention.
+        """
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
             label = _label(most, sink, even_sink, events=self._queries)
@@ -149,11 +162,7 @@ def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | No
 
 
 def _label(
-    name: str,
-    score: float | None,
-    base: float | None,
-    source: Source = "none",
-    events: int = 0,
+    name: str, score: float | None, base: float | None, source: Source = "none", events: int = 0
 ) -> HeadLabel:
     on_text, even = _number(score), _number(base)
     measure = label_named(name)

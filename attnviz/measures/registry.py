@@ -51,14 +51,14 @@ BASES: Mapping[Family, str] = {
 class Measure(NamedTuple):
     """One score of a head, and the label that it can give.
 
-    name: of the score and of the label.
+    name: of the score and of the label, in JSON and from Python.
     family: see ``Family``.
     text: what is measured for each query; the score is the mean over queries.
     meaning: what a head with this label does.
     letter: the label in one letter, different for each label; empty if the measure gives no label.
     colour: the label's colour as RRGGBB, different for each label.
-    short: the name in three or four letters, for a cell of a grid.
-    said: the name as used in papers.
+    short: ``said`` in three or four letters, for a cell of a grid.
+    said: the name that people read and type, as used in papers.
     needs: conditions without which it cannot be measured.
     absent: the reason if a text has no number although these hold; ``{text}`` is the text's name.
     unit: ``share`` (in [0, 1]), ``nats`` or ``tokens``.
@@ -78,7 +78,7 @@ class Measure(NamedTuple):
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
-    """Return the measure of a relation between words; ``patterns.relations`` computes it."""
+    """Return the measure of a relation between words; the arguments are fields of ``Measure``."""
     text = f"whether the largest weight is on the word of its {name}"
     return Measure(
         name=name,
@@ -114,7 +114,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure(
             name="self", family="position",
             text="weight on the token itself", meaning="attends to the token itself",
-            letter="S", colour="f0e442", short="self", said="current token", needs=("one text",),
+            letter="S", colour="f0e442", short="curr", said="current token", needs=("one text",),
         ),
         Measure(
             name="next", family="position",
@@ -170,19 +170,27 @@ MEASURES: Mapping[str, Measure] = {
         ),
         Measure(
             "monotone", "alignment",
-            "correlation of the attended place with the query's, from -1 to 1",
+            "correlation of the attended place with the query's, from -1 to 1", said="monotone",
             needs=("two texts",), absent="every head attends to one place, whatever the query",
         ),
-        Measure("entropy", "statistic", "entropy of the weights", unit="nats"),
-        Measure("normalised_entropy", "statistic", "entropy over that of uniform attention"),
         Measure(
-            "distance", "statistic", "mean distance to what is attended to", needs=("one text",),
-            unit="tokens",
+            "entropy", "statistic", "entropy of the weights", said="entropy", unit="nats",
         ),
-        Measure("confidence", "statistic", "largest weight, special tokens' queries left out"),
+        Measure(
+            "normalised_entropy", "statistic", "entropy over that of uniform attention",
+            said="normalised entropy",
+        ),
+        Measure(
+            "distance", "statistic", "mean distance to what is attended to", said="distance",
+            needs=("one text",), unit="tokens",
+        ),
+        Measure(
+            "confidence", "statistic", "largest weight, special tokens' queries left out",
+            said="confidence",
+        ),
         Measure(
             "signed_distance", "statistic", "mean distance, positive where later keys prevail",
-            needs=("one text", "the future"), unit="tokens",
+            said="signed distance", needs=("one text", "the future"), unit="tokens",
         ),
     )
 }
@@ -199,7 +207,7 @@ UNLABELLED: Mapping[str, Measure] = {
     "spread": Measure(
         "spread", "statistic", MEASURES["normalised_entropy"].text,
         "attends widely; the score is its normalised entropy (1 = uniform)",
-        "-", short="diff", said="diffuse",
+        "-", short="wide", said="diffuse",
     ),
     "peaked": Measure(
         "peaked", "statistic", MEASURES["confidence"].text,
@@ -230,6 +238,14 @@ DESCRIBED = (*STATISTICS, *(name for name in of_family("statistic") if name not 
 OF_ONE_TEXT = (*of_family("position", "identity"), *_ALWAYS)
 """The measures that a single short text can show."""
 
+# fmt: off
+Sorting = Literal[
+    "previous", "first", "self", "next", "duplicate", "induction", "entropy", "normalised_entropy",
+    "distance", "confidence",
+]
+# fmt: on
+"""The same names, which editors offer for ``attnviz.heads(sort=...)``."""
+
 
 def label_named(name: str) -> Measure:
     """Return the label of this name; an unknown name is a user's own relation, letter ``r``."""
@@ -239,23 +255,57 @@ def label_named(name: str) -> Measure:
     )
 
 
-def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
-    """Return the name of the label with this name, letter, or unambiguous beginning.
+def said_name(name: str) -> str:
+    """Return what people read and type for a measure; a user's own relation has its name."""
+    return MEASURES[name].said if name in MEASURES else name
 
+
+def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "label") -> str:
+    """Return the name of the label that a person calls ``name``.
+
+    Its name on screens, its short form, its letter or an unambiguous beginning will do.
+    known: names to choose from. what: the noun for them in the message.
     Raises UsageError, with the nearest name, if there is none.
     """
     names = list(dict.fromkeys(known))
-    wanted = name.strip().lower()
-    if wanted in names:
-        return wanted
+    typed = typed_names(names)
+    wanted = _plain(name)
+    if wanted in typed:
+        return typed[wanted]
     letters = {LABELS[label].letter: label for label in names if label in LABELS}
     if name.strip() in letters:
         return letters[name.strip()]
-    begins = [label for label in names if wanted and label.startswith(wanted)]
+    begins = {label for each, label in typed.items() if wanted and each.startswith(wanted)}
     if len(begins) == 1:
-        return begins[0]
+        return begins.pop()
     from difflib import get_close_matches  # only for mistyped names
 
-    near = get_close_matches(wanted, names, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(f"no label {name!r}: {hint}labels are {', '.join(names)}")
+    near = get_close_matches(wanted, typed, n=1)
+    hint = f"did you mean {said_name(typed[near[0]])}? " if near else ""
+    listed = ", ".join(map(said_name, names))
+    raise UsageError(f"no {what} {name!r}: {hint}{what}s are {listed}")
+
+
+def complete_measure(incomplete: str, known: Iterable[str]) -> list[str]:
+    """Return the names of measures that begin so, with hyphens: a shell would part them."""
+    names = (said_name(name).replace(" ", "-") for name in known)
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def typed_names(known: Iterable[str]) -> dict[str, str]:
+    """Return for each text that a person may type the name of the measure that it means.
+
+    known: the names of the measures. The texts, in small letters, are a measure's name on screens,
+    its short form, and its name in JSON, which files had once.
+    """
+    found: dict[str, str] = {}
+    for name in known:
+        measure = MEASURES.get(name)
+        for each in (name, *((measure.said, measure.short) if measure else ())):
+            if each:
+                found.setdefault(_plain(each), name)
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", " ").replace("-", " ")

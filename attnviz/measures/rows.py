@@ -216,7 +216,7 @@ class RowBlock:
 
 
 def _at(block: RowBlock, offset: int) -> Rows:
-    """Return each row's weight on the key ``offset`` away; rows without that key do not count."""
+    """Return each row's weight on the key ``offset`` away, and True for rows that see that key."""
     keys, weights = block.queries + offset, block.weights
     inside = (keys >= 0) & (keys < weights.shape[-1])
     rows, shown = np.arange(len(keys)), np.where(inside, keys, 0)
@@ -256,7 +256,10 @@ def _induction_rows(block: RowBlock) -> Rows:
 
 
 def _mass_on(weights: Weights, keys: Bools) -> Rows:
-    """Return the summed weight on ``keys`` (orders, rows, keys); rows without any do not count."""
+    """Return the summed weight on marked keys, and True for rows that have any.
+
+    weights: (..., rows, keys). keys: boolean (orders, rows, keys), for each order of the tokens.
+    """
     chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
     by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
     if weights.ndim == 2:
@@ -267,7 +270,10 @@ def _mass_on(weights: Weights, keys: Bools) -> Rows:
 
 
 def _column_rows(block: RowBlock, keys: Bools) -> Rows:
-    """Return the weight on marked keys (key,); a row that sees none of them does not count."""
+    """Return each row's weight on marked keys, and True for rows that see any of them.
+
+    keys: boolean (key,), for all keys of the text.
+    """
     marked = keys[: block.weights.shape[-1]]
     mass = block.weights @ marked.astype(block.weights.dtype)
     return mass, np.asarray(block.seen[:, marked].any(-1))
@@ -345,9 +351,11 @@ def whole_scores(
     start: int = 0,
     mask: Bools | None = None,
 ) -> dict[str, Weights]:
-    """Return the measures (...) of a matrix (..., query, key), by name; NaN if no row counts.
+    """Return by name the measures (...) of a matrix (..., query, key); NaN if no row counts.
 
-    start: index of its first query, if it has only the last ones. mask: see ``RowBlock``.
+    names: of the measures; None for all. start: index of its first query, if it has only the last
+        ones.
+    mask: boolean (query, key), True if the query sees the key; None for the plain mask.
     """
     block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}
@@ -364,7 +372,10 @@ class BaseRates(NamedTuple):
 
 
 def base_rates(text: TextFacts, names: Collection[str], seen: Bools, start: int = 0) -> BaseRates:
-    """Return the base rates of queries from ``start`` on that see these keys, (query, key)."""
+    """Return the scores of uniform attention over the keys that each query sees.
+
+    names: of the scores. seen: boolean (query, key). start: the index of the first query.
+    """
     block = RowBlock(text, even_weights(seen), start, seen)
     found = {name: formula(block) for name, formula in text.attention.formulas(names).items()}
     scores = {name: float(_mean(*rows)) for name, rows in found.items()}

@@ -57,7 +57,7 @@ MOST_CELLS = 2**26
 """The most pairs of words times heads that are tested: two seconds of work."""
 
 _PRIOR = 2.0
-_LISTED = 5
+_LISTED = 30
 _UNKNOWN = ("[UNK]", "<unk>")
 
 
@@ -85,7 +85,7 @@ class WordLink(NamedTuple):
 
 
 class WordLinks(NamedTuple):
-    """The links of one text, at most five: the least likely by chance first.
+    """The links of one text, at most thirty: the least likely by chance first.
 
     Of fewer than ``FEWEST_HEADS`` heads, those with the largest excess first.
 
@@ -144,16 +144,19 @@ class _Axis:
 
 
 def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floats:
-    """Return weights between words: the sum over the key's tokens, the mean over the query's."""
+    """Return weights between words: the sum over the key's tokens, the mean over the query's.
+
+    weights: (query, key) between tokens.
+    """
     received = np.add.reduceat(weights, keys.starts, axis=1, dtype=float)
     sent = np.add.reduceat(received, queries.starts, axis=0)
     return np.asarray(sent / queries.sizes[:, None])
 
 
 def _is_mark(letter: str) -> bool:
-    """Return whether a letter is a mark, such as a stop or a plus; an emoji is none."""
+    """Return whether a letter is punctuation, a sign such as a plus, or invisible; no emoji is."""
     category = unicodedata.category(letter)
-    return category[0] == "P" or category in ("Sm", "Sc", "Sk")
+    return category[0] == "P" or category in ("Sm", "Sc", "Sk", "Cc", "Cf")
 
 
 class _Places(NamedTuple):
@@ -170,9 +173,11 @@ def _places(tested: Bools) -> _Places:
 
 
 def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) -> Floats:
-    """Return the weight (query, key) that a head's habits would give each word.
+    """Return the weight (query, key) between words that a head's habits would give.
 
     linked, even: (query, key), the weights of the head and of uniform attention.
+    tested: boolean (query, key), the pairs of words that count.
+    places: the distance of each pair; None leaves habits by distance out.
     """
     more = np.divide(linked, even, out=np.zeros_like(linked), where=tested)
     others = np.maximum(tested.sum(0) - 1, 0) + _PRIOR
@@ -187,7 +192,11 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
 
 
 class _Sums(NamedTuple):
-    """Sums over heads. above: (query, key) excess over the row's mean. cumulants: (2, query)."""
+    """Sums over heads of the excess of weights over habit.
+
+    above: (query, key), the excess minus its mean over the row. cumulants: (2, query), the second
+        and the third cumulant of the row's excess. tested: (query, key), which cells count.
+    """
 
     above: Floats
     cumulants: Floats

@@ -15,7 +15,7 @@ _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
 
 def joined(tokens: Tokens) -> str:
-    """Return the text of tokens without the special ones."""
+    """Return the text of the tokens, without the special ones."""
     pairs = zip(tokens.texts, tokens.special, strict=True)
     return "".join(text for text, special in pairs if not special).strip()
 
@@ -35,7 +35,10 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
-    """Return whether no letter is next to the span; True if the tokens do not mark blanks."""
+    """Return True if no letter is next to the span; also if the tokens do not mark blanks.
+
+    texts: of all tokens. span: the indices of some of them.
+    """
     if not any(text.startswith(" ") for text in texts):
         return True
     before = texts[span.start - 1][-1:] if span.start else ""
@@ -106,6 +109,16 @@ def word_ranges(tokens: Tokens) -> list[range]:
     return found
 
 
+def words_of_tokens(tokens: Tokens) -> list[range]:
+    """Return for each token the range of tokens of the word that it belongs to."""
+    return [word for word in word_ranges(tokens) for _ in word]
+
+
+def word_text(tokens: Tokens, word: range) -> str:
+    """Return the text of a word. word: the range of its tokens."""
+    return text_of(tokens.texts[word.start : word.stop]).strip()
+
+
 def _goes_on(text: str) -> bool:
     """Return whether a token begins with a letter or digit, or with bytes, of a spaced script."""
     first = text[:1]
@@ -139,9 +152,10 @@ WordPlaces = tuple[Word | None, Word | None]
 
 
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
-    """Return where a word, or the token of an index, is among the queries and among the keys.
+    """Return where a word is among the queries, then where it is among the keys, or None.
 
-    ``WORD:2`` is the word's second occurrence. Raises UsageError if it is in neither.
+    wanted: a word, or the index of a token; ``WORD:2`` is the word's second occurrence.
+    Raises UsageError if it is in neither.
     """
     queries = find_in(record.queries, wanted)
     keys = queries if record.keys is record.queries else find_in(record.keys, wanted)
@@ -155,7 +169,10 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
 
 def find_in(tokens: Tokens, wanted: str) -> Word | None:
-    """Return the token of an index, or the requested or first occurrence of a word."""
+    """Return the place of a word or of the token of an index; None if the text has none.
+
+    wanted: a word, an index, negative from the end, or ``WORD:2`` for a word's second occurrence.
+    """
     if re.fullmatch(r"-?[0-9]{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
         return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None

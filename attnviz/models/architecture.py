@@ -32,7 +32,11 @@ _CONTEXT = (
 
 @dataclass(frozen=True)
 class HeadCounts:
-    """Numbers of layers, query heads and key/value heads, and the width of a head's query."""
+    """The sizes of the attention in a stack.
+
+    layers, heads, kv_heads: the numbers of layers, query heads and key/value heads.
+    head_dim: the width of a head's query.
+    """
 
     layers: int
     heads: int
@@ -41,7 +45,10 @@ class HeadCounts:
 
 
 def text_config(config: Any, decoder: bool = False) -> Any:
-    """Return the config of the text stack: of an encoder–decoder the encoder's or decoder's."""
+    """Return the config of the part that reads text.
+
+    config: of the whole model. decoder: True chooses an encoder–decoder's decoder, not its encoder.
+    """
     side = getattr(config, "decoder" if decoder else "encoder", None)
     if config.is_encoder_decoder and hasattr(side, "model_type"):
         return side
@@ -54,9 +61,9 @@ def text_config(config: Any, decoder: bool = False) -> Any:
 def read_shape(config: Any, name: str) -> HeadCounts:
     """Return the sizes of the attention in a config's text stack.
 
-    Raises:
-        LoadError: a number of layers or heads, or their width, is not positive.
-        UnsupportedError: the model has no attention heads, or not the same in every layer.
+    name: of the model, for messages.
+    Raises LoadError if a number of layers or heads, or their width, is not positive,
+    UnsupportedError if the model has no attention heads, or not the same in every layer.
     """
     text = text_config(config)
     layers, heads, width = (_first(text, names) for names in (_LAYERS, _HEADS, _WIDTH))
@@ -112,8 +119,9 @@ def _kv_heads(text: Any) -> int | None:
 
 
 def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
-    """Return the longest token sequence of a stack; None for relative positions without a limit.
+    """Return the most tokens that a stack takes; None for relative positions without a limit.
 
+    decoder: True asks for an encoder–decoder's decoder, not for its encoder.
     If positions are counted from after the padding index, as in RoBERTa, the position table has
     more rows than the longest text has tokens.
     """

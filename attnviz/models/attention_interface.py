@@ -55,7 +55,7 @@ _answer: ContextVar[Answer | None] = ContextVar("attnviz attention", default=Non
 
 
 class _Lookup:
-    """The replacement of ``AttentionInterface.get_interface`` while any thread is observed."""
+    """Replaces transformers' ``AttentionInterface.get_interface`` while any thread is observed."""
 
     def __init__(self) -> None:
         self._interface: Any = AttentionInterface
@@ -90,7 +90,10 @@ _lookup = _Lookup()
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """Let ``answer`` choose the attention function of the modules that this thread runs."""
+    """Let ``answer`` choose the attention function of the modules that this thread runs.
+
+    answer: receives the two functions that could run, and returns the one that does.
+    """
     token = _answer.set(answer)
     _lookup.enter()
     try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.family_reading import StoredParameters, llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import trained_tokens
 from attnviz.models.stack_model import StackModel
@@ -53,6 +55,7 @@ class Bundled(StackModel):
             _open_tokenizer,
             ends=lambda: [config.eos],
             trained=trained_tokens(checkpoint.metadata),
+            parameters=StoredParameters(sum(map(math.prod, config.tensor_shapes().values())), True),
         )
 
 
@@ -65,7 +68,7 @@ def _open_tokenizer() -> Tokenizer:
 
 
 def _fresh(config: DecoderConfig, seed: int) -> dict[str, NDArray[np.floating]]:
-    """Return random initial weights: projections normal around zero, gains one, biases zero."""
+    """Return random initial weights by name: normal projections, gains of one, biases of zero."""
     generator = np.random.default_rng(seed)
     tensors: dict[str, NDArray[np.floating]] = {}
     for name, shape in config.tensor_shapes().items():

@@ -57,6 +57,7 @@ def _text(path: Path) -> str:
 def _groups(controller: str) -> Iterator[Path]:
     """Yield the folders of the process's groups and of all groups around them.
 
+    controller: the resource that the groups limit, such as ``memory``.
     A container may see its own group as the root of the tree, or the whole path to it.
     """
     for line in _text(_SELF).splitlines():

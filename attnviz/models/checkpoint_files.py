@@ -21,7 +21,7 @@ _VOCABULARY = (
     *("tokenizer.json", "*vocab*", "merges.txt", "tekken.json"),
     *("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes"),
 )
-_SIDE = ("generation_config.json", "*token*.json", *_VOCABULARY)
+_SIDE = ("generation_config.json", "*token*.json", "chat_template.jinja", *_VOCABULARY)
 _LONGEST_NAME = 255
 _HEADER_BYTES = 2**25
 """The longest header of a safetensors file: 32 MiB, enough for 300,000 tensors."""
@@ -58,9 +58,7 @@ class PickleError(LoadError):
 def local_directory(name: str, revision: str | None) -> Path | None:
     """Return the path of ``name`` if it is a directory, else None.
 
-    Raises:
-        LoadError: it may not be read.
-        UsageError: a revision of a directory.
+    Raises LoadError if it may not be read, UsageError for a revision of a directory.
     """
     path = os.path.expanduser(name)
     if not os.path.isdir(path):
@@ -83,7 +81,10 @@ def has_vocabulary(names: Collection[str]) -> bool:
 
 
 def side_files(names: Collection[str], with_code: bool) -> list[str]:
-    """Return the names of the tokenizer's files and, if ``with_code``, of Python files."""
+    """Return the names of the tokenizer's files among a checkpoint's files, ``names``.
+
+    with_code: True adds those of Python files.
+    """
     patterns = (*_SIDE, "*.py") if with_code else _SIDE
     return sorted(name for name in names if _matches(name, patterns))
 
@@ -99,11 +100,11 @@ def weight_files(
 ) -> list[str]:
     """Return the names of the weight files: safetensors, else pickles if they are allowed.
 
+    name: of the model, for messages. names: of all its files.
     fetch: returns the local path of a file of the checkpoint, such as the index of the shards.
 
-    Raises:
-        PickleError: there are only pickles, and they are not allowed.
-        LoadError: there are no weights, or the index cannot be read.
+    Raises PickleError if there are only pickles, which are not allowed, LoadError if there are no
+    weights or the index cannot be read.
     """
     for whole, index in (_SAFE, _PICKLED) if allow_pickle else (_SAFE,):
         if whole in names:
@@ -135,7 +136,10 @@ def _shards(name: str, index: Path, ending: str) -> list[str]:
 
 
 def _is_plain(file: str, ending: str) -> bool:
-    """Return whether a file name stays inside its directory and is valid on any file system."""
+    """Return True if a file name stays inside its directory and is valid on any file system.
+
+    ending: the one that it must have.
+    """
     path = PurePosixPath(file)
     return (
         path.suffix == ending
@@ -150,6 +154,7 @@ def _is_plain(file: str, ending: str) -> bool:
 def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
     """Return the shape of every tensor in safetensors files by name; none for pickles.
 
+    name: of the model, for messages. weights: the names of the files in ``directory``.
     Raises LoadError if a weight file is missing, or a safetensors file is damaged.
     """
     absent = [file for file in weights if not (directory / file).is_file()]
@@ -170,7 +175,10 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
 
 
 def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
-    """Return the metadata of a single safetensors file; empty for several files or pickles."""
+    """Return the metadata of a single safetensors file; empty for several files or pickles.
+
+    weights: the names of the files in ``directory``.
+    """
     if len(weights) != 1 or not weights[0].endswith(".safetensors"):
         return {}
     with safe_open(directory / weights[0], framework="numpy") as file:
@@ -192,7 +200,7 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return where the tensors of a safetensors file begin, and its header's entry for each.
+    """Return the byte at which the tensors of a safetensors file begin, and its header by tensor.
 
     Raises LoadError if the header is too long or missing.
     """
@@ -244,7 +252,8 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
 
     Each layer would be built before the first missing weight is noticed.
 
-    shapes: of the tensors; if empty or None, a fixed limit applies.
+    name: of the model, for messages. fields: of the config.
+    shapes: of the tensors in the files; if empty or None, a fixed limit applies.
     """
     most = max(len(shapes), _MOST_SHARED) if shapes else _MOST_REPEATED
     layers, experts = 0, 0

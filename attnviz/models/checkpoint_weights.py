@@ -45,11 +45,11 @@ def needed_memory(
     The model is built without memory for its tensors. Quantised weights, and those of a class with
     code of its own, are taken to need as many bytes as in the files.
 
+    name: of the model, for messages. model_class: the class to build.
     shapes: of the tensors in the files; empty if unknown.
     stored: the bytes of the files. dtype: number type in memory, None for the config's own.
 
-    Raises:
-        LoadError: the config gives no model, or one that has more numbers than its files.
+    Raises LoadError if the config gives no model, or one that has more numbers than its files.
     """
     if not model_class.__module__.startswith("transformers."):
         return stored
@@ -79,8 +79,9 @@ def _numbers(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _differing(model: nn.Module, shapes: Shapes) -> list[_Mismatch]:
-    """Return the parameters whose tensors in the files have more or fewer numbers.
+    """Return the parameters of ``model`` that have more or fewer numbers than in the files.
 
+    shapes: of the tensors in the files, by name.
     The names of a bare model lack the prefix that they have in a model with a head. A tensor that
     is stored in another order has another shape, but as many numbers.
     """
@@ -107,12 +108,12 @@ def open_weights(
 ) -> tuple[Any, tuple[str, ...]]:
     """Return a model with all its weights from the files, and notes for the reader.
 
+    name: of the model, for messages. directory: where the files are.
     classes: the model class that the checkpoint names, then the same without head, which is used if
         only the head's weights are missing.
     options: for ``from_pretrained``.
 
-    Raises:
-        LoadError: weights are missing, have other sizes, or cannot be read.
+    Raises LoadError if weights are missing, have other sizes, or cannot be read.
     """
     first_lack: list[str] = []
     for model_class in classes:
@@ -140,7 +141,11 @@ def arguments(function: Any) -> set[str]:
 def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """Return the model and the names of the missing weights, in the model's order."""
+    """Return a model with its weights, and the names of the weights that the files lack.
+
+    name: of the model, for messages. directory: where the files are.
+    options: for ``from_pretrained``. The names are in the model's order.
+    """
     with third_party(f"the weights of {name!r} cannot be read"):
         model, report = model_class.from_pretrained(
             directory,

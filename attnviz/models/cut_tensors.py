@@ -51,7 +51,10 @@ class OutputProjection:
 
 @dataclass(frozen=True)
 class HeadShape:
-    """The heads of a layer before anything is cut."""
+    """The heads of a layer before anything is cut.
+
+    heads, kv_heads: the numbers of query and key/value heads. head_dim: the width of each.
+    """
 
     heads: int
     kv_heads: int
@@ -66,6 +69,8 @@ def silenced(
 ) -> dict[str, Tensor]:
     """Return ``state`` with zeros where the output projections read the removed heads.
 
+    state: the tensors of a model by name. projections: by layer. removed: the heads by layer.
+    heads: the number of query heads of a layer.
     Only changed tensors are copied. Raises UnsupportedError if two layers share one projection and
     do not lose the same heads.
     """
@@ -100,7 +105,9 @@ def cut_tensors(
 ) -> dict[str, Tensor]:
     """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
 
-    fused: whether to assume that an axis holds all queries, then all keys, then all values if its
+    state: the tensors by name. plan: which heads are kept. shape: the heads before the cut.
+    projections: the output projection of each layer.
+    fused: True assumes that an axis holds all queries, then all keys, then all values if its
         length allows that, rather than the heads of one of them.
 
     Raises UncutError if an axis cannot be read as heads.
@@ -124,7 +131,12 @@ def cut_tensors(
 def _kept(
     full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
 ) -> Tensor:
-    """Return the indices of the ``short`` of ``full`` entries that stay along an axis."""
+    """Return the indices of the entries that stay along an axis of a tensor.
+
+    full, short: how many entries there are, and how many stay. plan: which heads are kept.
+    shape: the heads before the cut. layer: the index of the tensor's layer.
+    fused: True assumes queries, keys and values in one axis, if its length allows that.
+    """
     query, key = plan.query[layer], plan.key[layer]
 
     def separate(kept: tuple[int, ...], heads: int) -> Callable[[], Tensor] | None:
@@ -159,6 +171,6 @@ def _kept(
 
 
 def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
-    """Return the indices of these heads along an axis, ``width`` for each."""
+    """Return the indices of these heads' entries along an axis; each head has ``width`` entries."""
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()

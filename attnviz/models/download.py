@@ -64,7 +64,7 @@ _USUAL_FILES = (
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
     *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt"),
-    *("spiece.model", "sentencepiece.bpe.model"),
+    *("spiece.model", "sentencepiece.bpe.model", "chat_template.jinja"),
 )
 """The files to try if a server does not list its files, as plain mirrors do not."""
 
@@ -98,9 +98,10 @@ def download(
 ) -> Path:
     """Fetch the needed files of a model into the local cache and return their directory.
 
-    Raises:
-        LoadError: no such model, no access to it, or a transfer that failed.
-        OfflineError: the network does not answer.
+    revision: branch, tag or commit. allow_pickle: True also fetches weights in pickles.
+    with_code: True also fetches Python files. progress: called as ``progress(file, done, total)``.
+    Raises LoadError if there is no such model, no access to it, or a transfer failed, OfflineError
+    if the network does not answer.
     """
     directory = download_config(name, revision, progress)
     commit = directory.name
@@ -121,8 +122,9 @@ def download(
 def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
     """Fetch only a model's config.json and return its directory, named by the commit.
 
-    Raises:
-        LoadError, OfflineError: as ``download``.
+    name: the hub id. revision: branch, tag or commit; None for the newest.
+    Raises LoadError if there is no such model or no access to it, OfflineError if the network does
+    not answer.
     """
     with ErrorsAs(lambda error: contact_error(error, name, revision)):
         first = _probe(name, "config.json", revision)
@@ -141,7 +143,10 @@ def _fetch(
     about: HfFileMetadata | None = None,
     weights: bool = False,
 ) -> Path:
-    """Return the local path of one file. about: its metadata, if they were fetched already."""
+    """Return the local path of one file of a model, which is fetched if it is not cached.
+
+    about: its metadata, if they were fetched already. weights: True sets no time limit.
+    """
 
     @_plain_names()
     def get() -> Path:
@@ -173,7 +178,10 @@ def _check_place(name: str, file: str, path: Path) -> None:
 
 
 def _check_content(name: str, file: str, path: Path, tag: str) -> None:
-    """Raise LoadError, and delete the file, if its SHA-256 is not the hub's."""
+    """Raise LoadError, and delete the file, if its SHA-256 is not the hub's.
+
+    tag: the SHA-256 as the hub's answer states it; nothing is checked if it is no SHA-256.
+    """
     if _SHA256.fullmatch(tag) is None:
         return
     with path.open("rb") as stream:
@@ -215,13 +223,16 @@ def _error_of_trying(name: str, file: str, error: Exception) -> Exception:
 
 @_plain_names()
 def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
-    """Fetch a file's metadata once; the client itself would retry many times."""
+    """Return a file's metadata, asked for once; the client itself would retry many times.
+
+    name: the hub id. file: the file's name.
+    """
     url = hf_hub_url(name, file, revision=revision)
     return _within(2 * _PATIENCE, lambda: get_hf_file_metadata(url, timeout=_PATIENCE))
 
 
 def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
-    """Return the result of ``call``, or raise TimeoutError after so many seconds.
+    """Return the result of ``call``, or raise TimeoutError after this many seconds.
 
     The call runs in a daemon thread, which does not keep the process from ending.
     """
@@ -245,7 +256,10 @@ _RESTARTS = 2
 
 
 def progress_bar(file: str, progress: Progress | None) -> Any:
-    """Return a silent replacement of tqdm for the transfer of one file."""
+    """Return a silent replacement of tqdm for the transfer of one file.
+
+    progress: called as ``progress(file, done, total)`` in bytes; None for no reports.
+    """
     return type("Bar", (_Bar,), {"report": progress and partial(progress, file)})
 
 

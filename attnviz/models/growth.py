@@ -78,6 +78,7 @@ class Growth:
 def check_files(name: str, directory: Path) -> None:
     """Raise LoadError if files of a tokenizer are too large, or would grow while they are read.
 
+    name: of the model, for messages. directory: where the files are.
     The tokenizer library normalises added tokens as soon as it opens the files.
     """
     names = file_names(directory)
@@ -108,6 +109,7 @@ def replaced(piece: str, old: str, new: str) -> str:
 class _Step:
     """One step of a normalizer.
 
+    normalizer: does the step alone.
     longest: characters that it inserts for each match, or before a text; 0 if they are few.
     counting: the same step inserting ``_MARK`` instead, to count the insertions.
     """
@@ -190,7 +192,10 @@ def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
 
 
 def _flattened(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of a ``Sequence``, which may contain others."""
+    """Yield the parts of a ``Sequence``, which may contain others.
+
+    spec: a part as JSON, or None for nothing. parts: the field of a sequence that lists its parts.
+    """
     if spec is None:
         return
     if spec["type"] == "Sequence":

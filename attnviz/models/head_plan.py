@@ -32,7 +32,11 @@ class CutPlan:
 def cut_plans(
     removed: Removed, layers: Iterable[int], heads: int, kv_heads: int
 ) -> tuple[CutPlan, ...]:
-    """Return every smaller uniform shape with room for all heads that are left, smallest first."""
+    """Return every smaller uniform shape with room for all heads that are left, smallest first.
+
+    removed: the heads by layer. layers: the indices of all layers.
+    heads, kv_heads: the numbers of query heads and key/value heads in each layer now.
+    """
     if heads % kv_heads:
         return ()
     size = heads // kv_heads  # query heads on one key/value head
@@ -73,6 +77,6 @@ def _plan(live: Mapping[int, list[list[int]]], size: int, kept: int, each: int) 
 
 
 def _filled(chosen: list[int], count: int, among: range) -> tuple[int, ...]:
-    """Return ``chosen``, filled up with others to ``count``, in order."""
+    """Return ``count`` of the heads ``among``, in order: the chosen ones, and others if need be."""
     others = [one for one in among if one not in chosen]
     return tuple(sorted(chosen + others[: count - len(chosen)]))

@@ -56,10 +56,12 @@ def find_checkpoint(
 ) -> Snapshot:
     """Return the files of ``name``, a directory or hub id; they are fetched if not cached.
 
-    Raises:
-        LoadError: no such model, no access to it, or a transfer that failed.
-        OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: a revision of a directory, or an invalid revision.
+    revision: branch, tag or commit of a hub id. offline: True uses the cache only.
+    allow_pickle: True accepts weights in pickles. with_code: True fetches Python files too.
+    progress: called as ``progress(file, done, total)`` in bytes while files are fetched.
+    Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
+    if it is not in the cache, and the network is not to be used or does not answer; UsageError for
+    a revision of a directory, or an invalid one.
     """
     if (directory := local_directory(name, revision)) is not None:
         return Snapshot(directory, None)
@@ -80,10 +82,9 @@ def find_checkpoint(
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
     """Return the directory with the config.json of a hub id; no other file is fetched.
 
-    Raises:
-        LoadError: no such model, no access to it, or a transfer that failed.
-        OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: an invalid revision.
+    Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
+    if it is not in the cache, and the network is not to be used or does not answer; UsageError for
+    an invalid revision.
     """
     cached = _cached(name, revision)
     if cached is not None:
@@ -109,7 +110,10 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
 
 
 def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
-    """Return the error that makes a cached checkpoint unusable, or None."""
+    """Return the error that makes a cached checkpoint unusable, or None if it can be used.
+
+    cached: None if there is none. allow_pickle: True accepts weights in pickles.
+    """
     if cached is None:
         return _NOT_CACHED
     names = file_names(cached.directory)
@@ -125,7 +129,10 @@ def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> 
 def _cached_without_tokenizer(
     name: str, cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
 ) -> Snapshot:
-    """Return the cached checkpoint if only a tokenizer is missing; else raise the reason."""
+    """Return the cached checkpoint if it lacks only a tokenizer; else raise an error.
+
+    lack: why it cannot be used, raised if pickles were not allowed. unreachable: raised otherwise.
+    """
     if isinstance(lack, PickleError):
         raise lack
     if cached is not None and isinstance(lack, _TokenizerError):

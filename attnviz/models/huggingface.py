@@ -64,14 +64,14 @@ def load_transformers(
     """Open a checkpoint: a local directory, or a hub id from the cache or else the network.
 
     revision: branch, tag or commit of a hub id.
-    dtype: ``auto`` keeps the checkpoint's own.
+    dtype: ``auto`` keeps the checkpoint's own. offline: True uses directories and the cache only.
+    trust_remote_code: True runs the checkpoint's own code. allow_pickle: True accepts pickles.
     progress: called as ``progress(file, done, total)`` in bytes while files are fetched.
 
-    Raises:
-        LoadError: not found, no access, incomplete, damaged, or refused as unsafe.
-        OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UnsupportedError: a model without attention heads, or one that takes no text.
-        UsageError: an unknown dtype or device.
+    Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
+    unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
+    answer; UnsupportedError if it has no attention heads or takes no text; UsageError for an
+    unknown dtype or device.
     """
     place, number_type = find_device(device), find_dtype(dtype)
     snapshot = find_checkpoint(
@@ -131,11 +131,9 @@ def load_shape(
 
     dtype: ``auto`` is float32.
 
-    Raises:
-        LoadError: a shape without a config, a config that fits no model, or weights that do not
-            fit the free memory.
-        UnsupportedError: a model that takes no text.
-        UsageError: an unknown dtype or device.
+    Raises LoadError for a shape without a config, a config that fits no model, or weights that do
+    not fit into the free memory, UnsupportedError if it takes no text, UsageError for an unknown
+    dtype or device.
     """
     place, number_type = find_device(device), find_dtype(dtype) or torch.float32
     name = shape.name
@@ -185,7 +183,7 @@ def _open_config(
 
 
 def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:
-    """Return options that replace a generation_config.json that transformers refuses.
+    """Return options for loading that replace a generation_config.json which transformers refuses.
 
     No result depends on that file, since texts are always generated greedily.
     """
@@ -234,7 +232,11 @@ def _needs_code(name: str) -> str:
 
 
 def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
-    """Return the model class that the checkpoint names, then the class without its head."""
+    """Return the model class that the checkpoint names, then the class without its head, if known.
+
+    config: of the checkpoint in ``directory``. trust_remote_code: True allows a class of its own
+        code.
+    """
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())

@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +56,58 @@ class Model(Protocol):
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens."""
-        ...
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Return notes for the reader about a run over these tokens, besides ``info.notes``."""
-        ...
+        """Return notes that a reader must know about a run over these tokens.
+
+        They come in addition to ``info.notes``.
+        """
 
     def vocabulary(self) -> Vocabulary:
         """Return the model's plain tokens, and the special tokens around every text."""
+
+
+class Placed(NamedTuple):
+    """The tokens of one text or of a pair of texts, and where they stand.
+
+    places: the characters of its text that each token stands for, (start, end); an empty range for
+        a token that stands for none. sides: the text of each token, 0 or 1; None for tokens that
+        the tokenizer added.
+    """
+
+    tokens: Tokens
+    places: Sequence[tuple[int, int]]
+    sides: Sequence[int | None]
+
+
+class ChatTemplate(NamedTuple):
+    """A model's own template of chats.
+
+    source: the template, in Jinja. special: the tokens that it may name, by name.
+    """
+
+    source: str
+    special: Mapping[str, str]
+
+
+@runtime_checkable
+class PlacingModel(Model, Protocol):
+    """A model that knows which characters of a text each token stands for.
+
+    chat_template: of its tokenizer, or None.
+    """
+
+    @property
+    def chat_template(self) -> ChatTemplate | None: ...
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        """Return the tokens of a text, or of a pair of texts as its tokenizer joins them.
+
+        second: the other text of a pair; None for a single text.
+        bare: leave out the special tokens that are added to every text, and mark those that the
+            text itself spells as special.
+        Raises UnsupportedError if the tokenizer does not know places or joins no texts.
+        """
         ...
 
 
@@ -79,11 +123,11 @@ class NumpyModel(Model, Protocol):
     def scaled(self) -> bool: ...
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
-        """Return (rows, keys), whether the query sees the key; None for the plain mask.
+        """Return a boolean (rows, keys), True if the query sees the key; None for the plain mask.
 
-        start: the index of the first query. The plain mask hides nothing, or later keys if causal.
+        layer: its index. start: the index of the first query. rows, keys: their numbers.
+        The plain mask hides nothing, or later keys if causal.
         """
-        ...
 
     def run_rows(
         self,
@@ -96,33 +140,31 @@ class NumpyModel(Model, Protocol):
     ) -> None:
         """Run over texts of one length, and pass on the weights, ``rows`` queries at a time.
 
+        ids: the token ids of each text. wants: returns True for the index of a wanted layer.
+        observe: receives each block. norms: True passes on the norms of the values too.
         Blocks of a causal model may lack the keys after their last query. Layers after the last
         wanted one need not run.
         """
-        ...
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run over one text, and pass on the queries and keys of each wanted layer.
 
+        wants: returns True for the index of a wanted layer. observe: receives them.
         Each query head has its own copy of its key. The weights are the softmax of their products
         times 1/√head_dim over the keys that are seen.
         """
-        ...
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run over one text, and pass on each layer's weights and its heads' outputs.
+        """Run over one text, and pass each layer's weights and its heads' outputs to ``observe``.
 
         Returns the next-token logits (token, word); None if the model predicts none.
         """
-        ...
 
     def narrowed(self) -> Self:
         """Return the model with its weights and intermediate results rounded to bfloat16."""
-        ...
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
         """Return the model with these (layer, head) ablated: their outputs count as zero."""
-        ...
 
 
 class Reader(Protocol):
@@ -131,9 +173,9 @@ class Reader(Protocol):
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
         """Return the next-token logits of the whole text, and its last token's weights.
 
+        ids: the token ids of the text so far.
         The logits are (word,), the weights of each layer (head, key).
         """
-        ...
 
 
 @runtime_checkable
@@ -148,7 +190,6 @@ class GrowingModel(NumpyModel, Protocol):
 
     def reader(self) -> Reader:
         """Return a new reader with a text of its own."""
-        ...
 
 
 @runtime_checkable
@@ -160,7 +201,10 @@ class HasEnds(Protocol):
 
 
 def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
-    """Return the token ids in ``stated``, single or in lists, that the vocabulary contains."""
+    """Return the token ids in ``stated``, whose entries may be ids, lists of ids, or no ids.
+
+    vocabulary: the number of tokens; larger numbers are no ids.
+    """
     each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
     numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
     return frozenset(number for number in numbers if 0 <= number < vocabulary)
@@ -177,12 +221,13 @@ class TwoStackModel(Model, Protocol):
     def target_context(self) -> int | None: ...
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Return a decoder text as in training: shifted right behind its start token."""
-        ...
+        """Return a decoder text as in training: shifted right behind its start token.
+
+        limit: the most tokens to keep; None keeps all.
+        """
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """Return the decoder text that the model writes for ``tokens``, of at most ``limit``."""
-        ...
 
 
 @runtime_checkable
@@ -197,18 +242,16 @@ class TwoTextModel(NumpyModel, Protocol):
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
         """Return the tokens of the text whose queries look at ``keys``."""
-        ...
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> Floats:
         """Return the weights (head, query, key) of the queries of one text on another."""
-        ...
 
 
 # What its file says of its training ----------------------------------------------------------
 
 
 def stated_revision(metadata: Mapping[str, str]) -> str | None:
-    """Return the digest of the tensors in a checkpoint's metadata, or None.
+    """Return the digest of the tensors that a checkpoint's metadata state, or None.
 
     Anyone may have written it: a text of another form than that of ``attnviz train`` is ignored.
     """
@@ -217,7 +260,7 @@ def stated_revision(metadata: Mapping[str, str]) -> str | None:
 
 
 def trained_tokens(metadata: Mapping[str, str]) -> int | None:
-    """Return the tokens of the longest training sequence in a checkpoint's metadata, or None."""
+    """Return the length in tokens of the longest training sequence that metadata state, or None."""
     stated = metadata.get("trained_tokens", "")
     return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
 
@@ -249,7 +292,10 @@ _NAMED = 3
 
 
 def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
-    """Return a note that names the tensors with numbers that are not finite; empty if none."""
+    """Return a note that names the tensors with numbers that are not finite; empty if none.
+
+    broken: the names of these tensors.
+    """
     if not broken:
         return ()
     more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
@@ -264,8 +310,9 @@ def model_repr(info: ModelInfo) -> str:
 
 
 def require_number(what: str, value: float, info: ModelInfo) -> None:
-    """Raise an error if a model's ``what``, such as its loss, is not finite.
+    """Raise an error if a model's ``value`` is not finite.
 
+    what: the name of the value, such as ``loss``.
     LoadError, naming the weights that are not finite; UsageError if all weights are finite.
     """
     if math.isfinite(value):
@@ -293,8 +340,19 @@ def split_words(text: str, limit: int | None = None) -> list[str]:
 
 
 def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
-    """Return the words as tokens with the given ids."""
+    """Return the words as tokens. numbers: the id of each word."""
     return replace(Tokens.bare([numbers[word] for word in words]), texts=tuple(words))
+
+
+def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None) -> Placed:
+    """Return words, split at white space, with their places; UnsupportedError for two texts.
+
+    info: names the model. tokens: the words of ``text``. second: the other text, or None.
+    """
+    if second is not None:
+        raise UnsupportedError(f"{info.name!r} has no tokenizer that joins two texts: give one")
+    places = [found.span() for found in re.finditer(r"\S+", text)]
+    return Placed(tokens, places, [0] * len(tokens))
 
 
 # Random texts --------------------------------------------------------------------------------
@@ -323,7 +381,7 @@ class Vocabulary:
 
 
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
-    """Return the special tokens that an encoded text begins and ends with."""
+    """Return the special tokens that an encoded text begins with, and those that it ends with."""
     begin, end = 0, len(tokens)
     while begin < end and tokens.special[begin]:
         begin += 1

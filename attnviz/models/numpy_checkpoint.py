@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import checkpoint_layout
+from attnviz.attention.family_reading import StoredParameters, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
@@ -60,9 +60,11 @@ _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 class NumpyCheckpoint(StackModel):
-    """A checkpoint that NumPy runs; see ``open_numpy``.
+    """A checkpoint that NumPy runs, as ``open_numpy`` returns it.
 
-    stored: the tensors in its files.
+    stack: its layers. sizes: what its operations are counted from. opened: its tokenizer.
+    stored: the tensors in its files. ends: returns the end tokens in its files.
+    trained: tokens of its longest training sequence. parameters: of the model. None if not known.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class NumpyCheckpoint(StackModel):
         stored: StoredTensors,
         ends: Callable[[], Iterable[object]],
         trained: int | None,
+        parameters: StoredParameters | None,
     ) -> None:
         super().__init__(
             info,
@@ -84,8 +87,11 @@ class NumpyCheckpoint(StackModel):
             ends=ends,
             trained=trained,
             mask_id=opened.mask,
+            parameters=parameters,
         )
         self.stored = stored
+        self.chat_template = opened.chat
+        self.paired = opened.paired
         self._broken: tuple[str, ...] | None = None
 
     @property
@@ -112,7 +118,7 @@ class Work:
     texts: int = 1
 
     def operations(self, sizes: ModelSizes) -> float:
-        """Return how many operations that takes."""
+        """Return how many operations the run takes. sizes: of the model."""
         each = max(1, self.tokens // self.texts)
         if not self.changed:
             return self.texts * sizes.forward(each)
@@ -174,12 +180,22 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         return [each.get("eos_token_id") for each in stated]
 
     return NumpyCheckpoint(
-        info, stack, sizes, opened=opened, stored=stored, ends=ends, trained=trained_tokens(said)
+        info,
+        stack,
+        sizes,
+        opened=opened,
+        stored=stored,
+        ends=ends,
+        trained=trained_tokens(said),
+        parameters=read.parameters,
     )
 
 
 def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:
-    """Raise NotUnderstoodError if torch, which has to start, is done sooner."""
+    """Raise NotUnderstoodError if torch, which has to start, is done sooner.
+
+    sizes: of the model. types: the stored types of its tensors.
+    """
     processors = min(work.threads or workers(), allowed_processors())
     run = work.operations(sizes) / _SPEED * (1 - 1 / processors)
     if run + sizes.weights * max(_READ[kind] for kind in types) > _TORCH_START:
@@ -219,5 +235,8 @@ def _cache() -> Path:
 
 
 def _path(named: str) -> Path:
-    """Return the path in a variable of the environment, with ``~`` and variables expanded."""
+    """Return the path in an environment variable, with ``~`` and variables expanded.
+
+    named: the content of the variable.
+    """
     return Path(os.path.expanduser(os.path.expandvars(named)))

@@ -18,8 +18,9 @@ from tokenizers.models import BPE, WordPiece
 
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.models.growth import check_files
+from attnviz.models.model import ChatTemplate
 from attnviz.models.third_party import tokenizing
-from attnviz.reading import read_json
+from attnviz.reading import read_bytes, read_json, utf8
 
 _SILENT = {
     *("tokenizer_class", "model_max_length", "padding_side", "clean_up_tokenization_spaces"),
@@ -203,11 +204,15 @@ class OpenedTokenizer:
 
     start: the id of the beginning-of-text token, even if it is not added; None if there is none.
     mask: the id of the token that hides a word, None if there is none.
+    chat: its template of chats, None if there is none.
+    paired: whether it says which of two texts a token is of.
     """
 
     tokenizer: Tokenizer
     start: int | None
     mask: int | None
+    chat: ChatTemplate | None
+    paired: bool
 
 
 def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenizer:
@@ -236,7 +241,22 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
     start, mask = (named.get(name, (None, None))[1] for name in ("bos", "mask"))
-    return OpenedTokenizer(tokenizer, start, mask)
+    paired = "token_type_ids" in (said.get("model_input_names") or ["token_type_ids"])
+    return OpenedTokenizer(tokenizer, start, mask, _chat(directory, said, named), paired)
+
+
+def _chat(directory: Path, said: Fields, named: Named) -> ChatTemplate | None:
+    """Return the template in its own file or in the settings; of several that named ``default``.
+
+    said: the fields of ``tokenizer_config.json``. named: the special tokens by name.
+    """
+    path, source = directory / "chat_template.jinja", said.get("chat_template")
+    if path.is_file():
+        source = utf8(read_bytes(path), repr(path.name))
+    if isinstance(source, list):
+        source = {str(each["name"]): each["template"] for each in source}.get("default")
+    special = {f"{name}_token": content for name, (content, _) in named.items()}
+    return ChatTemplate(source, special) if isinstance(source, str) else None
 
 
 def _settings(directory: Path) -> dict[str, Any]:
@@ -262,7 +282,11 @@ _TOKENS = {
 
 
 def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
-    """Return the class that transformers uses, or None if it uses the file unchanged."""
+    """Return the class that transformers uses, or None if it uses the file unchanged.
+
+    said: the fields of ``tokenizer_config.json``. fields: those of ``config.json``.
+    path: of ``tokenizer.json``.
+    """
     model_type = str(fields["model_type"])
     declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
     if model_type in _ALWAYS_AS_IT_IS:
@@ -298,7 +322,11 @@ def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict
 def _check_added(
     tokenizer: Tokenizer, said: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
 ) -> None:
-    """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary."""
+    """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary.
+
+    tokenizer: as its own file has it. said: the fields of ``tokenizer_config.json``.
+    named: the special tokens by name. rebuilt: True if a class builds the tokenizer anew.
+    """
     there: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
     by_content = {token.content: token for token in there.values()}
     for name, (content, _) in named.items():
@@ -343,7 +371,10 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
 
 
 def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
-    """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges."""
+    """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges.
+
+    kind: the class. said: the fields of ``tokenizer_config.json``. named: the special tokens.
+    """
     model: Any = tokenizer.model
     try:
         parts = kind.parts(said, named)

@@ -54,13 +54,13 @@ class ModelSizes:
         return self.layers * self._layer(tokens)
 
     def read_out(self, tokens: int) -> float:
-        """Return the operations of the logits of so many tokens and of comparing them."""
+        """Return the operations of computing the logits of so many tokens and comparing them."""
         return tokens * self.vocabulary * (2.0 * self.width + 5 * _SINGLE)
 
     def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
         """Return the operations of a text and of changes to it, each a row from its layer on.
 
-        layers: the first changed layer of each change.
+        tokens: the length of the text. layers: the first changed layer of each change.
         read: the number of tokens whose logits are compared; None means all.
         """
         begins = Counter(layers)
@@ -78,7 +78,7 @@ class ModelSizes:
         return 4.0 * self.layers * tokens * self.width
 
     def numbers_inside(self, tokens: int, rows: int) -> float:
-        """Return how many numbers a layer holds at once for so many rows of a text."""
+        """Return how many numbers a layer holds at once for ``rows`` copies of a text."""
         single = rows * tokens * (8.0 * self.width + 8 * self.mixed + 2 * self._inner)
         return single + 2.0 * rows * self.heads * tokens**2
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OtherNumbers(NamedTuple):
-    """A model in another number type, and a description of the change."""
+    """A model in another number type. words: describes the change."""
 
     model: Model
     words: str
@@ -57,6 +57,7 @@ def in_other_numbers(model: Model) -> OtherNumbers:
 def _converted(whole: Any, dtype: torch.dtype) -> Any:
     """Return a module with its weights in another type.
 
+    whole: the module. dtype: the type.
     Buffers that it computed itself, such as rotary frequencies, keep their type, as in a checkpoint
     loaded in that type: rounding would change the angles of late positions.
     """

@@ -16,12 +16,15 @@ from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import (
+    ChatTemplate,
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
+    Placed,
     Vocabulary,
     Wants,
     model_repr,
+    placed_words,
     split_words,
     word_tokens,
 )
@@ -113,6 +116,11 @@ class OwnAttention:
         """
         return _numbered(split_words(text, limit), {})
 
+    chat_template: ChatTemplate | None = None
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        return placed_words(self.info, self.encode(text), text, second)
+
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
         """Return the words of a query text; words that ``keys`` has too get the same ids."""
         return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
@@ -145,7 +153,10 @@ class OwnAttention:
         return ()
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> None:
-        """Return None, since there is no mask but the causal one. See ``NumpyModel``."""
+        """Return None, since there is no mask but the causal one.
+
+        layer, start, rows, keys: as in ``NumpyModel.mask``; they are ignored.
+        """
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
@@ -181,7 +192,10 @@ class OwnAttention:
         return outputs
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Pass on the heads' weights and outputs; nothing is predicted. See ``NumpyModel``."""
+        """Pass on the layer's weights and its heads' outputs; nothing is predicted.
+
+        observe: receives them.
+        """
         self._require_room(len(tokens), len(tokens))
         outputs, weights = self._attention.head_outputs(self.embed(tokens.ids))
         observe(0, weights, outputs)
@@ -223,7 +237,10 @@ class OwnAttention:
 
 
 def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
-    """Return the words as tokens, with the ids of ``known`` and further ids for new words."""
+    """Return the words as tokens, with the ids of ``known`` and further ids for new words.
+
+    known: the id of each known word; it is not changed.
+    """
     numbers = dict(known)
     for word in words:
         numbers.setdefault(word, len(numbers))

@@ -41,7 +41,7 @@ def pace() -> float:
 
 
 def seconds(model: Model, operations: float, tasks: int) -> float:
-    """Return about how many seconds a model takes for so many operations.
+    """Return about how many seconds a model takes for this many floating-point operations.
 
     tasks: the number of equal tasks, such as texts, that NumPy shares among threads.
     """

@@ -6,15 +6,16 @@ The byte alphabet of byte-level BPE is that of GPT-2 (Radford et al. 2019, ``enc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from tokenizers.decoders import Decoder
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.growth import replaced
+from attnviz.records import Tokens
 
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """The characters by which ``surrogateescape`` replaces invalid UTF-8 bytes, and their texts."""
@@ -31,6 +32,29 @@ def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
     steps = _steps(tokenizer)
     verbatim = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     return tuple(piece if piece in verbatim else _apply(steps, piece) for piece in pieces)
+
+
+def tokens_of(
+    name: str, tokenizer: Tokenizer, found: Encoding, embeddings: int, known: Collection[int] = ()
+) -> Tokens:
+    """Return the tokens of a text that ``tokenizer`` has encoded.
+
+    name: of the model, for messages. found: the encoding. embeddings: how many ids the model has.
+    known: ids that are special too. Raises LoadError for an id that the model does not have.
+    """
+    check_ids(name, found.ids, embeddings)
+    special = zip(found.special_tokens_mask, found.ids, strict=True)
+    return Tokens(
+        tuple(found.ids),
+        token_texts(tokenizer, found.tokens),
+        tuple(bool(one) or number in known for one, number in special),
+    )
+
+
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of the special tokens that a text may spell."""
+    added = tokenizer.get_added_tokens_decoder()
+    return frozenset(number for number, token in added.items() if token.special)
 
 
 def _apply(steps: list[Callable[[str], str]], piece: str) -> str:
@@ -104,7 +128,10 @@ def check_limit(name: str, added: int, limit: int | None) -> None:
 
 
 def check_ids(name: str, ids: Iterable[int], embeddings: int) -> None:
-    """Raise LoadError if a tokenizer gives an id that the model has no embedding for."""
+    """Raise LoadError if a tokenizer gives an id that the model has no embedding for.
+
+    name: of the model, for the message. embeddings: how many it has.
+    """
     beyond = next((number for number in ids if number >= embeddings), None)
     if beyond is not None:
         raise LoadError(

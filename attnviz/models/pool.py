@@ -32,7 +32,10 @@ class _StoppedError(Exception):
 def spread(
     run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
 ) -> list[_Found]:
-    """Return what ``run`` returns for each task; see ``in_turn``."""
+    """Return what ``run`` returns for each task, in their order; several threads run the tasks.
+
+    operations: of all tasks together; few are run by this thread alone.
+    """
     return list(in_turn(run, tasks, operations))
 
 
@@ -63,7 +66,7 @@ class _Batch(Generic[_Task, _Found]):
     """Tasks that were started by one call.
 
     depth: the number of tasks around it. waiting: the tasks that no thread has begun.
-    count: of all tasks. found, failed: the results and the errors of finished tasks.
+    count: of all tasks. found, failed: the results and the errors of finished tasks, by place.
     """
 
     def __init__(self, run: Callable[[_Task], _Found], tasks: list[_Task], depth: int) -> None:
@@ -80,7 +83,10 @@ class _Batch(Generic[_Task, _Found]):
         return place in self.found or place in self.failed
 
     def do(self, place: int, task: _Task) -> None:
-        """Do a task, and keep its error for the thread that waits for the result."""
+        """Do a task, and keep its error for the thread that waits for the result.
+
+        place: the task's index in the batch.
+        """
         with _Kept(self.failed, place):
             self.found[place] = self._context.copy().run(self._run, task)
 
@@ -91,7 +97,10 @@ class _Batch(Generic[_Task, _Found]):
 
 
 class _Kept:
-    """Keeps the error that ends a block."""
+    """Keeps the error that ends a block.
+
+    failed: receives the error. place: the index of the task under which it is kept.
+    """
 
     def __init__(self, failed: dict[int, Exception], place: int) -> None:
         self._failed, self._place = failed, place
@@ -155,9 +164,10 @@ class _Pool:
             self._step()
 
     def _step(self, own: _Batch[Any, Any] | None = None, wanted: int = 0) -> None:
-        """Do a task of the batch ``own`` or of one within, or of any; wait if there is none.
+        """Do one waiting task; if there is none, wait until something changes.
 
-        wanted: the task of ``own`` whose result is awaited.
+        own: the batch that this thread waits for, so that only its tasks and those within are done;
+            None for any. wanted: the index of the task of ``own`` whose result is awaited.
         """
         with self._changed:
             batch = next((each for each in self._batches[::-1] if _may_do(own, each)), None)

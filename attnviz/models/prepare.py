@@ -37,7 +37,12 @@ def prepared(
     trained_tokens: int | None = None,
     stored: StoredTensors | None = None,
 ) -> TransformersModel:
-    """Return a model moved to its device and described. seed: of random weights, else None."""
+    """Return a model moved to its device and described.
+
+    name: of the model. revision: its commit. seed: of random weights; None for those of files.
+    notes: sentences that a reader must know. trained_tokens: of the longest training sequence.
+    stored: the tensors in its files, if these are safetensors.
+    """
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
@@ -50,7 +55,7 @@ def prepared(
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:
     """Return a model that Python code has loaded; nothing about it is changed.
 
-    tokenizer: the one that belongs to it. reads: whether it is to read a text.
+    tokenizer: the one that belongs to it. reads: True if it is to read a text.
 
     Raises UsageError if it is no transformers model, or has no tokenizer to read a text with.
     """

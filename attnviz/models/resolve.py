@@ -68,9 +68,10 @@ class LoadOptions:
 class ModelSource:
     """The model that a name means.
 
-    kind: ``bundled``, ``own``, ``directory``, ``shape`` or ``hub``.
-    name: as the user gave it.
-    shape: the named shape if kind is ``shape``.
+    kind: ``bundled`` (``tiny``), ``own`` (``mha``, the library's attention with random weights),
+        ``directory`` (a checkpoint on this machine), ``shape`` (a named shape, which has no stored
+        weights) or ``hub`` (a checkpoint of the hub).
+    name: as the user gave it. shape: the named shape if kind is ``shape``.
     """
 
     kind: Literal["bundled", "own", "directory", "shape", "hub"]
@@ -85,8 +86,7 @@ def resolve(name: str) -> ModelSource:
     ``configs/NAME`` or a path to a TOML file a shape. A bare name of a shape means the shape unless
     it is a hub id as well, as ``gpt2`` is; all else is a hub id.
 
-    Raises:
-        LoadError: a path without a directory or file, or an unknown shape.
+    Raises LoadError for a path without a directory or file, or an unknown shape.
     """
     if name == "tiny":
         return ModelSource("bundled", name)
@@ -116,8 +116,7 @@ def reckoned_tokens(text: str) -> int:
 def load(name: str, options: LoadOptions | None = None) -> Model:
     """Load the model that ``--model NAME`` means, and set the number of threads for it.
 
-    Raises:
-        LoadError, OfflineError, UnsupportedError, UsageError: as the loaders of each kind.
+    Raises LoadError, OfflineError, UnsupportedError or UsageError as the loaders of each kind do.
     """
     options = options or LoadOptions()
     model = _loaded(name, options)
@@ -176,8 +175,9 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
 def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
     """Return the checkpoint run by NumPy; with the backend ``auto`` only if that is faster.
 
+    source: a directory or a hub id.
     Raises NotUnderstoodError, with the reason, if NumPy cannot run it or torch is faster; LoadError
-    and UsageError as ``open_numpy``.
+    for what is damaged, UsageError for a revision of a directory.
     """
     from attnviz.attention.family import NotUnderstoodError
     from attnviz.models.numpy_checkpoint import Work, open_numpy
@@ -195,7 +195,10 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
 
 
 def not_by_numpy(name: str, reason: str) -> UnsupportedError:
-    """Return the error for a model that the requested NumPy cannot run."""
+    """Return the error for a model, ``name``, that NumPy was to run but cannot.
+
+    reason: why it cannot.
+    """
     return UnsupportedError(f"--backend numpy cannot run {name!r}: {reason}; leave it out")
 
 
@@ -252,7 +255,7 @@ def random_twin(model: Model, seed: int) -> Model:
 def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:
     """Raise UsageError for an option that ``model`` would ignore.
 
-    shape: the options of ``mha``'s shape that were given.
+    model: as the user named it. shape: the names of the options of ``mha``'s shape that were given.
     """
     first = next(iter(shape), None)
     if first is not None and model != "mha":

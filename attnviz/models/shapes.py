@@ -123,7 +123,10 @@ def hint(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as ``"; did you mean 'heads'?"``, or nothing if no name is similar."""
+    """Return a hint such as ``"; did you mean 'heads'?"``, or nothing if no name is similar.
+
+    name: what was typed. known: the right names.
+    """
     import difflib  # needed only for mistyped names
 
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)

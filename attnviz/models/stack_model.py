@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
@@ -11,16 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import NumpyStack, has_segments
 from attnviz.attention.stack_reader import StackReader
 from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
+    ChatTemplate,
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
+    Placed,
     Vocabulary,
     Wants,
     frame_of,
@@ -29,7 +33,7 @@ from attnviz.models.model import (
     text_notes,
 )
 from attnviz.models.operations import ModelSizes, sizes_of_stack
-from attnviz.models.pieces import check_ids, check_limit, token_texts
+from attnviz.models.pieces import check_limit, special_ids, token_texts, tokens_of
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
@@ -45,6 +49,7 @@ class StackModel:
     sizes: what its operations are counted from; None to ask the tensors, which reads them.
     trained: tokens of the longest sequence of its training, if its files state it.
     mask_id: the id of the token that hides a word from a masked model, None if there is none.
+    parameters: of the whole model; None if only transformers knows.
     """
 
     def __init__(
@@ -58,8 +63,10 @@ class StackModel:
         sizes: ModelSizes | None = None,
         trained: int | None = None,
         mask_id: int | None = None,
+        parameters: StoredParameters | None = None,
     ) -> None:
         self._info = info
+        self.parameters = parameters
         self.mask_id = mask_id
         self.stack = stack
         self._sizes = sizes
@@ -96,8 +103,7 @@ class StackModel:
         """Return the sizes that its operations are counted from."""
         if self._sizes is not None:
             return self._sizes
-        roles = {role: tensor.shape for role, tensor in self.stack.tensors.stored.items()}
-        return sizes_of_stack(self.stack.shape, roles, self.has_head)
+        return sizes_of_stack(self.stack.shape, self.stack.tensors.shapes, self.has_head)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -121,16 +127,37 @@ class StackModel:
             if limit is not None:
                 tokenizer.enable_truncation(limit)
             encoding = tokenizer.encode(text)
-            check_ids(name, encoding.ids, self.stack.shape.vocabulary)
-            return Tokens(
-                tuple(encoding.ids),
-                token_texts(tokenizer, encoding.tokens),
-                tuple(map(bool, encoding.special_tokens_mask)),
-                spans=tuple(encoding.offsets),
-            )
+            tokens = tokens_of(name, tokenizer, encoding, self.stack.shape.vocabulary)
+            return replace(tokens, spans=tuple(encoding.offsets))
+
+    chat_template: ChatTemplate | None = None
+    paired = True
+    """Whether the tokenizer says which of two texts a token is of, if the model can be told."""
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        """Return the tokens of one text or of two, and the characters that each token stands for.
+
+        second: the other text of a pair, or None.
+        bare: True leaves out the special tokens that are added to every text.
+        """
+        name, tokenizer = self.info.name, self.tokenizer
+        with tokenizing(name):
+            self._growth.check(text + (second or ""))
+            tokenizer.no_truncation()
+            found = tokenizer.encode(text, second, add_special_tokens=not bare)
+            known = special_ids(tokenizer) if bare else ()
+            tokens = tokens_of(name, tokenizer, found, self.stack.shape.vocabulary, known)
+            if any(found.type_ids) and self.paired and has_segments(self.stack):
+                tokens = replace(tokens, segments=tuple(found.type_ids))
+            return Placed(tokens, found.offsets, found.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
         """Return the plain tokens and those around a text, with a start token if it has one."""
+
+        def texts(ids: Sequence[int]) -> tuple[str, ...]:
+            pieces = [self.tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
+            return token_texts(self.tokenizer, pieces)
+
         known = self.stack.shape.vocabulary
         added = self.tokenizer.get_added_tokens_decoder()
         size = min(known, self.tokenizer.get_vocab_size())
@@ -138,13 +165,9 @@ class StackModel:
         before, after = frame_of(self.encode("a"))
         start = self._start
         if not len(before) and start is not None and start < known:
-            before = Tokens((start,), self._texts([start]), (True,))
+            before = Tokens((start,), texts([start]), (True,))
         # tokenizers are learnt from frequencies: BPE numbers its tokens in the order of its merges
-        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
-
-    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        pieces = [self.tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
-        return token_texts(self.tokenizer, pieces)
+        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=texts)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return text_notes(self._trained_tokens, tokens)

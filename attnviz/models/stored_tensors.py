@@ -28,12 +28,15 @@ _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
 
 
 def computed_from(fields: Mapping[str, Any]) -> bytes:
-    """Return the config fields that affect the computation, as bytes to be hashed."""
+    """Return the fields of a config that affect the computation, as bytes to be hashed."""
     return repr(sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)).encode()
 
 
 class _Place(NamedTuple):
-    """Where a tensor is: bytes from start to stop of a file. kind: its type in safetensors."""
+    """Where a tensor is.
+
+    path: the file. start, stop: its bytes in the file. kind: its type in safetensors.
+    """
 
     path: Path
     start: int

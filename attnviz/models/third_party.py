@@ -77,10 +77,10 @@ def third_party(failure: str) -> Iterator[None]:
 
 @contextmanager
 def tokenizing(name: str) -> Iterator[None]:
-    """Run the tokenizer of ``name`` as ``third_party`` does, and hide the lines of Rust panics.
+    """Run a tokenizer silently; its errors become a LoadError, and lines of Rust panics are hidden.
 
-    The process's standard error is held back meanwhile and printed at the end unless there was a
-    panic, so that nothing that other threads print is lost.
+    name: of the tokenizer's model. The process's standard error is held back meanwhile and printed
+    at the end unless there was a panic, so that nothing that other threads print is lost.
     """
     with third_party(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
         yield
@@ -131,8 +131,8 @@ def _standard_error() -> int | None:
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
     """Run a model's forward pass; its errors become a LoadError.
 
-    attnviz's own errors, those of other code that observes the pass, and those of the types
-    ``passing`` are not changed.
+    passing: further types of errors that are not changed, like attnviz's own errors and those of
+    other code that observes the pass.
     """
 
     def translate(error: Exception) -> Exception:

@@ -81,7 +81,7 @@ def suit(model: Model, asked: int | None = None) -> None:
 
 
 def threads_for(weights: float) -> int:
-    """Return the number of threads for a model of so many weights, without embeddings."""
+    """Return the number of threads for a model of this many weights, without embeddings."""
     return 1 if weights < _SMALL else allowed_processors()
 
 
@@ -139,7 +139,7 @@ def blas_alone() -> Iterator[None]:
 
 
 def _in_environment() -> int | None:
-    """Return the number in ``OMP_NUM_THREADS``, the first of a list; None for what is no number."""
+    """Return the first number in ``OMP_NUM_THREADS``; None if it does not begin with one."""
     found = re.match(r"\s*([1-9]\d*)", os.environ.get("OMP_NUM_THREADS", ""))
     return None if found is None else int(found[1])
 

@@ -12,19 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.growth import Growth
 from attnviz.models.model import (
+    ChatTemplate,
+    Placed,
     Vocabulary,
     frame_of,
     known_ids,
     model_repr,
+    placed_words,
     split_words,
     text_notes,
     word_tokens,
 )
 from attnviz.models.operations import ModelSizes
-from attnviz.models.pieces import check_ids, check_limit, token_texts
+from attnviz.models.pieces import check_ids, check_limit, special_ids, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -82,9 +85,8 @@ class TransformersModel:
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of ``text``; truncation to ``limit`` keeps the special tokens.
 
-        Raises:
-            LoadError: the tokenizer gives ids that the model has no embedding for.
-            UsageError: not even the special tokens fit into ``limit``.
+        Raises LoadError if the tokenizer gives ids that the model has no embedding for, UsageError
+        if not even the special tokens fit into ``limit``.
         """
         if self.tokenizer is None:
             return self._words(text).cut(limit)
@@ -104,6 +106,42 @@ class TransformersModel:
                 special=tuple(map(bool, encoding["special_tokens_mask"])),
                 spans=_spans(encoding),
             )
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """Return the tokenizer's template of chats; of several that named ``default``."""
+        source = getattr(self.tokenizer, "chat_template", None)
+        source = source.get("default") if isinstance(source, dict) else source
+        if not isinstance(source, str):
+            return None
+        named = self.tokenizer.special_tokens_map.items()
+        return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        """Return the tokens of one text or of two, and the characters that each token stands for.
+
+        second: the other text of a pair, or None.
+        bare: True leaves out the special tokens that are added to every text.
+        """
+        if self.tokenizer is None:
+            return placed_words(self.info, self._words(text), text, second)
+        with tokenizing(self.info.name):
+            self._growth.check(text + (second or ""))
+            read = self.tokenizer(text, second, add_special_tokens=not bare, verbose=False)
+            (found,) = read.encodings or (None,)
+            if found is None:
+                raise UnsupportedError(
+                    f"the tokenizer of {self.info.name!r} is written in Python and does not know "
+                    "where its tokens stand"
+                )
+            known = special_ids(self.tokenizer.backend_tokenizer) if bare else ()
+            special = zip(found.special_tokens_mask, found.ids, strict=True)
+            tokens = replace(
+                self._tokens(found.ids),
+                special=tuple(bool(one) or number in known for one, number in special),
+                segments=tuple(types) if any(types := read.get("token_type_ids", ())) else (),
+            )
+            return Placed(tokens, found.offsets, found.sequence_ids)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Return notes for the reader about a run over these tokens."""
@@ -130,8 +168,7 @@ class TransformersModel:
         It begins with the decoder's start token, ends before the end token and has at most
         ``limit`` tokens.
 
-        Raises:
-            UsageError: the model has no language-model head.
+        Raises UsageError if the model has no language-model head.
         """
         if not hasattr(self.model, "generate") or not self.model.can_generate():
             raise UsageError(
@@ -206,7 +243,7 @@ class TransformersModel:
         return self._known(getattr(self.model.config, "pad_token_id", None))
 
     def _known(self, number: object) -> int | None:
-        """Return the id if the model has an embedding for it; None for any other value."""
+        """Return ``number`` if it is the id of one of the model's tokens, else None."""
         if not isinstance(number, int) or isinstance(number, bool):
             return None
         return number if 0 <= number < self._vocabulary else None

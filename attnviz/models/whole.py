@@ -44,6 +44,7 @@ def require_token_ids(model: Any) -> None:
 def require_whole(model: Any, name: str, layers: int) -> None:
     """Raise UnsupportedError if a loaded model is only a part of what its config describes.
 
+    name: of the model, for the message.
     layers: number of layers of its text stack in the config, of an encoder–decoder the encoder's.
     """
     for found, way in _splits(model):
@@ -119,7 +120,7 @@ def _submodule(model: nn.Module, path: str) -> nn.Module | None:
 
 
 def _size(projection: Any) -> tuple[int, int] | None:
-    """Return the inputs and outputs of a linear layer; None for anything else."""
+    """Return the numbers of inputs and outputs of a linear layer; None for anything else."""
     for inputs, outputs in (("in_features", "out_features"), ("nx", "nf")):
         if isinstance(getattr(projection, inputs, None), int):
             return getattr(projection, inputs), getattr(projection, outputs)
@@ -127,7 +128,7 @@ def _size(projection: Any) -> tuple[int, int] | None:
 
 
 def _splits(model: Any) -> Iterator[tuple[bool, str]]:
-    """Yield for each way to split a model over processes whether it is so split, and a message."""
+    """Yield (True if the model is so split, a message) for each way to split it over processes."""
     distributed = sys.modules.get("torch.distributed.tensor")
     sharded: Any = getattr(distributed, "DTensor", ())
     classes = [type(module).__name__ for module in model.modules()]

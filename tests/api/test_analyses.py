@@ -89,6 +89,14 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("path", "L0H1", "Tom saw Ann", "Ann saw Tom"),
     ),
     (
+        lambda: attnviz.head("tiny", (1, 2), TEXT, [TEXT, OTHER], top=3),
+        ("head", "L1H2", TEXT, "--texts", "two.txt", "--top", "3"),
+    ),
+    (
+        lambda: attnviz.report("tiny", [TEXT, OTHER], cards=1),
+        ("report", "--texts", "two.txt", "--cards", "1"),
+    ),
+    (
         lambda: attnviz.generate("tiny", "The cat sat", tokens=3, ablate="L1H0", seed=2),
         ("generate", "The cat sat", "--tokens", "3", "--ablate", "L1H0", "--seed", "2"),
     ),
@@ -112,7 +120,7 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
 def test_every_command_is_compared() -> None:
     """What takes a minute, and what makes no report, is left out."""
     compared = {arguments[0] for _, arguments in SAME}
-    assert compared == set(COMMANDS) - {"docs", "explore", "sweep", "train"}
+    assert compared == set(COMMANDS) - {"docs", "explore", "sweep", "train", "use"}
 
 
 @pytest.mark.parametrize(("found", "arguments"), SAME)
@@ -120,12 +128,14 @@ def test_the_numbers_are_those_of_the_command(
     run: Any, tmp_path: Path, found: Callable[[], Any], arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join([TEXT, OTHER, TEXT + " " + OTHER]))
+    (tmp_path / "two.txt").write_text("\n".join([TEXT, OTHER]))
     (tmp_path / "rules.toml").write_text(RULES)
     result = run(*arguments, "--json")
     assert result.code == 0
     document, mine = run(*arguments, "--json").document, found().to_dict()
-    document.pop("source", None)
-    mine.pop("source", None)
+    for found_there in (document, mine):
+        for part in (found_there, *found_there.get("cards", ())):
+            part.pop("source", None)
     assert without_times(mine) == without_times(document)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ def loaded(program: str) -> set[str]:
 
 
 def test_the_import_costs_nothing() -> None:
-    assert not loaded("import attnviz; dir(attnviz)") & (HEAVY | {"numpy", "rich", "typer"})
+    assert not loaded("import attnviz") & (HEAVY | {"numpy", "rich", "typer"})
+    assert not loaded("import attnviz; dir(attnviz)") & (HEAVY | {"numpy", "typer"})
 
 
 @pytest.mark.parametrize(
@@ -66,16 +68,25 @@ def test_no_other_name() -> None:
 
 
 def test_types_are_declared_for_every_name() -> None:
-    """Editors and type checkers read the imports that never run."""
+    """Editors and type checkers read the imports that never run, and the lists of their modules."""
     tree = ast.parse(Path(attnviz.__file__).read_text())
     (declared,) = (node for node in tree.body if isinstance(node, ast.If))
-    names = {alias.name for node in declared.body for alias in node.names}
+    imports = [node for node in declared.body if isinstance(node, ast.ImportFrom)]
+    names = {alias.name for node in imports for alias in node.names} - {"*"}
+    pages = [node.module for node in imports if node.names[0].name == "*"]
+    for page in map(import_module, map(str, pages)):
+        assert set(page.__all__) == {
+            name
+            for name, value in vars(page).items()
+            if hasattr(value, "__wrapped__") and value.__module__ == page.__name__
+        } | ({"load"} & set(page.__all__))
+        names |= set(page.__all__)
     assert names | {"__version__"} == set(attnviz.__all__)
 
 
 def test_every_command_has_its_function() -> None:
-    """A page of the manual is read, and an app is used: neither makes a report."""
-    assert set(COMMANDS) - {"docs", "explore"} <= set(attnviz.__all__)
+    """A page is read, an app is used, a default is kept: none of them makes a report."""
+    assert set(COMMANDS) - {"docs", "explore", "use"} <= set(attnviz.__all__)
 
 
 def test_a_wrong_argument_is_a_value_error() -> None:

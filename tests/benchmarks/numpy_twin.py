@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnviz.attention.family_reading import understood
+from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.operations import sizes_of_stack
@@ -17,7 +17,7 @@ def numpy_twin(model: Any) -> StackModel:
     fields = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     arrays = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     shapes = {name: array.shape for name, array in arrays.items()}
-    read = understood(fields, shapes)
+    read = checkpoint_layout(fields, shapes)
     shape = read.shape
     info = ModelInfo(
         name="twin",

@@ -55,8 +55,11 @@ Refused = Callable[..., str]
         (["a", "--color", "no"], "'no' is not one of 'auto', 'always', 'never'"),
         (["a", "--dtype", "int8"], "'int8' is not one of 'auto', 'float32'"),
         (["a", "--dtype", "float16"], "computes in float32 or float64, got float16"),
-        (["a", "--sort", "size"], "'size' is not one of 'previous', 'first'"),
-        (["a", "--sort", "duplicate"], "duplicate cannot be measured here: the text repeats no"),
+        (["a", "--sort", "size"], "no measure 'size': measures are previous token, sink"),
+        (
+            ["a", "--sort", "duplicate"],
+            "duplicate token cannot be measured here: the text repeats no",
+        ),
         (["a", "--reverse"], "add --sort MEASURE"),
         (
             ["a", "--token", "zebra"],
@@ -179,8 +182,11 @@ def test_messages_fit_the_stream(refused: Refused, encoding: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["head", "a"], "No such command 'head'. Did you mean 'heads'?; see 'attnviz --help'"),
-        (["heds", "a"], "No such command 'heds'. Did you mean 'heads'?"),
+        (
+            ["head", "a"],
+            "expected a head such as L1H2, got 'a': attnviz heads shows every head over a text",
+        ),
+        (["heds", "a"], "No such command 'heds'. Did you mean 'heads', 'head'?"),
         (["nothing"], "No such command 'nothing'; see 'attnviz --help'"),
         (["heads", "a", "--modle", "tiny"], "No such option: --modle"),
         (["heads", "a", "--modle", "tiny"], "--model"),

@@ -6,13 +6,17 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+import typer
+from rich.cells import cell_len
 
 import attnviz
-from attnviz.cli.app import COMMANDS, GROUPS
+from attnviz.cli.app import COMMANDS, GROUPS, app
 from attnviz.cli.heads import EXAMPLES
 from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
@@ -31,11 +35,12 @@ def test_help(run: Any, option: str) -> None:
     assert (result.code, result.err) == (0, "")
     assert "See where each attention head looks" in result.out
     assert "heads" in result.out
-    assert run().out == result.out
+    assert run().out == run("-h").out
+    assert ("--install-completion" in result.out) == (option == "--help")
 
 
 def test_all_commands_fit_one_small_screen(run: Any) -> None:
-    lines = run("--help", env={"COLUMNS": "80"}).lines
+    lines = run("-h", env={"COLUMNS": "80"}).lines
     assert len(lines) < 24
     assert max(map(len, lines)) <= 80
     for name, does in COMMANDS.items():
@@ -47,15 +52,14 @@ def test_there_is_room_for_twenty_six_commands(run: Any, monkeypatch: pytest.Mon
     for group, names in (("Look", further[::2]), ("Measure", further[1::2])):
         more = dict.fromkeys(names, "Tell what is of interest.")
         monkeypatch.setitem(GROUPS, group, GROUPS[group] | more)
-    lines = run("--help", env={"COLUMNS": "80"}).lines
+    lines = run("-h", env={"COLUMNS": "80"}).lines
     assert len(lines) < 24
     assert max(map(len, lines)) <= 80
     assert "\n".join(lines).count("Tell what is of interest.") == len(further)
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_of_heads(run: Any, option: str) -> None:
-    result = run("heads", option, env={"COLUMNS": "100"})
+def test_whole_help_of_heads(run: Any) -> None:
+    result = run("heads", "--help", env={"COLUMNS": "100"})
     assert (result.code, result.err) == (0, ""), result
     assert "Examples" in result.out
     assert 'attnviz heads "The cat sat on the mat because it was tired."' in result.out
@@ -80,6 +84,76 @@ def test_help_of_heads(run: Any, option: str) -> None:
     assert max(map(len, result.lines)) <= 100
 
 
+# The short help -------------------------------------------------------------------------------
+
+
+def lines_on_screen(text: str, columns: int) -> int:
+    return sum(max(-(-cell_len(line) // columns), 1) for line in text.splitlines())
+
+
+def parsed(name: str) -> Any:
+    """The command that the command line would run."""
+    group = typer.main.get_group(app)
+    return group.resolve_command(click.Context(group), [name])[1]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_short_help_fits_a_small_terminal(run: Any, name: str, columns: int) -> None:
+    result = run(*[name] * bool(name), "-h", env={"COLUMNS": str(columns)})
+    assert (result.code, result.err) == (0, "")
+    assert lines_on_screen(result.out, columns) <= 23
+    if name:
+        examples = [line for line in result.lines if line.startswith("  attnviz ")]
+        assert len(examples) == 2
+        end = " ".join(result.out.split("\n\n")[-1].split())
+        assert f"attnviz {name} --help: " in end
+        assert "attnviz docs" in end
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_short_help_names_options_that_are_there(run: Any, name: str) -> None:
+    command, shown = parsed(name), run(name, "-h", env={"COLUMNS": "100"}).out
+    known = {each for one in command.params for each in one.opts}
+    assert command.often
+    assert set(command.often) <= known
+    for option in command.often:
+        assert re.search(rf"^  (-\w, )?{option}\b", shown, re.MULTILINE), option
+    count = sum(one.param_type_name == "option" for one in command.params)
+    assert f"all {count} options" in shown or count == 1
+
+
+NOT_RUN = ("explore", "diff", "sweep", "train")
+"""Those need a terminal, checkpoints of the reader's own, or minutes; their options are read."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_the_short_help_run(run: Any, name: str) -> None:
+    for line in run(name, "-h").lines:
+        if line.startswith("  attnviz "):
+            arguments = shlex.split(line)[1:]
+            if name in NOT_RUN:
+                parsed(name).make_context(name, arguments[1:], resilient_parsing=True)
+            else:
+                assert run(*arguments).code == 0, line
+
+
+def test_the_last_help_asked_for_is_not_a_value(run: Any) -> None:
+    """Both lengths at once give the long one, and neither is hidden by another short option."""
+    assert run("heads", "-h", "--help").out == run("heads", "--help").out
+    assert run("heads", "-qh").out == run("heads", "-h").out
+
+
+def test_short_help_imports_nothing_that_draws() -> None:
+    code = (
+        "import sys\nsys.argv[1:] = ['heads', '-h']\n"
+        "from attnviz.cli.boundary import run\nassert run() == 0\n"
+        "drawn = {'rich.console', 'numpy', 'torch', 'transformers', 'pydantic'}\n"
+        "assert not drawn & set(sys.modules), drawn & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+
 def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
     """Those that need a file or a checkpoint of the reader's own aside."""
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
@@ -87,7 +161,7 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
     (tmp_path / "story.txt").write_text("The cat sat on the mat.")
     for example in examples:
         arguments = shlex.split(example)[1:]
-        if "./my-checkpoint" not in arguments:
+        if not {"./my-checkpoint", "./my-chat-model"} & {*arguments}:
             assert run(*arguments).code == 0, example
 
 
@@ -116,12 +190,12 @@ def test_the_completion_of_bash(program: Any, environment: dict[str, str]) -> No
         assert done.stderr == ""
         return done.stdout.split()
 
-    assert offered("attnviz he") == ["heads"]
+    assert set(offered("attnviz he")) == {"head", "heads"}
     assert offered("attnviz heads --model t") == ["tiny"]
     assert offered("attnviz heads -m mh") == ["mha"]
     assert offered("attnviz heads --pal") == ["--palette"]
     assert offered("attnviz heads --palette ma") == ["magma"]
-    assert "entropy" in offered("attnviz heads --sort ")
+    assert {"entropy", "previous-token"} <= {*offered("attnviz heads --sort ")}
 
 
 @POSIX

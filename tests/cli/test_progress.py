@@ -121,3 +121,28 @@ def test_nobody_pays_for_an_estimate_that_is_not_shown() -> None:
         watch.expect("ablating 24 heads", fail)
         watch(0.5)
     UNWATCHED.expect("ablating 24 heads", fail)
+
+
+def test_a_terminal_shows_the_latest_results_under_the_bar_and_wipes_them() -> None:
+    shown = console(terminal=True)
+    with scanning("ablating heads", shown) as watch:
+        for text in range(20):
+            watch.found(lambda text=text: f"text {text}: L1H2 +0.5 \x1b[31m")
+        watch(0.5)
+        shown.file.truncate(0)
+        watch(0)
+        lines = [line for line in printed(shown).splitlines() if "text " in line]
+        assert [line.split(":")[0].split("text ")[1] for line in lines] == [
+            str(text) for text in range(12, 20)
+        ]
+        assert not any("\x1b[31m" in line for line in lines)
+    assert printed(shown).endswith("\x1b[2K")
+
+
+def test_nobody_pays_for_results_that_are_not_shown() -> None:
+    def fail() -> str:
+        raise AssertionError
+
+    for watched in (console(terminal=False), console(terminal=True, quiet=True)):
+        with scanning("ablating heads", watched) as watch:
+            watch.found(fail)

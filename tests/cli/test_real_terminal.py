@@ -116,4 +116,4 @@ def test_a_directory_with_its_spinner(screen, checkpoint) -> None:
     text = "\n".join(rows(shown))
     assert "opening" not in text  # gone once the model is there
     assert "2 layers × 3 heads" in text
-    assert "L1H2" in text
+    assert "--head L" in text

@@ -63,6 +63,16 @@ def write_below(path: Path, anchor: str, added: str) -> None:
     path.write_text(source.replace(anchor, anchor + added), encoding="utf-8")
 
 
+def edited(copied: Path) -> set[str]:
+    """The modules of the package that an example has changed, without those that it adds."""
+    names = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    return {
+        name
+        for name in names
+        if (PACKAGE / name).read_bytes() != (copied / "attnviz" / name).read_bytes()
+    }
+
+
 def command_line(*arguments: str) -> str:
     return f"import sys; from attnviz.cli.main import main; sys.argv[1:] = {arguments!r}; main()"
 
@@ -78,10 +88,8 @@ def test_a_command(copied: Path, python: Callable[..., str]) -> None:
     write_below(copied / "attnviz/api/looking.py", "if TYPE_CHECKING:\n", f"    {report}\n")
     line = '        "entropy": "Show how evenly each head attends.",\n'
     write_below(copied / "attnviz/cli/app.py", '    "Look": {\n', line)
-    public = copied / "attnviz" / "__init__.py"
-    write_below(public, '"attnviz.api.looking": (', '"entropy", ')
-    exported = "    from attnviz.api.looking import entropy as entropy\n"
-    write_below(public, "if TYPE_CHECKING:\n", exported)
+    write_below(copied / "attnviz/api/looking.py", "__all__ = [", '"entropy", ')
+    assert edited(copied) == {"api/looking.py", "cli/app.py"}
 
     printed = json.loads(python(command_line("entropy", TEXT, "--head", "L0H1", "--json")))
     (head,) = printed["heads"]

@@ -13,7 +13,7 @@ from attnviz.cli.app import COMMANDS, app
 
 from ..manual_pages import PAGES, README, blocks
 
-OTHERS = {"--version", "--install-completion"}
+OTHERS = {"--version", "--help", "--install-completion"}
 FOREIGN = ("venv", "pip", "pytest")
 
 

@@ -150,7 +150,7 @@ ALL = doc.Document(
     "every part",
     f"All of them {HOSTILE}",
     [doc.Group([part]) for part in PARTS.values()],
-    [doc.Say("How to read this: so")],
+    doc.Explanation("heads", "so"),
     [doc.Facts([("next: more", False)], tone="faint")],
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens

@@ -37,7 +37,7 @@ CLAIM = re.compile(
     rf"(?<![\w-])({WORD}) +{NUMBER}(?:(?: ·|,| \([^)]*\),|  ) ?on this text {NUMBER})?"
 )
 HEAD = re.compile(r"\bL(\d+)H(\d+)\b")
-BEST = re.compile(rf"^(?:on this text: )?({WORD}) +\d+ +(L\d+H\d+) {NUMBER}$")
+BEST = re.compile(rf"^(?:on this text: )?({WORD})(?: \([a-z]+\))? +\d+ +(L\d+H\d+) {NUMBER}$")
 LEADER = re.compile(rf"^({WORD})[ ━╸]+(L\d+H\d+) +{NUMBER} ")
 ROW = re.compile(r"^L(\d+) ")
 

@@ -69,7 +69,10 @@ def test_names_and_letters_are_one_to_one() -> None:
 @pytest.mark.parametrize(
     ("typed", "found"),
     [("induction", "induction"), (" Induction ", "induction"), ("ind", "induction"),
-     ("I", "induction"), ("s", "subject"), ("S", "self"), ("prev", "previous")],
+     ("I", "induction"), ("s", "subject"), ("S", "self"), ("prev", "previous"),
+     ("previous-token", "previous"), ("sink", "first"), ("first", "first"),
+     ("Punctuation", "delimiter"),
+     ("punc", "delimiter"), ("current token", "self"), ("curr", "self"), ("self", "self")],
 )  # fmt: skip
 def test_a_label_is_found(typed: str, found: str) -> None:
     assert find_label(typed) == found
@@ -83,7 +86,7 @@ def test_the_nearest_label_is_named(typed: str) -> None:
 
 @pytest.mark.parametrize("typed", ["", "s?", "zzz"])
 def test_what_resembles_nothing_lists_them_all(typed: str) -> None:
-    with pytest.raises(UsageError, match="labels are previous, first") as raised:
+    with pytest.raises(UsageError, match="labels are previous token, sink") as raised:
         find_label(typed)
     assert "did you mean" not in str(raised.value)
 

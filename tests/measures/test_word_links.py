@@ -73,7 +73,7 @@ def test_the_excess_is_what_loops_find() -> None:
     excess = np.stack([excess_by_hand(each) for each in maps])
     found = agreed_links(record([maps[:4], maps[4:8]]))
     assert found is not None
-    assert (found.heads, found.pairs, len(found.links)) == (8, 21, 5)
+    assert (found.heads, found.pairs, len(found.links)) == (8, 21, 20)
     for link in found.links:
         cell = link.query.start, link.key.start
         here = excess[:8, *cell]
@@ -123,6 +123,13 @@ def test_one_head_alone_does_not() -> None:
     found = agreed_links(record([planted(16, 1)]))
     assert found is not None
     assert not any(link.beats_chance for link in found.links)
+
+
+@pytest.mark.parametrize("mark", [".", "\u200b", "\u202e\u2069", "\x1b", "+", "—"])
+def test_marks_and_what_is_invisible_have_no_links(mark: str) -> None:
+    found = agreed_links(record([random_maps(8, 4, seed=2)], ["<s>", " a", mark, " b"]))
+    assert found is not None
+    assert found.pairs == 1
 
 
 @pytest.mark.parametrize("offset", [1, 2])

@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 TORCH_ONLY: dict[str, tuple[str, ...]] = {
     "control": ("patterns", "--control", "random-weights"),
     "ablate": ("ablate", TEXT, "--layer", "0", "--method", "gradient"),
-    "prune": ("prune", TEXT, "--heads", "1"),
+    "prune": ("prune", TEXT, "--heads", "1", "--method", "gradient"),
 }
 
 

@@ -13,7 +13,13 @@ from attnviz.reading import read_toml
 
 
 class Gpu(NamedTuple):
-    """One kind of card, with the fields of ``configs/gpus``, where their meaning stands."""
+    """One kind of graphics card, as a file in ``configs/gpus`` describes it.
+
+    name, aliases: what a user may type. vendor: the maker. year: of its launch.
+    memory_mib: the memory in MiB. bandwidth: of the memory, in bytes a second.
+    flops: the most operations a second on numbers of each dtype. source: where these numbers are
+        from.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -30,7 +36,7 @@ class Gpu(NamedTuple):
         return 2**20 * self.memory_mib
 
     def rate(self, dtype: str) -> float:
-        """Return the most operations a second on weights of a dtype.
+        """Return the most operations a second on weights of a dtype, such as ``bfloat16``.
 
         This is the fastest rate of an equal or a wider dtype, as weights may be widened before they
         are multiplied, and whole numbers be turned into floats.
@@ -63,7 +69,7 @@ def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
     """
     cards = all_cards()
     found: dict[str, Gpu] = {}
-    for name in ",".join(typed).split(","):
+    for name in ",".join(typed).strip(", ").split(","):
         wanted = _plain(name)
         named = [
             card for card in cards if wanted in ("all", *map(_plain, (card.name, *card.aliases)))
@@ -77,5 +83,5 @@ def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
 
 
 def _plain(name: str) -> str:
-    """Return a name without what people type in several ways: case, vendor, dashes, spaces."""
+    """Return a card's name without what people type in several ways: case, vendor, dashes."""
     return re.sub(r"nvidia|amd|[^a-z0-9]", "", name.lower())

@@ -76,8 +76,10 @@ class BuiltCount(NamedTuple):
     name, source, revision: the requested name, the place of its config, its commit on the hub.
     architecture: the class that was built.
     total: its parameters, with tied ones counted once. buffers: numbers stored in addition.
-    parts: the direct children of the model in order, with their parameters.
-    dtype, weight_bytes: of the parameters. others, stated: see ``CostReport``.
+    parts: the direct children of the model in order, as (name, number of parameters).
+    dtype, weight_bytes: of the parameters.
+    others: how many weights are stored in which other dtypes.
+    stated: what states the dtype: ``option``, ``files``, ``config``, or empty for an assumption.
     cache: what its layers keep; None if transformers does not show it.
     """
 
@@ -120,13 +122,13 @@ class NamedModel(NamedTuple):
 
 
 def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
-    """Count what was requested: one case for a shape, one for each name.
+    """Count what was requested: one case for a shape, one for each named model.
 
+    models: the named models; none if the options describe a shape.
     A single model of a class that no family describes is counted by building it.
 
-    Raises:
-        UsageError: neither a shape nor a name, both, or numbers that do not fit together.
-        LoadError, OfflineError: the config of a name cannot be read.
+    Raises UsageError for neither a shape nor a name, for both, and for numbers that do not fit
+    together; LoadError or OfflineError if the config of a name cannot be read.
     """
     shape, running = request.shape, request.running
     _refuse_both(models, shape)
@@ -148,6 +150,7 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
 def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
     """Return a case for each combination of compared values; those of the last option vary fastest.
 
+    models: at most one named model; none if the options describe a shape.
     Raises UsageError if nothing can be compared. Values that do not fit together become a case with
     the reason, unless all cases have one.
     """
@@ -186,7 +189,10 @@ def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
 
 
 def _check_option(option: str, models: Sequence[NamedModel]) -> None:
-    """Raise UsageError for a compared option that does not exist or has no effect here."""
+    """Raise UsageError for a compared option that does not exist or has no effect here.
+
+    option: its name without the dashes in front. models: the named models.
+    """
     name = option.replace("-", "_")
     if len(models) > 1:
         raise UsageError("--compare takes one design: name one model, or describe one shape")
@@ -205,7 +211,10 @@ def _check_option(option: str, models: Sequence[NamedModel]) -> None:
 def _changed(
     shape: Shape, running: Running, options: Sequence[str], values: Sequence[str]
 ) -> tuple[Shape, Running]:
-    """Return the shape and its running with the compared options set to these values."""
+    """Return the shape and its running with the compared options set to these values.
+
+    options, values: as typed, a value for each option.
+    """
     shaped, run = dict(shape), dict[str, Any]()
     for option, text in zip(options, values, strict=True):
         name = option.replace("-", "_")
@@ -239,7 +248,10 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 
 
 def _named_case(found: FoundSpec, running: Running) -> Case:
-    """Return a named model with its cost; UsageError if no family describes its class."""
+    """Return a case for a named model, with its cost; UsageError if no family describes its class.
+
+    running: the lengths and dtypes to count for.
+    """
     if found.spec is None:
         raise UsageError(
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
@@ -287,7 +299,12 @@ def _counted(spec: ModelSpec, running: Running, stored: StoredWeights | None = N
 
 
 class _Dtypes(NamedTuple):
-    """The dtypes of weights and cache; ``others`` and ``stated`` as in ``CostReport``."""
+    """The dtypes of a model's numbers.
+
+    dtype, cache: of the weights, and of keys and values.
+    others: how many weights are stored in which other dtypes.
+    stated: what states the dtype: ``option``, ``files``, ``config``, or empty for an assumption.
+    """
 
     dtype: str
     cache: str
@@ -300,6 +317,8 @@ def _dtypes(
 ) -> _Dtypes:
     """Return the dtype that was requested, else that of the files, of the config, or bfloat16.
 
+    running: has the requested dtypes. named: the dtype that the config names. name: of the model.
+    stored: what the weight files contain, or None.
     total: the model's parameters; if the files hold more numbers, only their main dtype is used.
     Raises LoadError if the config names an unknown dtype.
     """
@@ -324,7 +343,10 @@ def _dtypes(
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """Return the parameters of a model that is built without memory for its weights."""
+    """Return the parameters of a model that is built without memory for its weights.
+
+    found: its config. running: the lengths and dtypes to count for.
+    """
     from attnviz.count.params.config.read import stored_dtype
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 

@@ -14,8 +14,8 @@ from attnviz.count.params.words import (
     count,
     factor,
     operations,
+    percentage,
     run_words,
-    share,
     short,
 )
 from attnviz.draw.document import Column, Row, Table
@@ -25,7 +25,7 @@ MARK = "*"
 
 _SHARES = {
     "attention": "attention",
-    "feed_forward": "feed-forward",
+    "feed_forward": "MLP",
     "embedding": "embedding",
     "norm": "norms",
     "head": "LM head",
@@ -64,7 +64,7 @@ def _forward(cost: CostReport) -> int:
 _METRICS = (
     Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
     Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
-    Metric("ffn", "feed-forward", _of(_forward), count, True),
+    Metric("ffn", "MLP", _of(_forward), count, True),
     Metric("total", "total", _of(lambda a: a.parameters.total), count, True),
     Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
     Metric("weights", "weights", _of(lambda a: a.weight_bytes), bytes_text),
@@ -97,7 +97,7 @@ def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
 
 
 def changed(metric: Metric, cases: Sequence[Case]) -> bool:
-    """Return whether a metric differs between the cases that could be counted."""
+    """Return True if a metric differs between the cases that could be counted."""
     return len({metric.value(case) for case in cases if case.cost is not None}) > 1
 
 
@@ -111,10 +111,10 @@ def _cell(metric: Metric, case: Case) -> str:
 def compared_table(
     options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric], brief: bool = False
 ) -> Table:
-    """Return a table with a row for each case, a column for each compared option and metric.
+    """Return a table with a row for each case, and a column for each compared option and metric.
 
-    brief: for a first screen, where every metric differs and none is marked: columns are left out
-        rather than broken into bands, and rows if lines are few.
+    brief: True for a first screen: headings of metrics that differ are not marked, columns that do
+        not fit are left out rather than put below, and rows are left out if there are few lines.
     """
     columns = [Column(option, tone="strong") for option in options]
     for metric in metrics:
@@ -136,7 +136,10 @@ def compared_table(
 
 
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    """Return which metrics change most with each option while the others keep their first value."""
+    """Return a sentence on which metrics change most between the first and last value of an option.
+
+    Meanwhile the other options keep their first value.
+    """
     found = []
     for option, place, along in _along(options, cases):
         first, last = along[0], along[-1]
@@ -157,7 +160,10 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Yield each option, its index, and the cases with the first value of all other options."""
+    """Yield for each option its name, its index, and the cases in which only this option changes.
+
+    In these cases all other options have their first value.
+    """
     counted = [case for case in cases if case.cost is not None]
     start = counted[0].values
     for place, option in enumerate(options):
@@ -168,7 +174,7 @@ def _along(
 
 
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    """Return explanations of the changes, as far as the numbers support them."""
+    """Return sentences that explain the changes, as far as the numbers support them."""
     return [
         reason
         for option, _, along in _along(options, cases)
@@ -281,14 +287,17 @@ def _inner_width(cost: CostReport) -> str:
 
 
 def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
-    """Yield the parameters by role, each with its share below; they add up to the total."""
+    """Yield rows of the parameters by role, a cell for each cost, with the shares below.
+
+    The numbers add up to the total.
+    """
     totals = [cost.parameters.total for cost in costs]
     for name, label in _SHARES.items():
         numbers = [getattr(cost.parameters.shares, name) for cost in costs]
         if any(numbers):
             yield Row([label, *(count(number) if number else "–" for number in numbers)])
             pairs = zip(numbers, totals, strict=True)
-            shares = [share(part, whole) if part else "" for part, whole in pairs]
+            shares = [percentage(part, whole) if part else "" for part, whole in pairs]
             yield Row(["", *shares], tone="faint")
     yield Row(["total", *map(count, totals)], tone="strong")
     active = [cost.parameters.active for cost in costs]

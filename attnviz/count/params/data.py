@@ -91,7 +91,7 @@ def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _built(built: BuiltCount) -> dict[str, Any]:
-    """Return a model that was counted by building it; its cache is null if unknown."""
+    """Return the JSON object of a model that was counted by building it; its cache may be null."""
     return {
         "model": {
             "name": built.name,
@@ -119,7 +119,7 @@ def _built(built: BuiltCount) -> dict[str, Any]:
 
 
 def _comparison(counted: CountedCases) -> dict[str, Any]:
-    """Return the rows of a comparison.
+    """Return the JSON object of a comparison.
 
     ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
     between rows. ``rows``: for each case the ``values`` of the options and the object of its model,
@@ -195,7 +195,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 def _card(fit: CardFit) -> dict[str, Any]:
-    """Return what one card makes of a model; ``decode`` and ``decode_full`` are upper bounds."""
+    """Return the JSON object of how a card can run a model; its decode times are upper bounds."""
     bounds = {"decode": fit.decode, "decode_full": fit.full}
     return {
         **_named(fit.card, _CARD),
@@ -226,7 +226,7 @@ def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
 
 
 def _part(line: PartLine) -> dict[str, Any]:
-    """Return a line of the screen's table; lines with ``detail`` are parts of the line above."""
+    """Return a line of the table as JSON; with ``detail`` it is a part of the line above."""
     return {
         "name": line.label,
         "role": line.role,
@@ -244,7 +244,7 @@ def _part(line: PartLine) -> dict[str, Any]:
 
 
 def _kinds(cost: CostReport) -> list[dict[str, Any]]:
-    """Return the kinds of layers; ``indices`` is null if a stack has only one kind."""
+    """Return a JSON object for each kind of layer; ``indices`` is null if a stack has one kind."""
     return [
         {
             "stack": stack.spec.name,
@@ -273,7 +273,7 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
 
 
 def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
-    """Yield the long table; a case that could not be counted has one line with the reason."""
+    """Yield the rows of the long table; a case that could not be counted has one, its reason."""
     yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
     if counted.built is not None:
         built = counted.built

@@ -42,9 +42,9 @@ from attnviz.count.params.words import (
     finding,
     heading_words,
     origin_lines,
+    percentage,
     readings,
     run_words,
-    share,
     short,
     title_words,
 )
@@ -52,6 +52,7 @@ from attnviz.draw.document import (
     Beside,
     Column,
     Document,
+    Explanation,
     Facts,
     First,
     Group,
@@ -74,7 +75,10 @@ _LEAST_SAID = 3
 class _Content(NamedTuple):
     """The content of a document.
 
-    title: a name, and remarks behind it. heading, finding, first: see ``Document``.
+    title: a name, and remarks behind it. notes: sources and cautions. tables: what was counted.
+    sentences: what the numbers mean. heading: the words of the first line.
+    finding: the answer in a sentence. first: returns the first screen of a terminal's size.
+    explanation: for newcomers.
     """
 
     title: Sequence[str]
@@ -84,13 +88,16 @@ class _Content(NamedTuple):
     heading: Sequence[str]
     finding: str
     first: First
-    explanation: Sequence[str] = ()
+    explanation: Explanation = Explanation("params", "counted exactly, by building the model.")
 
 
 def params_document(
     report: ParamsReport, *, explain: bool = False, hints: bool = False
 ) -> Document:
-    """Return the document: where the parameters are, what running costs, and what that means."""
+    """Return the document: where the parameters are, what running costs, and what that means.
+
+    report: the counts. explain: True adds what the words mean. hints: True adds options to try.
+    """
     counted, view = report.counted, report.request
     advice = [] if explain or not hints else list(_hints(report))
     costs = [case.cost for case in counted.cases if case.cost is not None]
@@ -115,7 +122,7 @@ def params_document(
             *(table if isinstance(table, Group) else Group([table]) for table in content.tables),
             Group([Say(text) for text in content.sentences]),
         ],
-        [Say(text) for text in content.explanation] if explain else (),
+        content.explanation if explain else None,
         [Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
         heading=[(word, not place) for place, word in enumerate(content.heading)],
         finding=content.finding,
@@ -159,7 +166,10 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Content:
 def _first_groups(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[Group]:
-    """Return what fits into ``lines`` and ``columns``; wide terminals show tables side by side."""
+    """Return the tables of a first screen; wide terminals show them side by side.
+
+    view: the options of what is shown. columns, lines: the size of the terminal.
+    """
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
@@ -187,7 +197,10 @@ def _height(table: Table) -> int:
 
 
 def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> _Content:
-    """Return the content with the cards first: the finding, their table, what is needed."""
+    """Return the content with the graphics cards first: finding, table, and notes.
+
+    content: what is shown without cards. view: the options of what is shown.
+    """
     from attnviz.count.params import serving_table  # most runs name no card
 
     cases = [case for case in counted.cases if case.cost is not None]
@@ -201,12 +214,10 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
         more = content.first(columns, rest) if rest >= _LEAST_BELOW else []
         return [Group([cards, *said]), *(group._replace(yields=1) for group in more)]
 
-    explained = serving_table.card_explanation(cases[0].cost, cases[0].gpus[0])
     return content._replace(
         tables=[Group([cards, *notes]), *content.tables],
         finding=serving_table.card_finding(cases),
         first=first,
-        explanation=[*explained, *content.explanation],
     )
 
 
@@ -214,13 +225,13 @@ def _built(built: BuiltCount) -> _Content:
     """Return a model that was built: its parts, which add up to the total, and its memory."""
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
-        Row((name, count(number), share(number, built.total)), bar=(number, built.total))
+        Row((name, count(number), percentage(number, built.total)), bar=(number, built.total))
         for name, number in built.parts
     ]
     rest = built.total - sum(number for _, number in built.parts)
     if rest:
-        rows.append(Row(("outside these", count(rest), share(rest, built.total))))
-    total = (count(built.total), share(built.total, built.total))
+        rows.append(Row(("outside these", count(rest), percentage(rest, built.total))))
+    total = (count(built.total), percentage(built.total, built.total))
     rows.append(Row(("total", *total), tone="strong", ruled=True))
     memory = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
     if built.buffers:
@@ -244,7 +255,10 @@ def _built(built: BuiltCount) -> _Content:
 
 
 def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
-    """Return the table of all cases, at least one of which has been counted."""
+    """Return the content that compares all cases, at least one of which has been counted.
+
+    costs: those of the counted cases.
+    """
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)
     brief = [metric for metric in metrics if changed(metric, cases)]
@@ -253,7 +267,7 @@ def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
     title = (titles[0][0], f"by {' and '.join(options)}", *shared)
     notes = [f"{MARK} changes from row to row"] if brief else []
     if not attention_only(costs[0]):
-        notes.append("attention and feed-forward: of one layer")
+        notes.append("attention and MLP: of one layer")
     reasons = change_reasons(options, cases)
     return _Content(
         title=title,
@@ -266,7 +280,7 @@ def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
             Group([compared_table(options, cases, brief or metrics, True)]),
             Group([Say(text) for text in reasons]),
         ],
-        explanation=explanation(costs[0]),
+        explanation=explanation(*costs),
     )
 
 
@@ -287,5 +301,5 @@ def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Conten
         first=lambda columns, lines: [
             Group([full if len(full.rows) < lines else model_table(cases), *map(Note, note)])
         ],
-        explanation=explanation(costs[0]),
+        explanation=explanation(*costs),
     )

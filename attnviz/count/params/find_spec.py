@@ -43,8 +43,7 @@ class FoundSpec(NamedTuple):
 def spec_of_shape(name: str) -> FoundSpec:
     """Return the named shape, even if there is a hub id of that name.
 
-    Raises:
-        LoadError: no shape of this name, or one that cannot be read.
+    Raises LoadError if no shape has this name, or if it cannot be read.
     """
     return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
 
@@ -54,12 +53,13 @@ def find_spec(
 ) -> FoundSpec:
     """Return what ``--model NAME`` means; no weights of a directory or hub id are fetched.
 
-    shapes_first: whether a bare name means a named shape even if it is a hub id as well.
+    revision: a branch, tag or commit on the hub. offline: True reads directories and the cache
+        only.
+    shapes_first: True if a bare name means a named shape even if it is a hub id as well.
 
-    Raises:
-        LoadError: no such model, no access to it, or a config that cannot be read.
-        OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: a revision of a directory.
+    Raises LoadError if there is no such model, no access to it or no readable config, OfflineError
+    if it is not in the cache and the network is not to be used or does not answer, UsageError for a
+    revision of a directory.
     """
     if shapes_first and name in shape_names():
         return spec_of_shape(name)

@@ -52,19 +52,15 @@ class MetaCount(NamedTuple):
 
 
 def count_on_meta(
-    config: Mapping[str, Any],
-    *,
-    name: str = "",
-    architecture: str | None = None,
-    run: bool = False,
+    config: Mapping[str, Any], *, name: str = "", architecture: str | None = None, run: bool = False
 ) -> MetaCount:
     """Build the model of a config without memory for weights, and count its parameters.
 
+    name: of the model, for messages.
     architecture: the class to build; None for the config's own, or the bare one.
-    run: whether to pass two tokens through it, to see what its layers keep.
+    run: True passes two tokens through it, to see what its layers keep.
 
-    Raises:
-        LoadError: a model that this version of transformers lacks, or impossible sizes.
+    Raises LoadError for a model that this version of transformers lacks, or impossible sizes.
     """
     version = transformers.__version__
     if config.get("model_type") not in transformers.CONFIG_MAPPING:

@@ -46,7 +46,10 @@ def option(name: str) -> str:
 
 
 def check_options(given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise UsageError for the first rule that the given options break."""
+    """Raise UsageError for the first rule that the given options break.
+
+    given: the options of a shape by name. known: the names of all options.
+    """
     names = tuple(known)
     for name, value in given.items():
         if name not in names:
@@ -123,7 +126,7 @@ def _check_heads(given: Mapping[str, int]) -> None:
 
 
 def _divisors(number: int, wanted: int) -> str:
-    """Return the divisors of ``number``, or only those nearest to ``wanted`` if there are many."""
+    """Return the divisors of ``number`` as text; of many only those nearest to ``wanted``."""
     found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
     if len(found) > _MOST_SHOWN:
         found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])

@@ -54,6 +54,7 @@ class ParamsReport(Report):
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
     """Count parameters, KV cache, operations and memory of each model, or of one shape.
 
+    models: the models; none if the options of ``request`` describe a shape.
     Raises UsageError for neither a model nor a shape, both, numbers that do not fit together, or an
     unknown card; LoadError or OfflineError for a name whose config cannot be read.
     """
@@ -64,7 +65,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     from attnviz.count.params.counting.serving import fit_cards
 
     cards = find_cards(request.gpu)
-    counted, overhead = count(models, request), read_size(request.overhead, "--overhead")
+    counted, overhead = count(models, request), read_size(request.overhead, "--overhead", 0)
     cases = tuple(
         case._replace(gpus=fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead))
         if case.cost is not None

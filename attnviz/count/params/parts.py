@@ -24,7 +24,7 @@ _PROJECTIONS = ("query", "key", "value", "output")
 
 
 def main_stack(cost: CostReport) -> StackCount:
-    """Return the stack that represents the model, see ``ModelSpec.main``."""
+    """Return the stack that represents the model: the last that writes, else the last."""
     return next(stack for stack in cost.parameters.stacks if stack.spec is cost.spec.main)
 
 
@@ -105,7 +105,10 @@ def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
 
 
 def _outside_lines(terms: Sequence[Term], stack: str = "") -> list[PartLine]:
-    """Return the lines of parts outside the layers, each bias with its matrix."""
+    """Return the lines of parts outside the layers, each bias with its matrix.
+
+    stack: the name of the stack that they belong to; empty for none.
+    """
     matrices: dict[str, list[Term]] = {}
     for term in terms:
         label = term.label.removesuffix(" bias")
@@ -123,7 +126,10 @@ _Counted = tuple[int, tuple[Term, ...]]
 
 
 def _layer_lines(layers: Sequence[tuple[LayerCount, int]], stack: str) -> list[PartLine]:
-    """Return the parts of layers, those of equal names together, each with its details."""
+    """Return the parts of layers, those of equal names together, each with its details.
+
+    layers: pairs (a layer, how many equal ones are stored). stack: the name of their stack.
+    """
     attentions: dict[str, list[_Counted]] = {}
     forward: dict[str, list[_Counted]] = {}
     outside: dict[str, list[_Counted]] = {}
@@ -168,7 +174,11 @@ def _line(name: str, role: str, counted: Sequence[_Counted], stack: str) -> Part
 def _details(
     counted: Sequence[_Counted], role: str, stack: str, head: PerHead | None
 ) -> list[PartLine]:
-    """Return the matrices of a part, then its biases, then its norms."""
+    """Return lines for the matrices of a part, then for its biases, then for its norms.
+
+    counted: for each kind of layer, how many layers there are and the part's terms in one of them.
+    role, stack: of the lines. head: the parameters of one head; None for a part without heads.
+    """
     parts: dict[str, list[_Counted]] = {}
     for stored, terms in counted:
         by_name: dict[str, list[Term]] = {}
@@ -183,7 +193,11 @@ def _details(
 
 
 def _of_a_head(label: str, head: PerHead | None) -> int | None:
-    """Return one head's part of a projection; with latent vectors, of the projection up."""
+    """Return the number of one head's parameters in a projection; None if heads do not divide it.
+
+    label: the name of the projection, such as ``query`` or, with latent vectors, ``key up``.
+    head: the parameters of one head; None if the part has no heads.
+    """
     name = label.removesuffix(" up")
     if head is None or name not in _PROJECTIONS:
         return None

@@ -37,10 +37,10 @@ class _Latent(Options, panel="Shape: latent attention"):
 
 
 @dataclass(frozen=True)
-class _FeedForward(Options, panel="Shape: feed-forward"):
+class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
     """A shape's feed-forward part."""
 
-    d_ff: int | None = option("F", "Inner width of the feed-forward part (default: none).")
+    d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
     ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
     active_experts: int | None = option("N", "Experts that a token passes through.")
@@ -135,7 +135,7 @@ class Serving(Options, panel="Serving it on a card"):
         super().__post_init__()
         if self.gpu:
             check_count("chunk", self.chunk)
-            read_size(self.overhead, "--overhead")
+            read_size(self.overhead, "--overhead", 0)
         elif (self.chunk, self.overhead) != (2048, "1GiB"):
             raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
 
@@ -177,6 +177,12 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, 
         values = {name: getattr(self, name) for name in SHAPE}
         values["linear"] = self.linear or None
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def names_a_shape(self) -> bool:
+        """Return whether an option, or a compared one, is of a shape."""
+        compared = (name.partition("=")[0].strip().removeprefix("--") for name in self.compare)
+        return bool(self.shape or {name.replace("-", "_") for name in compared} & {*SHAPE})
 
     @property
     def running(self) -> Running:

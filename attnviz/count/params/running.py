@@ -10,15 +10,9 @@ from attnviz.count.params.counting.cost import CostReport, count_cost
 from attnviz.count.params.parts import main_attention
 from attnviz.count.params.specs import AttentionSpec
 from attnviz.count.params.tables import LM_HEAD, TINTS
-from attnviz.count.params.words import (
-    bytes_text,
-    count,
-    counted,
-    operations,
-    run_words,
-    share,
-)
+from attnviz.count.params.words import bytes_text, count, operations, percentage, run_words
 from attnviz.draw.document import Column, Row, Table
+from attnviz.draw.numbers import counted
 
 LENGTHS = (-4, -2, -1, 0, 1, 2, 3, 4)
 FEW_LENGTHS = (-2, 0, 1, 2)
@@ -143,7 +137,10 @@ def _longest(fit: MemoryFit) -> _Line:
 
 
 def detail_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Return the arithmetic of the cache and the operations."""
+    """Return the arithmetic of the cache and the operations.
+
+    formulas: True adds the arithmetic of each line of the operations.
+    """
     sections = {
         "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
         "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
@@ -166,7 +163,10 @@ def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
 
 
 def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """Return one line of ``facts_table``."""
+    """Return one line of ``facts_table``: a label, its value, and a note behind it.
+
+    depth: by how many steps the label is indented.
+    """
     return Row((label, value, note), depth=depth)
 
 
@@ -207,13 +207,16 @@ def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Ro
 
 
 def _state(line: CacheLine) -> str:
-    """Return what equal layers keep whatever the length."""
+    """Return in words what equal layers keep whatever the length."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
 
 
 def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
-    """Return what equal layers keep of a token, as a product."""
+    """Return in words what equal layers keep of a token, as a product.
+
+    spec: the attention that most layers have, or None.
+    """
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     inner = count(line.per_token)
     if spec is None:
@@ -230,7 +233,10 @@ def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
 
 
 def _flops(cost: CostReport, formulas: bool) -> list[Row]:
-    """Return the operations of a pass that leaves masked pairs out; then of one that does not."""
+    """Return rows on the operations of a pass without masked pairs, then of one with them.
+
+    formulas: True adds the arithmetic.
+    """
     flops = cost.flops
     masked = flops.attention_scores_visible != flops.attention_scores
     written: dict[str, list[str]] = {term.role: [] for term in flops.terms}
@@ -242,12 +248,12 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
     for role, label, number, more in (
         ("projections", "projections", flops.attention_projections, ""),
         ("scores", "attention", flops.attention_scores_visible, grows),
-        ("feed-forward", "feed-forward", flops.ffn, ""),
+        ("feed-forward", "MLP", flops.ffn, ""),
         ("head", LM_HEAD, flops.head, ""),
         ("other", "other", flops.other, ""),
     ):
         if number:
-            notes = [share(number, flops.total_visible) + more]
+            notes = [percentage(number, flops.total_visible) + more]
             notes += written[role] if formulas and not (masked and role == "scores") else []
             facts.append(fact(label, operations(number), "; ".join(notes), 2))
     if masked:

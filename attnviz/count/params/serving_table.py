@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.serving import CardFit
-from attnviz.count.params.words import beyond, bytes_text, count, counted, run_words
-from attnviz.draw.document import Column, Facts, Note, Part, Row, Table
+from attnviz.count.params.words import beyond, bytes_text, count
+from attnviz.draw.document import Column, Note, Part, Row, Table
 
 _MOST_NAMED = 4
 _MOST_CASES = 6
@@ -30,7 +30,7 @@ _WORDS = ("fits", "bound by")
 
 
 def card_finding(cases: Sequence[Case]) -> str:
-    """Return which cards hold the model, or for several cases how many cards hold each."""
+    """Return a sentence: which cards hold the model; for several cases how many hold each."""
     cost, gpus = cases[0].cost, cases[0].gpus
     assert cost is not None
     if len(cases) == 1:
@@ -72,7 +72,7 @@ def _of_several(gpus: Sequence[CardFit]) -> str:
 
 
 def _verdict(fit: CardFit) -> str:
-    """Return ✓, or ✗ and how many such cards would have the room."""
+    """Return ✓ if the model fits on a card, else ✗ and how many such cards would have the room."""
     return "✓" if fit.fits else f"✗ {count(fit.cards)}×" if fit.cards else "✗"
 
 
@@ -84,7 +84,7 @@ def _rate(number: float) -> str:
 def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Table:
     """Return a table with a row for each card, or for each case and card.
 
-    options: the compared options. every: whether all cards were asked for; then those that hold the
+    options: the compared options. every: True if all cards were asked for; then those that hold the
         model come first, and among the others the largest.
     """
     names = options or ([""] if len(cases) > 1 else [])
@@ -146,8 +146,8 @@ def card_notes(cases: Sequence[Case]) -> list[Part]:
     """Return what must stand next to the table: what is needed, and cautions."""
     need, gpus = cases[0].gpus[0].need, cases[0].gpus
     sizes = {name.replace("cache", "KV cache"): getattr(need, name) for name in need._fields[1:]}
-    words = [(f"{name} {bytes_text(size)}", False) for name, size in sizes.items() if size]
-    parts: list[Part] = [Facts(words, tone="faint")] if len(cases) == 1 else []
+    words = " + ".join(f"{name} {bytes_text(size)}" for name, size in sizes.items() if size)
+    parts: list[Part] = [Note(f"{words}.")] if len(cases) == 1 else []
     split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
     by_size = "; ✗ 2×: two such cards have the room" if split else ""
     parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))
@@ -163,19 +163,3 @@ def _cautions(costs: Sequence[CostReport], gpus: Sequence[CardFit]) -> Iterator[
     lacking = [fit.card.name for fit in gpus if "bfloat16" not in fit.card.flops]
     if lacking and any(cost.dtype == "bfloat16" for cost in costs):
         yield f"{', '.join(lacking)}: no bfloat16, taken as float16."
-
-
-def card_explanation(cost: CostReport, fit: CardFit) -> tuple[str, ...]:
-    """Return how the table of cards is counted, in plain words."""
-    return (
-        "cards: one fits if its memory holds weights, cache, activations, logits and overhead of "
-        f"{run_words(cost)}. A vendor's 80 GB are 80 GiB = 85.9 GB, less what driver and ECC take.",
-        "max batch, max tokens: the most sequences of this length, and the longest of these "
-        "sequences, that still fit.",
-        f"activations: one layer's numbers for the {counted(fit.need.step, 'token')} that pass at "
-        "once (--chunk), without attention weights.",
-        "tok/s ≤, each ≤: a step writes one token of each sequence. It takes at least its bytes "
-        "(weights, of experts those that even routing uses, and cache) / bandwidth, and its "
-        "operations / rate. Real programs are slower, as kernels and sampling take time.",
-        "prefill ≥: the operations of all prompts / rate, without sparsity.",
-    )

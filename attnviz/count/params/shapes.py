@@ -35,9 +35,8 @@ _STACK_KEYS = {
 def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     """Return the spec that the options of a shape describe; None means not given.
 
-    Raises:
-        UsageError: invalid or negative numbers, heads that do not divide, options that
-            contradict each other or lack their partner, an unknown name.
+    Raises UsageError for invalid numbers, heads that do not divide, options that contradict each
+    other or lack their partner, and an unknown name.
     """
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given, SHAPE)
@@ -55,6 +54,7 @@ def _stack_of(
 ) -> specs.StackSpec:
     """Return the stack of a checked shape.
 
+    name: of the stack. causal: True if a token sees only earlier ones.
     cross_width: width of the stack that each layer's cross attention reads; None without one.
     final_norm: whether the last layer is followed by a norm; None if there is more than one layer.
     """
@@ -153,8 +153,7 @@ def _head(shape: ShapeOptions) -> specs.Dense | None:
 def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
     """Return the spec of a named shape; None if no family describes the class in its config.
 
-    Raises:
-        LoadError: an unknown key, with the nearest known one, or numbers that do not fit together.
+    Raises LoadError for an unknown key, with the nearest known one, or numbers that do not fit.
     """
     if shape.config:
         return _from_config(shape)
@@ -212,7 +211,10 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
 def _completed(
     shape: Shape, stack: specs.StackSpec, own: Mapping[str, Any], width: int
 ) -> specs.StackSpec:
-    """Return the stack with the settings of a table that the command line does not have."""
+    """Return the stack with the settings of a table that the command line does not have.
+
+    shape: the file, for messages. own: the table of this stack. width: of the model.
+    """
     if own.get("reads", "target") not in ("target", "source"):
         raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
     groups = tuple(
@@ -236,7 +238,10 @@ def _completed(
 
 
 def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
-    """Return the layer with learned scales, or biases only in the feed-forward part, if set."""
+    """Return the layer with learned scales, or biases only in the feed-forward part, if set.
+
+    own: the table of its stack. width: of the model.
+    """
     if own.get("scaled"):
         places = ("attention", "feed-forward")
         layer = layer._replace(
@@ -249,7 +254,10 @@ def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int)
 
 
 def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
-    """Return a matrix, table or norm from its fields in a table and from ``given`` fields."""
+    """Return a matrix, table or norm from the fields that a shape's file gives for it.
+
+    item: these fields, a table. kind: the class of the part. given: fields that the file omits.
+    """
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
     kinds = {name: int if hint == int | None else hint for name, hint in hints.items()}
     needed = [name for name in kinds if name not in kind._field_defaults]
@@ -259,8 +267,9 @@ def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
 def _checked(
     shape: Shape, item: object, kinds: Mapping[str, type], needed: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the table unchanged.
+    """Return the table ``item`` unchanged.
 
+    shape: the file, for messages.
     kinds: the types of the allowed keys. needed: keys that must be present.
     Raises LoadError for a key that is unknown, missing, or of another type.
     """

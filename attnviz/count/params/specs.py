@@ -34,7 +34,10 @@ class Dense(NamedTuple):
 
 
 class LookupTable(NamedTuple):
-    """Learned rows that are looked up or added, never multiplied: embeddings, tokens, scales."""
+    """Learned rows that are looked up or added, never multiplied: embeddings, tokens, scales.
+
+    label: what it is, in words. rows, width: how many rows, and the numbers in each.
+    """
 
     label: str
     rows: int
@@ -54,7 +57,10 @@ Part: TypeAlias = Dense | LookupTable | Norm
 
 
 class Buffer(NamedTuple):
-    """Numbers that a checkpoint stores but that are not trained."""
+    """Numbers that a checkpoint stores but that are not trained.
+
+    label: what they are, in words. numbers: how many.
+    """
 
     label: str
     numbers: int

@@ -64,7 +64,10 @@ def stored_weights(directory: Path) -> StoredWeights:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
-    """Yield dtype, shape and bytes of each tensor; LoadError for an invalid header."""
+    """Yield the dtype, the shape and the bytes of each tensor in a file.
+
+    Raises LoadError for an invalid header.
+    """
     if not path.is_file():  # opening a pipe would wait
         raise LoadError(f"{path.name} is no file")
     with damaged(path.name):

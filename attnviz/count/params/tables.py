@@ -16,7 +16,7 @@ from attnviz.count.params.parts import (
     part_lines,
 )
 from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec
-from attnviz.count.params.words import count, layer_span, share, short
+from attnviz.count.params.words import count, layer_span, percentage, short
 from attnviz.draw.document import Column, Row, Table, Tint
 
 _MANY = 3
@@ -42,7 +42,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
 
     It lists the projections of a single attention, else the parts of every stack, for one layer and
     for all.
-    formulas: whether the arithmetic of each line stands under it.
+    formulas: True puts the arithmetic of each line under it.
     """
     parameters, alone = cost.parameters, attention_only(cost)
     several = len(parameters.stacks) > 1
@@ -70,10 +70,10 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
             name = line.stack
             rows.append(Row([name, *[""] * 5], tone="strong"))
         rows.append(_part_row(line, parameters.total, formulas, several, alone))
-    last = ("total", "", "", "", count(parameters.total), share(1, 1))
+    last = ("total", "", "", "", count(parameters.total), percentage(1, 1))
     rows.append(Row(last, tone="strong", ruled=True, below=(_sum(cost),) if formulas else ()))
     if parameters.active != parameters.total:
-        active = share(parameters.active, parameters.total)
+        active = percentage(parameters.active, parameters.total)
         cells = ("active a token", "", "", "", count(parameters.active), active)
         rows.append(Row(cells, tone="strong"))
     buffers: Counter[str] = Counter()
@@ -108,12 +108,12 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
     inner = line.role in ("attention", "feed_forward") and not line.detail and not alone
     each = "differs" if line.each is None else count(line.each)  # if the layers differ
     cells = (
-        LM_HEAD if line.label == "head" else line.label,
+        LM_HEAD if line.label == "head" else _said(line.label),
         "" if inner else _shape(line),
         "" if line.per_head is None else count(line.per_head),
         each if line.layers else "",
         count(line.number),
-        share(line.number, whole),
+        percentage(line.number, whole),
     )
     return Row(
         cells,
@@ -123,6 +123,11 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
         below=_below(line) if formulas and not inner else (),
         depth=line.detail + bool(several and line.stack),
     )
+
+
+def _said(label: str) -> str:
+    """Return the name of a part as people read it; JSON calls the MLP by its older name."""
+    return label.replace("feed-forward", "MLP")
 
 
 def _shape(line: PartLine) -> str:
@@ -138,7 +143,7 @@ def _below(line: PartLine) -> tuple[str, ...]:
     """Return the arithmetic of a line: of each term, of their sum, and over all layers."""
     several = len(line.terms) > 1
     texts = [
-        (f"{term.label}: " if several else "")
+        (f"{_said(term.label)}: " if several else "")
         + (f"{term.symbols} = " if term.symbols else "")
         + term.formula
         for term in line.terms
@@ -165,7 +170,7 @@ def layer_table(cost: CostReport) -> Table:
         Column("layers", right=False),
         Column("kind", right=False, keep=4),
         Column("attention"),
-        Column("feed-forward"),
+        Column("MLP"),
         Column("norms", keep=3, tone="faint"),
         Column("one layer", tone="strong"),
     )
@@ -187,7 +192,7 @@ def layer_table(cost: CostReport) -> Table:
 
 
 def brief_parameter_table(cost: CostReport) -> Table:
-    """Return a table with a line for each role, under the total."""
+    """Return a table with a line for each role, such as attention, and the total above."""
     parameters = cost.parameters
     shares, total = parameters.shares, parameters.total
     columns = [
@@ -207,12 +212,13 @@ def brief_parameter_table(cost: CostReport) -> Table:
     if any(stack.head is not None and stack.head.tied for stack in cost.spec.stacks):
         roles[0] = (*roles[0][:3], f"also the {LM_HEAD} (tied)")
     rows = [
-        Row((label, short(number), share(number, total), note), (number, total), TINTS[role])
+        Row((label, short(number), percentage(number, total), note), (number, total), TINTS[role])
         for role, label, number, note in roles
         if 1000 * number >= total  # smaller details are shown by --full only
     ]
     if parameters.active != total:
-        cells = ("active a token", short(parameters.active), share(parameters.active, total), "")
+        active = parameters.active
+        cells = ("active a token", short(active), percentage(active, total), "")
         rows.append(Row(cells, tone="strong"))
     return Table(columns, [row._replace(depth=1) for row in rows])
 

@@ -14,6 +14,8 @@ from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.draw.document import Explanation
+from attnviz.draw.numbers import counted
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")
@@ -27,19 +29,14 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun, such as ``1 layer`` or ``4,096 tokens``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def _rounded(part: int, whole: int, decimals: int) -> str:
-    """Return ``part / whole`` rounded half up; exact however large the two are."""
+    """Return ``part / whole`` with so many decimals, rounded half up; exact for any size."""
     scaled = (2 * part * 10**decimals + whole) // (2 * whole)
     left, right = divmod(scaled, 10**decimals)
     return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
 
 
-def share(part: int, whole: int) -> str:
+def percentage(part: int, whole: int) -> str:
     """Write a part of a whole such as ``25.0%``; a dash if the whole is zero."""
     if not whole:
         return "–"
@@ -48,7 +45,10 @@ def share(part: int, whole: int) -> str:
 
 
 def _scaled(number: int, names: tuple[str, ...]) -> str:
-    """Write three or four digits and a unit; a power of ten if no unit is large enough."""
+    """Write three or four digits and a unit; a power of ten if no unit is large enough.
+
+    names: the units, each a thousand times the one before.
+    """
     place = max((len(str(number)) - 1) // 3, 0)
     if place >= len(names):
         power = len(str(number)) - 1
@@ -100,7 +100,7 @@ def layer_span(group: GroupCount) -> str:
 
 
 def spans(indices: tuple[int, ...]) -> str:
-    """Write ascending numbers as runs; numbers in equal steps are shortened."""
+    """Write ascending numbers as runs, such as ``0–2``; numbers in equal steps are shortened."""
     if len(indices) > 3:
         steps = {after - before for before, after in pairwise(indices)}
         if len(steps) == 1 and (step := steps.pop()) > 1:
@@ -166,7 +166,7 @@ def _kv_words(spec: AttentionSpec) -> str:
 
 
 def _depths(cost: CostReport, brief: bool = False) -> str:
-    """Write the number of layers, stack by stack; brief without the names of the stacks."""
+    """Write the number of layers, stack by stack. brief: True leaves out the stacks' names."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
@@ -199,7 +199,10 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 
 
 def finding(cost: CostReport, fit: MemoryFit | None) -> str:
-    """Return what the model needs, whether that fits, and whether positions allow the length."""
+    """Return a sentence: what the model needs, whether it fits, whether positions allow the length.
+
+    fit: what fits into a memory; None if no memory was given.
+    """
     return _need(cost, fit) + beyond(cost)
 
 
@@ -285,11 +288,11 @@ def _sharing(spec: AttentionSpec) -> Iterator[str]:
         full = spec.heads * (spec.head_dim + spec.value_dim)
         yield (
             f"A token is kept as one vector of {count(held)} numbers a layer instead of "
-            f"{count(full)} for all heads: {share(full - held, full)} of the cache is saved."
+            f"{count(full)} for all heads: {percentage(full - held, full)} of the cache is saved."
         )
     elif spec.kv_heads != spec.heads:
         group = spec.heads // spec.kv_heads
-        saved = share(spec.heads - spec.kv_heads, spec.heads)
+        saved = percentage(spec.heads - spec.kv_heads, spec.heads)
         yield (
             f"{count(group)} query heads share one key/value head: the cache keeps "
             f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
@@ -306,33 +309,8 @@ def _tied(cost: CostReport) -> Iterator[str]:
         )
 
 
-_RUNNING = (
-    "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so that "
-    "they are not computed again. It grows with the length; fewer key/value heads make it smaller.",
-    "FLOP: a floating-point operation; a multiplication with its addition (1 MAC) is two. "
-    "Projections cost the same for every token; attention compares each token with every other "
-    "one, so twice the length costs four times as much. A causal model attends to earlier tokens "
-    "only, half of the n² pairs.",
-    "attention weights: one number for each head and pair of tokens. FlashAttention and its kin "
-    "never hold them; to see them, as with attnviz heads, they are materialised.",
-    "units: GB is 1,000,000,000 bytes, M a million, B (or G) a thousand millions.",
-)
-"""Explains what running costs."""
-
-
-def explanation(cost: CostReport) -> tuple[str, ...]:
-    """Return what each section counts, in plain words."""
-    spec = main_attention(cost).spec
-    width = count(spec.d_model)
-    return (
-        "How to read this: a parameter is one learned number. A share says how much of all "
-        "parameters a line holds; indented lines are parts of the line above. Of compared values a "
-        "column with a star changes from row to row; × 2 is twice as much and ÷ 2 half.",
-        f"query, key, value: three matrices turn each token's {width} numbers into what it asks "
-        f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
-        "columns of them.",
-        f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
-        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
-        "holds more parameters than attention.",
-        *_RUNNING,
-    )
+def explanation(*costs: CostReport) -> Explanation:
+    """Return for what the numbers were counted."""
+    words = {f", for {run_words(cost)} ({dtype_words(cost)})" for cost in costs}
+    counted_for = words.pop() if len(words) == 1 else ""
+    return Explanation("params", f"nothing was run: counted exactly from the shape{counted_for}.")

@@ -374,6 +374,11 @@ def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
         "tokens": token_labels(tokens),
         "pieces": running_pieces(tokens, text),
         "special": special,
+        "regions": [
+            (visible(name), at)
+            for at, name in enumerate(tokens.regions)
+            if not at or tokens.regions[at - 1] != name
+        ],
     }
 
 

@@ -33,7 +33,7 @@ function paintMap(pen, places, x, y, wide, high, marks) {
   pen.fillRect(0, 0, wide, high);
   pen.save();
   pen.beginPath();
-  pen.rect(left, top, wide - left, high - top);
+  pen.rect(left - 3, top - 3, wide - left + 3, high - top + 3);
   pen.clip();
   pen.imageSmoothingEnabled = false;
   pen.fillStyle = colour.panel;
@@ -52,6 +52,18 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     for (let i = 0; i <= n; i++) { const to = shown.causal ? Math.min(m, i + 1) : m; pen.moveTo(left - x, top - y + i * cell); pen.lineTo(left - x + to * cell, top - y + i * cell); }
     for (let j = 0; j <= m; j++) { const from = shown.causal ? Math.max(0, j - 1) : 0; pen.moveTo(left - x + j * cell, top - y + from * cell); pen.lineTo(left - x + j * cell, top - y + n * cell); }
     pen.stroke();
+  }
+  for (const [side, count, along] of [["queries", n, m], ["keys", m, n]]) {
+    shown[side].regions.forEach(([name, start], at, all) => {
+      const [from, size] = [start * cell, ((all[at + 1]?.[1] ?? count) - start) * cell], row = side === "queries";
+      pen.fillStyle = regionColour(name);
+      if (row) pen.fillRect(left - x - 3, top - y + from, 3, size - 1);
+      else pen.fillRect(left - x + from, top - y - 3, size - 1, 3);
+      pen.globalAlpha = 0.35;
+      if (at && row) pen.fillRect(left - x, top - y + from, along * cell, 1);
+      else if (at) pen.fillRect(left - x + from, top - y, 1, along * cell);
+      pen.globalAlpha = 1;
+    });
   }
   if (marks) {
     pen.strokeStyle = colour.mark;

@@ -9,7 +9,8 @@ function makeWords() {
     const spans = tokens.pieces.map((piece, at) => {
       const bare = visible(piece.replace(/^ /, "")), special = tokens.special?.includes(at);
       const span = make("span", { class: special && "special", "data-at": at, role: "button", tabindex: -1, "aria-label": tokens.names[at] }, bare || "␣");
-      return [piece.startsWith(" ") && at ? " " : "", span, special ? " " : "", piece.includes("\n") ? "\n" : ""];
+      const region = tokens.regions.find(([, start]) => start === at);
+      return [region ? make("sup", { "--series": regionColour(region[0]) }, region[0]) : "", piece.startsWith(" ") && at ? " " : "", span, special ? " " : "", piece.includes("\n") ? "\n" : ""];
     });
     words[side] = spans.map(([, span]) => span);
     return make("p", { "data-side": side }, ...spans.flat());

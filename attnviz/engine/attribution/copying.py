@@ -1,9 +1,6 @@
 """Copying heads: measure which heads raise the logit of the token that they read.
 
-Over a text of one token attention sees only that token, so a head's output is what its value and
-output projections make of it, in any model: no weight is sliced. Its effect on the logits, through
-norms scaled as in this run, is its OV circuit applied to that token (Elhage et al. 2021, "A
-Mathematical Framework for Transformer Circuits"). A head copies a token that is among the five it
+Texts of one token show it, see ``one_token``. A head copies a token that is among the five it
 raises most: the copy score of Wang et al. 2022, "Interpretability in the Wild", section 3.1, over
 random tokens instead of names. It suppresses a token among the five it lowers most (McDougall et
 al. 2023, "Copy Suppression").
@@ -11,30 +8,24 @@ al. 2023, "Copy Suppression").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnviz.engine.attribution.on_torch import lost
-from attnviz.engine.attribution.parts import HeadKey
-from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
+from attnviz.engine.attribution.one_token import COPIED, TRIED, tried_tokens
+from attnviz.engine.attribution.one_token_on_torch import require_language_model, written_alone
+from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
 from attnviz.engine.backend import backend_of
-from attnviz.engine.hook_points import hooked
-from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
-from attnviz.engine.scan.plan import is_causal
-from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.engine.patchable import PatchableModel
+from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.model import Model
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input
 
-TOP = 5
-"""A token counts as copied if it is among this many tokens that a head raises most."""
-
-_BATCH = 64
 _CONTROL = 4
 """The control is measured on every fourth token."""
 
@@ -44,9 +35,9 @@ class CopyingScores:
     """How often each head copies or suppresses the token of a text of that one token.
 
     tokens: how many were tried. all_tokens: True if these are all plain tokens of the vocabulary.
-    copying, suppressing: for each head the share in [0, 1] of tokens that are among the ``TOP``
+    copying, suppressing: for each head the share in [0, 1] of tokens that are among the ``COPIED``
         that it raises, or lowers, most.
-    chance: the share in a random order, ``TOP`` divided by the size of the vocabulary.
+    chance: the share in a random order, ``COPIED`` divided by the size of the vocabulary.
     control: the share of copied tokens over all heads of the model with random weights; None if
         that model cannot be made.
     """
@@ -62,7 +53,7 @@ class CopyingScores:
 def copying_scores(
     model: Model,
     *,
-    tokens: int = 256,
+    tokens: int = TRIED,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CopyingScores:
@@ -73,18 +64,7 @@ def copying_scores(
     Raises UsageError for a model that is not causal or predicts no tokens, UnsupportedError if what
     its heads write cannot be followed to the logits.
     """
-    if tokens < 1:
-        raise UsageError(f"expected at least 1 token to try, got {tokens}")
-    if model.kinds != ("self",):
-        raise UsageError(
-            f"{model.info.name!r} is no language model of one stack: whether its heads copy cannot "
-            "be told"
-        )
-    plain = model.vocabulary().plain
-    chosen = plain
-    if len(plain) > tokens:
-        chosen = np.random.default_rng(seed).choice(plain, tokens, replace=False)
-    every: list[int] = chosen.tolist()
+    every = tried_tokens(model, tokens, seed)
     fewer = every[::_CONTROL]
     done, total = 0, len(every) + len(fewer)
 
@@ -100,16 +80,16 @@ def copying_scores(
     try:
         twin = _open(random_twin(model, seed), fewer)
         by_head = _ranks(twin, fewer, advance)
-        control = float(np.mean([above < TOP for above, _ in by_head.values()]))
+        control = float(np.mean([above < COPIED for above, _ in by_head.values()]))
     except (UnsupportedError, LoadError):  # there is no random twin, or no memory for it
         advance(len(fewer))
     assert opened.head is not None
     return CopyingScores(
         tokens=len(every),
-        all_tokens=len(every) == len(plain),
-        copying={key: float((above < TOP).mean()) for key, (above, _) in ranks.items()},
-        suppressing={key: float((below < TOP).mean()) for key, (_, below) in ranks.items()},
-        chance=TOP / len(opened.head.weight),
+        all_tokens=len(every) == len(model.vocabulary().plain),
+        copying={key: float((above < COPIED).mean()) for key, (above, _) in ranks.items()},
+        suppressing={key: float((below < COPIED).mean()) for key, (_, below) in ranks.items()},
+        chance=COPIED / len(opened.head.weight),
         control=control,
     )
 
@@ -117,31 +97,28 @@ def copying_scores(
 def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
     given = Input.of_ids(tokens[:1])
     opened = backend_of(model).open_patchable("self", given)
-    with torch.no_grad(), opened.hook_points.borrowed():
-        causal = is_causal(opened, probe_of(given))
-    if opened.head is None or not causal:
-        raise UsageError(
-            f"{model.info.name!r} does not predict the next token: whether its heads copy cannot "
-            "be told"
-        )
+    require_language_model(opened, model.info.name, given)
     return opened
 
 
 def _ranks(
     model: PatchableModel, tokens: Sequence[int], advance: Callable[[int], None]
 ) -> dict[HeadKey, tuple[Any, Any]]:
-    """Return for each head how it ranks each token over a text of that token: two (token,).
+    """Return for each head how it ranks the only token of each text, as two arrays (token,).
 
-    The counts are those of the other tokens that it raises, and lowers, at least as much.
+    The first counts the other words of the vocabulary whose logit the head raises at least as much,
+    the second those that it raises at most as much.
+    tokens: the ids, each of which is a text of its own.
+    advance: called with the number of tokens that were done since the last call.
     """
     found: dict[HeadKey, tuple[list[Tensor], list[Tensor]]] = {}
     assert model.head is not None
     weight = model.head.weight.detach().float()
     with model.hook_points.borrowed():
-        for start in range(0, len(tokens), _BATCH):
-            batch = tokens[start : start + _BATCH]
+        for start in range(0, len(tokens), ONE_TOKEN_BATCH):
+            batch = tokens[start : start + ONE_TOKEN_BATCH]
             own = torch.tensor(batch, device=weight.device)[:, None]
-            for key, written in _written(model, batch):
+            for key, written in written_alone(model, batch):
                 logits = written.float() @ weight.T  # (token, word)
                 copied = logits.gather(1, own)
                 above, below = found.setdefault(key, ([], []))
@@ -152,34 +129,3 @@ def _ranks(
         key: (torch.cat(above).cpu().numpy(), torch.cat(below).cpu().numpy())
         for key, (above, below) in found.items()
     }
-
-
-def _written(model: PatchableModel, tokens: Sequence[int]) -> Iterator[tuple[HeadKey, Tensor]]:
-    """Yield each head with its part of the vocabulary projection's input, by token: (token, width).
-
-    The pass is linear in the heads' outputs z, so this part is J z, with J its Jacobian.
-    """
-    projected: list[Tensor] = []
-
-    def catch(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        projected.append(args[0])
-        return (args[0][:1, :0], *args[1:])
-
-    flow = ResidualPass(model, Untouched())
-    assert model.head is not None
-    with hooked(model.head.register_forward_pre_hook(catch)), flow.following():
-        model.run(*(Input.of_ids([token]) for token in tokens))
-    heads = [(leaf.value, leaf.point) for leaf in flow.leaves if leaf.point is not None]
-    if not projected or not projected[0].requires_grad:
-        raise lost(model)
-    jacobian = Jacobian(projected, [z for z, _ in heads])
-    for at, (z, number) in enumerate(heads):
-        if not jacobian.leads(at):
-            raise lost(model)
-        point = model.hook_points.found[number]
-        for head in range(point.heads):
-            alone = torch.zeros_like(z)
-            alone[:, :, head] = z.detach()[:, :, head]
-            (seen,) = jacobian.moved({at: alone})
-            assert seen is not None
-            yield (point.kind, point.layer, head), seen.flatten(1)

@@ -80,7 +80,7 @@ def mark_of(one: Any) -> FollowedMark:
 
 
 def followed(one: Any, mark: FollowedMark) -> Any:
-    """Mark a tensor as followed if it requires a gradient; return ``one`` in any case."""
+    """Return ``one``, marked as followed if it is a tensor that requires a gradient."""
     if isinstance(one, Tensor) and one.requires_grad:
         setattr(one, _MARK, mark)
     return one
@@ -91,7 +91,10 @@ def is_in_place(func: Callable[..., Any]) -> bool:
 
 
 def held(given: Any, mark: FollowedMark | None = None) -> Any:
-    """Return ``given`` with its followed tensors detached: those with ``mark``, or all for None."""
+    """Return ``given``, which may be nested, with its followed tensors detached from the gradient.
+
+    mark: only tensors with this mark are detached; None detaches every followed tensor.
+    """
 
     def hold(one: Any) -> Any:
         ends = is_followed(one) and mark in (None, mark_of(one))

@@ -35,7 +35,10 @@ class Mixing:
     values: Tensor
 
     def written(self, slope: Tensor) -> Tensor:
-        """Return ⟨slope_i, α_ij v_j⟩ (head, row, key) for slopes (row, head, dim) of outputs."""
+        """Return ⟨slope_i, α_ij v_j⟩: how much each key's value moves the target, (head, row, key).
+
+        slope: (row, head, dim), the derivative of the target by the heads' outputs.
+        """
         return self.weights * torch.einsum("ihd,hjd->hij", slope.to(self.values), self.values)
 
 
@@ -49,8 +52,9 @@ class MixingWatch(SoftmaxWatch):
         self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
 
     def take(self, point: HookedCall, rows: slice) -> Mixing | None:
-        """Return what was mixed since the last ``take``; None if nothing was, or it does not fit.
+        """Return the weights and values that were mixed since the last call of ``take``.
 
+        None is returned if there were none, or their shape does not fit.
         point: the attention call. rows: the queries whose weights are wanted.
         """
         found, self._last = self._last, None

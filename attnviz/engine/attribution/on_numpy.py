@@ -40,7 +40,7 @@ class NumpyAttributor(Attributor):
 
     @classmethod
     def of(cls, model: StackModel) -> NumpyAttributor | None:
-        """Return the attributor of ``model``, or None if it is not a decoder of this kind."""
+        """Return the attributor of ``model``; None unless it is causal and predicts tokens."""
         if not model.causal or not model.stack.is_sum:
             return None
         if any(note.endswith(NO_PREDICTIONS) for note in model.info.notes):
@@ -101,14 +101,21 @@ def _is_there(key: HeadKey, shape: StackShape) -> bool:
 
 
 def _moved(traced: LayerTrace, direction: Floats) -> Floats:
-    """Return what each head would write along ``direction`` at a weight of 1: (head, key)."""
+    """Return what each head would write along ``direction`` at a weight of 1: (head, key).
+
+    traced: the values and output projection of one layer.
+    direction: of the layer's output, (width,).
+    """
     read = np.einsum("ohd,o->hd", traced.output, direction)
     moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
     return moved
 
 
 def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
-    """Return what a head would write along each query's direction at weight 1: (query, key)."""
+    """Return what a head would write along each query's direction at weight 1: (query, key).
+
+    traced: the values and output projection of one layer. directions: (query, width).
+    """
     written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
     return written
 

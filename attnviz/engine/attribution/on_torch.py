@@ -50,8 +50,10 @@ class TorchAttributor(Attributor):
 
     @classmethod
     def of(cls, info: ModelInfo, opened: PatchableModel, given: Input) -> TorchAttributor:
-        """Return the attributor for texts like ``given``.
+        """Return the attributor of a model; the texts to be split may differ from ``given``.
 
+        info: names the model in messages. opened: the model itself.
+        given: a text on which it is tried whether tokens see later tokens.
         Raises UsageError if the model predicts no tokens.
         """
         if opened.head is None:
@@ -117,7 +119,7 @@ class TorchAttributor(Attributor):
 
 
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
-    """Return the number of each head's attention call.
+    """Return for each head the place of its attention call among all calls of a pass.
 
     Raises UsageError for a head that writes to no logit.
     """
@@ -132,10 +134,12 @@ def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey,
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A pass that was followed.
+    """A pass whose tensors were followed from each part of the model to the logits.
 
-    logits: (row, word), before a softcap. place: the token at which the prediction is made.
-    row: the row of this prediction in ``logits``. squeezed: see ``ResidualPass``, for that row.
+    leaves: the outputs of the parts. logits: (row, word), before a softcap.
+    place: the position of the token after which, or at which, the prediction is made.
+    row: the row of this prediction in ``logits``.
+    squeezed: the softcap's input (word,) for that row; None without a softcap.
     mixing: by attention call, for that row alone or for all rows.
     """
 
@@ -172,7 +176,9 @@ class _Run:
     ) -> tuple[float | None, float | None]:
         """Return the c of a softcap c·tanh(x / c), and the logit difference before it.
 
-        Without a softcap both are None. The difference is NaN for another function.
+        Without a softcap both are None. The difference is NaN if the function is no such softcap.
+        own: the logits (word,) of the unobserved model. answer, foil: token ids; foil may be None.
+        tolerance: how far the recomputed logits may differ from ``own``.
         """
         if self.squeezed is None:
             return None, None
@@ -193,9 +199,10 @@ def lost(model: PatchableModel) -> UnsupportedError:
 
 
 def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> _Run:
-    """Follow a pass of the borrowed model, and return it.
+    """Run the borrowed model over a text, and return the pass with its followed tensors.
 
-    place: the token that predicts. whole: the attention calls with weights of all queries.
+    place: the position of the token that predicts.
+    whole: the attention calls whose weights are kept for all queries, not only for ``place``.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)
@@ -235,7 +242,12 @@ def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
 
 
 class _Keep:
-    """An intervention that records what each attention call mixed, and changes nothing."""
+    """An intervention that records what each attention call mixed, and changes nothing.
+
+    watch: sees the weights and values of each call. given: what the model reads.
+    place: the position of the query whose weights are kept.
+    whole: the numbers of the attention calls whose weights are kept for all queries.
+    """
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
         self._watch = watch
@@ -257,7 +269,10 @@ def _difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
 
 
 def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
-    """Return ⟨slope, leaf⟩ of every part, in the order of ``Attribution.parts``."""
+    """Return each part's contribution ⟨slope, leaf⟩, in the order of ``Attribution.parts``.
+
+    slopes: the derivative of the logit by each of ``run.leaves``; None if it does not reach it.
+    """
     points = run.model.hook_points.found
     heads: dict[int | None, list[Part]] = {}
     others: dict[tuple[int | None, str], float] = {}
@@ -286,7 +301,11 @@ def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
 def _rows(
     run: _Run, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
 ) -> dict[HeadKey, NDArray[np.floating]]:
-    """Return by source token the rows of those heads whose rows add up to their parts."""
+    """Return by head its contribution to the logit from each source token: (key,).
+
+    Heads whose row does not add up to their part, within ``tolerance``, are left out.
+    slopes: the derivative of the logit by each leaf. parts: the contributions of whole heads.
+    """
     expected = {(one.attention, one.layer, one.head): one.contribution for one in parts}
     rows: dict[HeadKey, NDArray[np.floating]] = {}
     for leaf, slope in zip(run.leaves, slopes, strict=True):

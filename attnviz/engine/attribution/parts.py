@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+ONE_TOKEN_BATCH = 64
+"""The texts of one token that run together."""
+
 PartKind = Literal["embedding", "head", "mlp", "bias"]
 """The kinds of parts. ``embedding`` is what enters the first block; ``mlp`` is all that a block
 adds next to its heads and biases: a feed-forward network, experts or a mixer without heads."""
@@ -111,7 +114,12 @@ class Attribution:
 
 
 class AskedLogit(NamedTuple):
-    """The logit that is to be split, as ``Attributor.attribute`` takes it."""
+    """The logit that is to be split.
+
+    position: of the prediction, as typed; None for the default.
+    answer, foil: the token ids whose logits are subtracted; None for the default, and for no foil.
+    maps: the heads whose contribution is wanted for every query.
+    """
 
     position: int | None
     answer: int | None
@@ -119,8 +127,9 @@ class AskedLogit(NamedTuple):
     maps: Collection[HeadKey]
 
     def words(self, likeliest: int, vocabulary: int) -> tuple[int, int | None]:
-        """Return answer and foil; ``likeliest`` is the default answer.
+        """Return the token ids of answer and foil; the foil may be None.
 
+        likeliest: the id that is the default answer. vocabulary: the number of tokens.
         Raises UsageError for a token outside of the vocabulary, and for one that is both.
         """
         answer = likeliest if self.answer is None else self.answer
@@ -144,12 +153,12 @@ class Attributor(ABC):
         foil: int | None = None,
         maps: Collection[HeadKey] = (),
     ) -> Attribution:
-        """Split one logit into contributions; see ``Attribution``.
+        """Return one logit, or the difference of two, as a sum over the parts of the model.
 
-        position: from 0, or negative from the end. The default is the last, or the mask token's of
-            a model that reads both ways.
-        answer: by default the likeliest token. foil: a token to subtract, or None.
-        maps: the heads whose maps are wanted.
+        given: the text. position: from 0, or negative from the end. The default is the last, or the
+            mask token's of a model that reads both ways.
+        answer: the token id; by default the likeliest token's. foil: the id of a token to subtract,
+            or None. maps: the heads whose maps are wanted.
         Raises UsageError for a position, token or head that does not exist, and if a model that
         reads both ways has no mask token there; UnsupportedError if parts cannot be followed.
         """
@@ -157,12 +166,16 @@ class Attributor(ABC):
 
     @abstractmethod
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
-        """Split the requested logit; see ``attribute``."""
+        """Split the logit that ``asked`` describes into contributions.
+
+        given: the text. The errors are those of ``attribute``, which calls this method.
+        """
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """Return a position from 0 among so many tokens; ``default`` is used for None.
+    """Return a position from 0 among the tokens of a text.
 
+    position: as typed, negative from the end, or None for ``default``. tokens: their number.
     Raises UsageError for a position that does not exist.
     """
     place = default if position is None else position + tokens * (position < 0)

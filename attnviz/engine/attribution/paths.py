@@ -29,9 +29,9 @@ from attnviz.records import Input, Kind
 def path_effects(
     model: Model, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> tuple[PathEffects, ...]:
-    """Return the effects of each of the heads, from one pass over each of two texts.
+    """Return the direct effects of some heads on later heads, from one pass over each of two texts.
 
-    senders: the heads.
+    clean, corrupt: the texts, whose runs are compared. senders: the heads, one result for each.
     Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
     if the model does not show its queries, or what it writes cannot be followed to them.
     """

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import merge_heads, project
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import NumpyStack, held_norm
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathRead, What
 from attnviz.errors import UsageError
@@ -27,7 +27,10 @@ _INPUTS: tuple[What, What, What] = ("query", "key", "value")
 def numpy_path_reads(
     stack: NumpyStack, clean: Tokens, corrupt: Tokens, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return what later heads read; see ``Backend.path_reads``."""
+    """Return what the heads of every layer read in both texts, and the senders' share in it.
+
+    senders: the heads. Raises UsageError for a head that does not exist.
+    """
     for kind, layer, head in senders:
         known = 0 <= layer < stack.shape.layers and 0 <= head < stack.shape.heads
         if kind != "self" or not known:
@@ -41,9 +44,9 @@ class _RecordedRun(NumpyStack):
     """One pass over one text, with its norms as linear maps of held scale.
 
     embedded: the residual stream before the first layer.
-    reads: the input of each layer's attention. given: the input of each norm.
+    reads: the input of each layer's attention. given: the input of each norm, by its name.
     outputs: of the heads of each layer, (head, token, dim).
-    fed: what each feed-forward block added.
+    fed: what each layer's feed-forward block added.
     """
 
     def __init__(self, stack: NumpyStack, tokens: Tokens) -> None:
@@ -57,21 +60,14 @@ class _RecordedRun(NumpyStack):
         self.finite = bool(np.isfinite(end).all())
 
     def moved(self, name: str, change: Floats) -> Floats:
-        """Return how a norm's output changes with its input, at the scale of this run.
+        """Return the change of a norm's output for a ``change`` of its input.
 
-        name: of the norm.
+        name: of the norm. It divides by the same numbers as in this run.
         """
-        given = self.given[name]
-        if self.shape.norm == "layer":
-            given = given - np.mean(given, axis=-1, keepdims=True)
-            change = change - np.mean(change, axis=-1, keepdims=True)
-        square = np.mean(given * given, axis=-1, keepdims=True)
-        scale = np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        moved: Floats = change / scale * self._gain(name)
-        return moved
+        return held_norm(self, name, self.given[name], change)
 
     def embedded_since(self, clean: _RecordedRun) -> Floats:
-        """Return what the clean run's embedding adds to this run's residual stream."""
+        """Return the clean run's embedding minus this run's, as the first layer reads it."""
         if "embedding_norm" not in self.given:
             return clean.embedded - self.embedded
         name = "embedding_norm"
@@ -99,9 +95,9 @@ class _RecordedRun(NumpyStack):
 def _reads(
     clean: _RecordedRun, corrupt: _RecordedRun, senders: Sequence[HeadKey]
 ) -> Iterator[PathRead]:
-    """Yield what each layer reads, and which earlier changes cause its difference.
+    """Yield for each layer queries, keys and values of both runs, and what makes them differ.
 
-    The first change is everything that was written; each further one is what a sender wrote.
+    senders: the heads whose share in the difference is wanted.
     """
     after = corrupt.shape.order == "after"
     embedded = corrupt.embedded_since(clean)

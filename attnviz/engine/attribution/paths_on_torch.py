@@ -21,7 +21,10 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return what later heads read; see ``Backend.path_reads``."""
+    """Return what the heads of every layer read in both texts, and the senders' share in it.
+
+    senders: the heads. Raises UsageError for a head that does not exist.
+    """
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
         pair = _Pair(model, _follow(model, clean), _follow(model, corrupt))
@@ -39,7 +42,10 @@ def _follow(model: PatchableModel, given: Input) -> ResidualPass:
 
 
 class _Pair:
-    """The clean and the corrupt pass. In the corrupt one the reads are q = J z of all writes z."""
+    """Hold the followed passes over the clean and the corrupt text.
+
+    What layers read in the corrupt one, q, is linear in all that was written, z: q = J z.
+    """
 
     def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
         self._model = model
@@ -56,9 +62,9 @@ class _Pair:
         self._jacobian = Jacobian(list(self._read.values()), leaves)
 
     def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
-        """Return what was read, with the part of each head in ``calls``.
+        """Return what the heads of every layer read, and the part of the difference of some heads.
 
-        calls: the attention call of each head.
+        calls: these heads, each with the place of its attention call among all calls of a pass.
         """
         whole = self._jacobian.moved(dict(enumerate(self._change)))
         alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
@@ -86,7 +92,11 @@ class _Pair:
         return found
 
     def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
-        """Return the change of everything that was read, if only this head's output changes."""
+        """Return how each tensor that was read changes if only one head's output changes.
+
+        head: its number in its layer. call: the place of its attention call among those of a pass.
+        A tensor that does not depend on the head has None.
+        """
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
         change = torch.zeros_like(self._change[at])
         change[:, :, head] = self._change[at][:, :, head]

@@ -57,7 +57,6 @@ from attnviz.engine.attribution.followed import (
 )
 from attnviz.engine.attribution.parts import PartKind
 from attnviz.engine.hook_points import (
-    ATTENDED,
     Function,
     FunctionWatch,
     HookedCall,
@@ -66,7 +65,7 @@ from attnviz.engine.hook_points import (
     hooked,
 )
 from attnviz.engine.patchable import PatchableModel
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, What
 
 
 @dataclass(eq=False)
@@ -86,8 +85,9 @@ class Leaf:
 class ResidualPass(FunctionWatch):
     """Follows one pass of a borrowed model over one text.
 
-    watch: called with each head's output. reading: True also follows what is read.
-    leaves: in the order in which they enter the stream.
+    watch: its ``edit`` is called with the output of the heads of each attention call.
+    reading: True also follows the queries, keys and values.
+    leaves: the parts that enter the residual stream, in this order.
     read: the queries, keys and values (1, token, head, dim), by attention call and sort.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
     """
@@ -129,7 +129,10 @@ class ResidualPass(FunctionWatch):
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Return a leaf that replaces the heads' outputs (1, token, head, dim)."""
+        """Return a leaf that replaces the heads' outputs (1, token, head, dim).
+
+        number: the place of the attention call among all calls of the pass. point: the call itself.
+        """
         if point.what != "output":
             self.read[number, point.what] = outputs
             return outputs.detach()
@@ -204,14 +207,19 @@ class ResidualPass(FunctionWatch):
         return tree_map(lambda one: followed(one, mark), result)
 
     def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
-        """Return True if a matrix product sums over another axis than the stream's width."""
+        """Return True if a matrix product sums over another axis than the stream's width.
+
+        name: of the torch function. found: its followed tensors.
+        first: True if the first argument is one of them.
+        """
         summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
         return name in MIXING and self._width not in (None, summed)
 
     def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
         """Return how to compute a function whose result is followed; None if it is not followed.
 
-        first: True if the first argument is among the ``found`` followed tensors.
+        name: of the torch function. found: its followed tensors.
+        first: True if the first argument is one of them.
         reads: True if the function stands between the stream and a block's result.
         """
         if name in MATRIX_PRODUCTS:
@@ -241,7 +249,10 @@ class ResidualPass(FunctionWatch):
         return by_ratio if name == "clamp" or (name in ACTIVATIONS and not reads) else None
 
     def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
-        """Return the summand, as a leaf of this shape if it is not followed."""
+        """Return a summand of the stream; if it is not followed yet, it becomes a leaf of the pass.
+
+        like: a tensor of the stream, whose dtype and device it takes. shape: of the leaf.
+        """
         if is_followed(value) or (not isinstance(value, Tensor) and value == 0):
             return value
         added = torch.as_tensor(value, dtype=like.dtype, device=like.device)
@@ -323,13 +334,13 @@ class Jacobian:
             )
 
     def leads(self, leaf: int) -> bool:
-        """Return True if what was read depends on this leaf."""
+        """Return True if what was read depends on a leaf. leaf: its index."""
         return self._products[leaf] is not None
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         """Return J Δz of each tensor that was read; None for one without these leaves.
 
-        change: Δz by leaf; other leaves do not change.
+        change: Δz by the index of the leaf; other leaves do not change.
         """
         chosen = [at for at in change if self.leads(at)]
         found: Sequence[Tensor | None] = torch.autograd.grad(
@@ -350,7 +361,10 @@ def _nothing(*call: Any) -> None:
 def _around(
     module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
 ) -> Iterator[None]:
-    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context."""
+    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context.
+
+    enter, leave: hooks of torch.
+    """
     with (
         hooked(module.register_forward_pre_hook(enter)),
         hooked(module.register_forward_hook(leave)),
@@ -361,7 +375,10 @@ def _around(
 def _outermost_entries(
     module: nn.Module, left_out: nn.Module | None
 ) -> Iterator[tuple[int, nn.Module]]:
-    """Yield each outermost entry of a ``ModuleList`` with its place."""
+    """Yield each entry of the outermost ``ModuleList``s under ``module``, after its index there.
+
+    left_out: a module in which none is looked for, or None.
+    """
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from enumerate(child)

@@ -20,12 +20,12 @@ Path: TypeAlias = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class BlockCall:
-    """One call of a block in a pass over one text.
+    """One call of a block in a pass over one text. A place is a path into its nested arguments.
 
-    hidden: the place of the residual stream (1, token, width) among its arguments.
+    hidden: the place of the residual stream (1, token, width).
     single: the places of other tensors of one row.
     folded: the places of tensors whose rows are heads.
-    token_axes: for each tensor the axes that are as long as the text.
+    token_axes: for each place the axes of its tensor that are as long as the text.
     """
 
     block: nn.Module
@@ -38,7 +38,9 @@ class BlockCall:
 class RecordBlocks:
     """Records the calls of the blocks in a pass over one text, as an intervention.
 
-    calls: in order. entries: for each hook point, the number of the block call around it.
+    root: the module whose forward is a pass. points: the attention calls of the pass.
+    calls: the block calls in order. entries: for each hook point, the number of the block call
+        around it.
     """
 
     def __init__(self, root: nn.Module, points: HookPoints) -> None:
@@ -96,7 +98,11 @@ class RecordBlocks:
 
 
 def mapped(value: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
-    """Return a copy of nested tuples, lists and dicts with each tensor replaced by ``change``."""
+    """Return a copy of nested tuples, lists and dicts with each tensor replaced.
+
+    change: receives a tensor's place and the tensor, and returns the replacement.
+    path: the place of ``value`` itself in the outermost object.
+    """
     if isinstance(value, Tensor):
         return change(path, value)
     if type(value) in (tuple, list):

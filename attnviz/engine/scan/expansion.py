@@ -56,10 +56,10 @@ STRATEGIES: tuple[Strategy, ...] = tuple(
 class Inside:
     """What is edited in addition to the outputs of heads.
 
-    attention: see ``HookPoints.intervening``.
-    residual: the layer whose residual stream enters a block, by the number of the block call.
-    feed_forward: the layer whose feed-forward output follows, by the number of the block call.
-    modules: those that put these outputs out.
+    attention: the sorts of tensors inside attention calls: query, key, value, pattern.
+    residual: by the number of a block call, the layer whose residual stream enters the block.
+    feed_forward: by the number of a block call, the layer whose feed-forward output follows.
+    modules: those that put these feed-forward outputs out.
     """
 
     attention: frozenset[What] = frozenset()
@@ -75,11 +75,12 @@ class _AttendedError(Exception):
 class BatchExpansion:
     """Grows the batch of one pass. It is an intervention that passes its rows on to another one.
 
-    calls, entries: of a pass, as recorded.
+    calls: the block calls of a pass, as recorded.
+    entries: for each hook point, the number of the block call around it.
     added: how many copies of row 0 to append, by the number of a block call.
     intervention: edits the rows. at_once: the most rows that a block is called on.
     kept: how many last tokens leave the last block, where others become zero; None is all.
-    inside: what else is edited.
+    inside: what is edited in addition to heads' outputs.
     order: the numbers of the hook points in the order in which they now run.
     Raises LostTrackError if the batch cannot grow in this way.
     """
@@ -154,7 +155,10 @@ class BatchExpansion:
         return outputs
 
     def _fed(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        """Return the edited output of a feed-forward module; some are outside of their blocks."""
+        """Return a feed-forward module's output, edited; this module may be outside of a block.
+
+        module, args: the module and the arguments that it was called with.
+        """
         point = self._inside.feed_forward.get(self._next - 1)
         added = first_of(output)
         if point is None or added is None:
@@ -218,7 +222,9 @@ class BatchExpansion:
     ) -> Any:
         """Run a block up to its attention, then continue with the last tokens alone.
 
-        The second call starts with these tokens, and the result of its attention is replaced.
+        plain: runs the block. call: how its arguments were laid out in the recorded pass.
+        args, kwargs: its arguments now.
+        The second run starts with these tokens, and the result of its attention is replaced.
         """
         kept, tokens = self._kept or 0, self._tokens
 
@@ -270,7 +276,10 @@ def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
 
 
 def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Return a block's results for parts of its rows joined to the result for all of them."""
+    """Return the result of a block for all its rows, joined from its results for parts of them.
+
+    rows: the number of rows of each part.
+    """
     whole = results[0]
     if len(results) == 1:
         return whole

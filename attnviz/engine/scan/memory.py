@@ -30,7 +30,10 @@ _GELU_ROUNDING = 2e-6
 
 
 def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
-    """Return the best number of rows to call a block on, each of so many tokens."""
+    """Return the best number of rows to call a block on.
+
+    blocks: those of the model. tokens: the length of each row.
+    """
     weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
     if not weights or weights[0].device.type != "cpu":
         return 1 << 30

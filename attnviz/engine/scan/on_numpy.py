@@ -15,8 +15,9 @@ from attnviz.attention.growing import GrowingRun
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import WHOLE_LAYER, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
+from attnviz.engine.scan.forks import forks
 from attnviz.engine.scan.room import Room, room_for
-from attnviz.engine.scan.runner import Ends, Replacing
+from attnviz.engine.scan.runner import ChangedRuns, Ends
 from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 from attnviz.models.memory import free_memory
 from attnviz.models.pool import spread
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # torch only where needed
 
 Floats = NDArray[np.floating]
 
-_BLOCK = 256
+_BLOCK = 512
 """The tokens in a block of rows, whose numbers inside a layer stay in a cache."""
 
 _TOKENS = 1 << 15
@@ -53,7 +54,7 @@ _Found = TypeVar("_Found")
 
 
 class NumpyRunner:
-    """A NumPy stack that runs with changes; see ``SiteRunner``.
+    """A NumPy stack that runs with changes; its methods are those of ``SiteRunner``.
 
     in_torch: opens the model for gradients. texts: later inputs; those of one length run together.
     max_memory: the bytes that a pass may hold; None uses a share of the free memory.
@@ -122,41 +123,38 @@ class NumpyRunner:
     def outputs(self, given: Input) -> Held:
         return self.held(given, frozenset({"output"}))
 
-    def ends(
-        self,
-        given: Input,
-        changes: Sequence[Change],
-        replaced: Replacing,
-        *,
-        last: int | None = None,
-        starts: Sequence[int] = (),
-    ) -> Ends:
+    def ends(self, runs: ChangedRuns) -> Ends:
+        given, changes, replaced = runs.given, runs.changes, runs.replaced
         tokens = len(given.ids)
-        first = starts if self.causal and last and any(starts) else [0] * len(changes)
+        later = self.causal and runs.last and any(runs.starts)
+        first = runs.starts if later else [0] * len(changes)
         run = self._run(given, _PAST if any(first) else frozenset())
-        last = None if last is None else min(last, tokens)
+        last = None if runs.last is None else min(runs.last, tokens)
         ends = np.empty((1 + len(changes), *run.end[0, -(last or 0) :].shape), run.end.dtype)
         ends[0] = run.end[0, -(last or 0) :]
 
         def go_on(block: list[int]) -> None:
-            block.sort(key=lambda at: changes[at].layers[0])
             some = [changes[at] for at in block]
-            edits = replaced(dict(enumerate(some)))
+            begin = min(change.layers[0] for change in some)
+            grown, rows = forks(some, begin, self._stack.shape.layers)
+            edits = {layer: replaced(fork.patches) for layer, fork in enumerate(grown, begin)}
 
             def edit(what: Any, layer: int, rows: Floats) -> Floats:
-                edited: Floats = edits.edit_rows(Point(self.kind, what, layer), rows, 0)
+                edited: Floats = edits[layer].edit_rows(Point(self.kind, what, layer), rows, 0)
                 return edited
 
             sorts: dict[int, set[What]] = {}
             for site in (site for change in some for site in change.sites):
                 sorts.setdefault(site.layer, set()).add(site.what)
-            ends[[1 + at for at in block]] = run.ends(
-                [change.layers[0] for change in some],
+            found = run.ends(
+                begin,
+                [fork.sources for fork in grown],
                 sorts,
                 edit,
                 start=min(first[at] for at in block),
                 last=last,
             )
+            ends[[1 + at for at in block]] = found[rows]
 
         work = self._model.sizes.changed(tokens, [each.layers[0] for each in changes], 0)
         spread(go_on, _blocks(changes, first, tokens), work)
@@ -169,7 +167,9 @@ class NumpyRunner:
         probe = Input.of_ids(range(min(_PROBE, shape.context, shape.vocabulary)))
         held = self.outputs(probe).items()
         unlike = {place: np.full((1, *values.shape[1:]), _UNLIKE) for place, values in held}
-        ends = self.ends(probe, [variant], lambda rows: Replace(self.kind, rows, unlike))
+        ends = self.ends(
+            ChangedRuns(probe, [variant], lambda rows: Replace(self.kind, rows, unlike))
+        )
         return bool(np.array_equal(*ends.hidden))
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
@@ -193,7 +193,10 @@ class NumpyRunner:
         }
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
-        """Return the run of a text with the sorts in ``keep``; recent runs are reused."""
+        """Return the run of a text, which holds its values; recent runs are reused.
+
+        keep: the sorts of values that the run must hold.
+        """
         with self._lock:
             kept, run = self._runs.pop(given, (frozenset[What](), None))
             texts = self._together(given)
@@ -234,11 +237,12 @@ class NumpyRunner:
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:
-    """Return the changes' indices in blocks, with changes that begin at the same token together.
+    """Return blocks of indices into ``changes``, with changes that begin alike together.
 
-    first: the first changed token of each change.
+    first: the first token that each change changes. tokens: the length of the text.
     """
-    order = sorted(range(len(changes)), key=lambda at: (first[at], changes[at].layers[0]))
+    sites = [[(site.layer, site.head or 0) for site in change.sites] for change in changes]
+    order = sorted(range(len(changes)), key=lambda at: (first[at], sites[at]))
     blocks = []
     while order:
         size = max(1, _BLOCK // (tokens - first[order[0]]))

@@ -30,7 +30,7 @@ from attnviz.engine.scan.plan import (
     require_own,
 )
 from attnviz.engine.scan.room import Room, room_for
-from attnviz.engine.scan.runner import ENDING, Ends, Replacing
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends
 from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UsageError
@@ -47,9 +47,10 @@ _Found = TypeVar("_Found")
 
 
 class TorchRunner:
-    """A torch model that runs with changes; see ``SiteRunner``. It runs each text alone.
+    """A torch model that runs with changes, one text at a time; its methods are ``SiteRunner``'s.
 
-    probe: the input on which the model is tried. positions: the tokens that are read in the end.
+    probe: the input on which the model is tried.
+    positions: which predictions are read, ``all`` or ``last``.
     max_memory: the bytes that a pass may hold; None uses a share of the free memory.
     """
 
@@ -126,9 +127,10 @@ class TorchRunner:
         return ordered(self.model, changes)
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return the result of ``found``; repeat it without sharing passes if that fails.
+        """Return what ``found`` returns; call it again without sharing passes if that fails.
 
-        changes: their number in a pass. Raises UsageError with advice if memory does not suffice.
+        given: the text that it runs. changes: how many changes it makes in a pass.
+        Raises UsageError with advice if memory does not suffice.
         """
         try:
             return found()
@@ -156,15 +158,8 @@ class TorchRunner:
         run_pass(self.model, given, keep)
         return {place: to_numpy(held) for place, held in keep.held.items()}
 
-    def ends(
-        self,
-        given: Input,
-        changes: Sequence[Change],
-        replaced: Replacing,
-        *,
-        last: int | None = None,
-        starts: Sequence[int] = (),
-    ) -> Ends:
+    def ends(self, runs: ChangedRuns) -> Ends:
+        given, changes, last = runs.given, runs.changes, runs.last
         way = self._way(frozenset(site.what for change in changes for site in change.sites))
         short = way.ends_short and last is not None and last <= ENDING < len(given.predicted)
         known = class_of(given)
@@ -176,7 +171,7 @@ class TorchRunner:
             way,
             given,
             changes,
-            replaced,
+            runs.replaced,
             at_once=self.plan.at_once(given),
             kept=ENDING if short else None,
         )
@@ -199,6 +194,8 @@ class TorchRunner:
         return Ends(answer.hidden, answer.projected)
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
+        if given not in self._plain:
+            self.plain(given)
         way = self._way(what)
         keep = Keep(self.kind, way.heads)
         try:
@@ -212,14 +209,17 @@ class TorchRunner:
     def logits_alone(
         self, given: Input, position: int, what: frozenset[What], intervention: RowEdit
     ) -> Tensor:
-        """Return the logits (word,) of one position in a single pass with an intervention."""
+        """Return the logits (word,) of one position in a pass without further rows.
+
+        what: the sorts of values that the intervention edits.
+        """
         answer = run_alone(self.plan, self._way(what).inside, given, intervention)
         assert answer.projected is not None
         assert self.read_out is not None
         return self.read_out.logits(answer.projected[:, position])[0]
 
     def _way(self, what: frozenset[What]) -> Way:
-        """Return how sites of these sorts are changed: in one pass, or one at a time."""
+        """Return how values of these sorts are changed: all in one pass, or one at a time."""
         plan = self.plan
         if what not in self._ways:
             if what == {"output"}:  # these were tried when the plan was made
@@ -237,7 +237,12 @@ class TorchRunner:
             self.notes.append(note)
 
     def _room(self, given: Input, wanted: int) -> Room:
-        """Return the room for texts of this length; measure it if a coarse bound does not fit."""
+        """Return the memory of passes over texts of this length.
+
+        wanted: the number of changes that are to be made to the text. The memory of a row is
+            measured
+        only if a coarse bound does not fit.
+        """
         model, plan = self.model, self.plan
         tokens = len(given.ids) + len(given.target or ())
         unembedding = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnviz.engine.effects import Variant
 from attnviz.engine.replacing import Change, Held, Point
-from attnviz.engine.scan.runner import Ends, Replacing
+from attnviz.engine.scan.runner import ChangedRuns, Ends
 from attnviz.errors import UsageError
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind
@@ -19,7 +19,7 @@ _Found = TypeVar("_Found")
 
 
 class OwnRunner:
-    """The library's own attention that runs without heads; see ``Runner``."""
+    """The library's own attention that runs without heads; its methods are those of ``Runner``."""
 
     kind: Kind = "self"
     threaded = False
@@ -54,17 +54,9 @@ class OwnRunner:
     def outputs(self, given: Input) -> Held:
         return {("output", 0): self._model.head_outputs(given.text).swapaxes(0, 1)}
 
-    def ends(
-        self,
-        given: Input,
-        changes: Sequence[Change],
-        replaced: Replacing,
-        *,
-        last: int | None = None,
-        starts: Sequence[int] = (),
-    ) -> Ends:
-        outputs = np.repeat(self.outputs(given)["output", 0][None], 1 + len(changes), 0)
-        edits = replaced(dict(enumerate(changes, start=1)))
+    def ends(self, runs: ChangedRuns) -> Ends:
+        outputs = np.repeat(self.outputs(runs.given)["output", 0][None], 1 + len(runs.changes), 0)
+        edits = runs.replaced(dict(enumerate(runs.changes, start=1)))
         edits.edit_rows(Point(self.kind, "output", 0), outputs, 0)
         hidden = [self._model.output(row.swapaxes(0, 1)) for row in outputs]
         return Ends(np.stack(hidden), None)

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import Array
+from attnviz.attention.functional import Array, namespace
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patching import (
     WHOLE_LAYER,
@@ -26,11 +26,14 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.replacing import Held, Replace, head_of
-from attnviz.engine.scan.runner import ReadOut, SiteRunner
+from attnviz.engine.scan.runner import ChangedRuns, ReadOut, SiteRunner
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
 Measured = dict[PatchMetric, NDArray[np.float64]]
+
+_KNOWN = 1 << 25
+"""The bytes of the logits of other pairs that are kept."""
 
 _BY_PLACE: frozenset[What] = frozenset({"query", "key", "pattern"})
 """The sorts that depend on a token's position, and mean something else at another position."""
@@ -54,10 +57,11 @@ class PlainRun:
 class PatchWork:
     """One pair that is to be patched.
 
-    what: the sorts of sites. clean, corrupt: plain runs. base: the run that is patched.
-    own: the values of the base run. held: those of the other run, at the base's tokens.
+    pair: its index. what: the sorts of sites. clean, corrupt: the plain runs of both prompts.
+    base: the run that is patched, one of these two. own: its values.
+    held: the values of the other run, at the base's tokens.
     answer, foil: token ids. same: how many tokens at the beginning are surely equal in both runs.
-    rounding: see ``SiteRunner``.
+    rounding: how far equal values may differ in two runs, relative to the largest.
     """
 
     pair: int
@@ -73,7 +77,7 @@ class PatchWork:
     rounding: float = 0.0
 
     def plain(self, run: PlainRun) -> dict[PatchMetric, float]:
-        """Return the metrics of a plain run."""
+        """Return the metrics of one of the two plain runs."""
         scores, clean = (_log_softmax(each.logits) for each in (run, self.clean))
         chances = np.exp(clean)
         with np.errstate(invalid="ignore"):
@@ -96,7 +100,10 @@ class PatchWork:
         return found
 
     def _differ(self, place: tuple[What, int]) -> NDArray[np.bool_]:
-        """Return True where the values of the two runs differ: (token, head)."""
+        """Return a boolean (token, head), True where the values of the two runs differ.
+
+        place: the sort of the values and their layer.
+        """
         own, held = self.own[place], self.held[place]
         if self.rounding:
             differ = abs(own - held).max(-1) > self.rounding * abs(own).max()
@@ -126,7 +133,7 @@ class Patching:
         self._estimate = estimate
         self._pairs = pairs
         self._options = options
-        self._plain: tuple[int, tuple[PlainRun, PlainRun]] | None = None
+        self._plain: dict[int, tuple[PlainRun, PlainRun]] = {}
         self.notes = runner.notes
 
     @property
@@ -143,7 +150,11 @@ class Patching:
             return self._runner.sites(frozenset({what}))[what]
 
     def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
-        """Return every site of one sort, by layer, head and then each of ``tokens``."""
+        """Return every site of one sort, by layer, head and then tokens.
+
+        what: the sort. tokens: for each site of a head the positions that it covers; None means
+            all.
+        """
         return [
             Site(what, layer, None if what in WHOLE_LAYER else head, some)
             for layer, count in self.heads(what).items()
@@ -172,10 +183,12 @@ class Patching:
         answer: int,
         foil: int | None = None,
     ) -> Iterator[PatchScores]:
-        """Yield the scores of the ``wanted`` ones of ``patches`` on one pair, piece by piece.
+        """Yield the scores of some patches on one pair, as many at a time as fit into memory.
 
-        pair: its index. answer, foil: token ids.
-        Raises UsageError for a site that does not exist, UnsupportedError as ``heads`` does.
+        pair: its index. wanted: the indices of these patches in ``patches``. answer, foil: token
+            ids.
+        Raises UsageError for a site that does not exist, UnsupportedError if the model does not let
+        a sort of site be replaced.
         """
         if not wanted:
             return
@@ -233,7 +246,11 @@ class Patching:
     def _work(
         self, pair: int, what: frozenset[What], answer: int, foil: int | None
     ) -> tuple[PatchWork, tuple[int, ...] | None]:
-        """Return the pair, and the base run's tokens that the other run has too; None means all."""
+        """Return the pair ready for patching, and the base run's positions that can be patched.
+
+        pair: its index. what: the sorts of sites. answer, foil: token ids.
+        The positions are those with a corresponding token in the other prompt; None means all.
+        """
         clean, corrupt = self._plainly(pair)
         for token in (answer, foil):
             if token is not None and not 0 <= token < len(clean.logits):
@@ -280,13 +297,23 @@ class Patching:
         return work, tuple(at for at, place in enumerate(places) if place >= 0)
 
     def _plainly(self, pair: int) -> tuple[PlainRun, PlainRun]:
-        if self._plain is None or self._plain[0] != pair:
+        """Return the plain runs of the clean and the corrupt prompt; the latest pairs are reused.
+
+        pair: its index.
+        """
+        if pair not in self._plain:
             clean, corrupt = self._prompts(self._pairs[pair])
-            self._plain = pair, (self._run(*clean), self._run(*corrupt))
-        return self._plain[1]
+            runs = self._plain[pair] = self._run(*clean), self._run(*corrupt)
+            size = sum(run.logits.nbytes for run in runs)
+            for other in list(self._plain)[: -max(1, _KNOWN // size)]:
+                del self._plain[other]
+        return self._plain[pair]
 
     def _prompts(self, pair: Pair) -> list[tuple[Input, int]]:
-        """Return both prompts and where each predicts; masked models mask that token."""
+        """Return the clean and the corrupt prompt, each with the position that predicts.
+
+        A masked model predicts at its mask token, which replaces the token at a requested position.
+        """
         _read_out(self._runner)
         at = self._options.position
         length = len(pair.corrupt.predicted)
@@ -318,7 +345,7 @@ class Patching:
     def _run(self, given: Input, position: int) -> PlainRun:
         ends = self._runner.plain(given)
         assert ends.read is not None
-        row = ends.read[:, position]
+        row = namespace(ends.read).asarray(ends.read[:, position], copy=True)  # outlives the rest
         logits = to_numpy(_read_out(self._runner).logits(row)[0]).astype(np.float64)
         return PlainRun(given, position, row, logits)
 
@@ -336,14 +363,14 @@ def _read_out(runner: SiteRunner) -> ReadOut:
 def _measured(
     runner: SiteRunner, work: PatchWork, patches: Sequence[Patch], starts: Sequence[int]
 ) -> Measured:
-    """Return the metrics of ``ordered`` patches, all in one pass if the model allows it.
+    """Return the metrics of the patched runs, all from one pass if the model allows it.
 
-    starts: the first token that each patch changes.
+    patches: in the order in which a pass meets them. starts: the first token that each changes.
     """
     base, read_out = work.base, _read_out(runner)
     back = base.position - len(base.given.predicted)  # counted from the end
     replaced = partial(Replace, runner.kind, values=work.held)
-    ends = runner.ends(base.given, patches, replaced, last=-back, starts=starts)
+    ends = runner.ends(ChangedRuns(base.given, patches, replaced, -back, starts))
     assert ends.read is not None
     rows, wanted = ends.read[:, back], [work.answer]
     compared = read_out.compare(rows[:1], rows[1:, None], wanted)
@@ -362,7 +389,10 @@ def _measured(
 
 
 def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
-    """Return the patch at those of its tokens that are in ``places``; None if no token is left."""
+    """Return the patch at those of its tokens that are in ``places``; None if no token is left.
+
+    places: positions in the base run; None means all of them.
+    """
     if places is None:
         return patch
     sites = []

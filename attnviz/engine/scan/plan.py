@@ -114,10 +114,11 @@ def fitting(
     *,
     short: bool,
 ) -> tuple[Strategy, bool] | None:
-    """Return the first strategy with which ``run`` gives the ``expected`` (row, token, width).
+    """Return the first strategy that gives the ``expected`` states; None if none does.
 
-    The second value is True if it may keep only the last tokens, which is tried if ``short``. None
-    means that no strategy fits.
+    With it comes True if it may keep only the last tokens.
+    expected: (row, token, width). run: returns these for a strategy and the number of last tokens
+        to keep, None for all. short: True tries to keep only the last tokens.
     """
     for kept in (ENDING, None) if short else (None,):
         read = slice(None if kept is None else -kept, None)
@@ -129,7 +130,10 @@ def fitting(
 
 
 def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) -> None:
-    """Raise LostTrackError if a batch's clean row (token, width) differs from the plain run."""
+    """Raise LostTrackError if a batch's clean row (token, width) differs from the plain run.
+
+    short: True compares only the last tokens, as the others were not computed.
+    """
     read = slice(-ENDING if short else None, None)
     if not ends_alike(plan.model.root, row[read], plain[read], exact=False):
         raise LostTrackError("a grown batch ends in other numbers than the text alone")
@@ -174,9 +178,12 @@ def run_expanded(
     kept: int | None = None,
     inside: Inside | None = None,
 ) -> ForwardOutput:
-    """Return one pass with the text in row 0 and the ``ordered`` variants in the rows after it.
+    """Return one pass with the text in row 0 and a variant in each of the rows after it.
 
-    intervention: makes the changes. at_once, kept, inside: see ``BatchExpansion``.
+    variants: in the order in which a pass meets them. intervention: makes the changes.
+    at_once: the most rows that a block is called on.
+    kept: how many last tokens leave the last block; None is all.
+    inside: what is edited in addition to heads' outputs.
     """
     added: dict[int, int] = {}
     for variant in variants:
@@ -221,7 +228,10 @@ def _first_point(model: PatchableModel, variant: Change) -> int:
 
 
 def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
-    """Return how to compute logits from the head's input; None if there is no such head."""
+    """Return how to compute logits from the vocabulary projection's input; None without one.
+
+    probe: the text of the pass ``clean``, on which it is tried.
+    """
     head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
         return None

@@ -38,11 +38,12 @@ def open_scan(
     kind: Kind | None = None,
     references: Sequence[Input] | None = None,
 ) -> Scan:
-    """Return ``model`` ready for a scan over ``inputs``.
+    """Return ``model`` ready to ablate its heads over ``inputs``.
 
     kind: the attention whose heads are ablated; None means the model's default. An encoder–decoder
         without a target can only be scanned in its encoder, and has no loss.
-    references: the texts of mean and resample; None means ``inputs``.
+    references: the texts whose outputs replace those of ablated heads, for the modes mean and
+        resample; None means ``inputs``.
     Raises UsageError if these do not fit together, UnsupportedError if the heads of the
     architecture cannot be ablated.
     """
@@ -61,7 +62,7 @@ def open_patching(
     *,
     kind: Kind | None = None,
 ) -> Patching:
-    """Return ``model`` ready for patching ``pairs``.
+    """Return ``model`` ready to put values of one prompt into the other prompt of each pair.
 
     kind: the attention whose sites are patched; None means the model's default.
     Raises UsageError if these do not fit together, UnsupportedError for an architecture without

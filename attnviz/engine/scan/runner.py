@@ -31,6 +31,23 @@ Replacing = Callable[[Mapping[int | None, Change]], Replace]
 _Found = TypeVar("_Found")
 
 
+@dataclass(frozen=True)
+class ChangedRuns:
+    """A text that is run unchanged and with changes.
+
+    changes: in the order of ``Runner.ordered``.
+    replaced: makes the intervention from the changes by row.
+    last: how many of the last tokens are read; None means all.
+    starts: the first token that each change changes, in a causal model; empty if not known.
+    """
+
+    given: Input
+    changes: Sequence[Change]
+    replaced: Replacing
+    last: int | None = None
+    starts: Sequence[int] = ()
+
+
 class Ends(NamedTuple):
     """The final states of a text, unchanged in row 0 and with one change in each further row.
 
@@ -71,7 +88,7 @@ class ReadOut(Protocol):
     ) -> tuple[float, NDArray[np.float64]]:
         """Return logit(answer) − logit(foil) of the clean row, and its change in each changed row.
 
-        clean: (width,). changed: (row, width).
+        clean, changed: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
         """
         ...
 
@@ -124,9 +141,9 @@ class Runner(Protocol):
         ...
 
     def size(self, given: Input, wanted: int) -> int:
-        """Return how many of the wanted changes to a text are made in one pass.
+        """Return how many of the changes to a text are made in one pass.
 
-        Raises UsageError if the memory does not hold one.
+        wanted: the number of changes. Raises UsageError if the memory does not hold one.
         """
         ...
 
@@ -135,31 +152,18 @@ class Runner(Protocol):
         ...
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return the result of ``found``; repeat it without sharing passes if that fails.
+        """Return what ``found`` returns; call it again without sharing passes if that fails.
 
-        changes: their number in a pass.
+        given: the text that it runs. changes: how many changes it makes in a pass.
         """
         ...
 
     def outputs(self, given: Input) -> Held:
-        """Return the heads' outputs over one text, by layer, as NumPy arrays."""
+        """Return the heads' outputs over one text, by layer, as NumPy arrays (token, head, dim)."""
         ...
 
-    def ends(
-        self,
-        given: Input,
-        changes: Sequence[Change],
-        replaced: Replacing,
-        *,
-        last: int | None = None,
-        starts: Sequence[int] = (),
-    ) -> Ends:
-        """Return the final states of a text, without and with each of the ``ordered`` changes.
-
-        replaced: makes the intervention from the changes by row.
-        last: how many of the last tokens are read; None means all.
-        starts: the first token that each change changes, in a causal model; empty if not known.
-        """
+    def ends(self, runs: ChangedRuns) -> Ends:
+        """Return the final states of a text, without and with each of its changes."""
         ...
 
     def is_no_op(self, variant: Variant) -> bool:
@@ -183,9 +187,9 @@ class SiteRunner(Runner, Protocol):
     rounding: float
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
-        """Return by sort and layer how many sites there are.
+        """Return for each sort by layer how many sites there are.
 
-        Raises UnsupportedError if the model does not let one of these sorts be replaced.
+        what: the sorts. Raises UnsupportedError if the model does not let one of them be replaced.
         """
         ...
 
@@ -194,5 +198,8 @@ class SiteRunner(Runner, Protocol):
         ...
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
-        """Return the values of these sorts in a run over one text."""
+        """Return the values of some sorts in a run over one text, by sort and layer.
+
+        what: the sorts.
+        """
         ...

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -21,7 +22,7 @@ from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Varia
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
-from attnviz.engine.scan.runner import ENDING, Ends, Runner
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner
 from attnviz.engine.selection import check_heads
 from attnviz.models.pool import in_turn
 from attnviz.records import Input
@@ -49,6 +50,16 @@ class Scan:
         self._mean: Held | None = None
         self.notes = runner.notes
 
+    def changed(self, *, control: bool = False, token_losses: bool = False) -> Scan:
+        """Return the same scan with other options; both share the runs of the unchanged texts.
+
+        control: True removes a random direction of equal norm instead of each ablation.
+        token_losses: True keeps the loss of each token.
+        """
+        other = copy(self)
+        other._options = replace(self._options, control=control, token_losses=token_losses)
+        return other
+
     @property
     def heads(self) -> Mapping[int, int]:
         """Return the number of heads of each layer that has the chosen kind of attention."""
@@ -57,7 +68,10 @@ class Scan:
     def scan(
         self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
-        """Yield the costs of the ``wanted`` ones of ``variants`` over one text, chunk by chunk."""
+        """Yield the costs of some ablations over one text, as many at a time as fit into memory.
+
+        text: its index. wanted: the indices of these ablations in ``variants``.
+        """
         runner, given = self._runner, self._inputs[text]
         for variant in variants:
             check_heads(runner.heads, variant.heads)
@@ -83,7 +97,10 @@ class Scan:
     def scan_all(
         self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
     ) -> Iterator[Scores]:
-        """Yield for each text the costs of its ``wanted`` ones of ``variants``, text by text."""
+        """Yield the costs of some ablations, text by text.
+
+        wanted: for the index of each text the indices of its ablations in ``variants``.
+        """
 
         def measured(text: int) -> Iterable[Scores]:
             return self.scan(text, variants, wanted[text])
@@ -98,9 +115,10 @@ class Scan:
         ablated: Collection[tuple[int, int]] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
-        """Return the first-order importance of each (layer, head) over all texts.
+        """Return the first-order importance of each (layer, head) over all texts, in nats.
 
-        ablated: heads that are ablated already. See ``gradient_importance``.
+        ablated: heads that are ablated already.
+        on_progress: called with the number of texts done and their total.
         Raises UsageError for a model without a loss.
         """
         check_heads(self._runner.heads, ablated)
@@ -193,7 +211,8 @@ class _Chunk:
 class _Asked:
     """One pass, and the positions at which its predictions are compared with the clean ones.
 
-    at: counted from the end. wanted: the token that came at each position; -1 if it is not known.
+    given: what the model reads. at: the positions, counted from the end.
+    wanted: the token id that came at each position; -1 if it is not known.
     counted: True for positions that count for metrics without a known token.
     """
 
@@ -210,14 +229,15 @@ def _scored(
     variants: Sequence[Variant],
     values: Held | None,
 ) -> _Chunk:
-    """Return the costs of ``ordered`` ablations, all in one pass if the model allows it.
+    """Return the costs of ablations over one text, all from one pass if the model allows it.
 
-    values: the replacements; None means zero. Raises UsageError for a text too short for a loss.
+    variants: in the order in which a pass meets them. values: the replacements; None means zero.
+    Raises UsageError for a text too short for a loss.
     """
     directions = options.seed if options.control else None
     replaced = partial(Replace, runner.kind, values=values, directions=directions)
     last = ENDING if options.positions == "last" and runner.causal else None
-    plain = answer = runner.ends(given, variants, replaced, last=last)
+    plain = answer = runner.ends(ChangedRuns(given, variants, replaced, last))
     metrics, near = _output_metrics(plain.hidden, options.positions)
     no_op = [at for at in near if runner.is_no_op(variants[at])]
     asked, read_out = _asked(runner, given, options.positions), runner.read_out
@@ -228,7 +248,7 @@ def _scored(
         found = []
         for each in asked:
             if each.given != given:
-                answer = runner.ends(each.given, variants, replaced)
+                answer = runner.ends(ChangedRuns(each.given, variants, replaced))
             rows = _read(answer)[:, list(each.at)]
             one = read_out.compare(rows[0], rows[1:], each.wanted)
             known, counted = np.array(each.wanted) >= 0, np.array(each.counted)
@@ -288,7 +308,9 @@ def _ends(
 ) -> list[Array]:
     """Return the rows (1 + ablation, width) at the text's end that give logits of answer and foil.
 
-    A masked model answers at the text's own mask token, otherwise in place of the last word.
+    plain: the states of the text itself. last: those of the last of the passes ``asked``.
+    mask: the token id that hides a word, or None. A masked model answers at the text's own mask
+    token, otherwise in place of the last word.
     """
     if asked[-1].given == given:
         return [_read(plain)[:, -1]]
@@ -301,9 +323,10 @@ def _ends(
 def _output_metrics(
     hidden: Array, positions: Positions
 ) -> tuple[dict[Metric, NDArray[np.float64]], list[int]]:
-    """Return mean squared difference and 1 − cosine of hidden states, and doubtful ablations.
+    """Return mean squared difference and 1 − cosine of hidden states, by metric: (ablation,).
 
-    hidden: (1 + ablation, token, width). Doubtful ablations have a difference that may be rounding.
+    The second value lists the indices of ablations whose difference may be rounding.
+    hidden: (1 + ablation, token, width). positions: ``last`` compares the last token only.
     """
     xp, read = namespace(hidden), slice(-1 if positions == "last" else None, None)
     clean = _wide(hidden[0])

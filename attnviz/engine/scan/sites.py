@@ -42,9 +42,9 @@ class Way:
 
 
 def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
-    """Return the way to patch sites of these sorts in the borrowed model.
+    """Return the way to patch sites of some sorts in the borrowed model.
 
-    Raises UnsupportedError if there is none.
+    what: the sorts. Raises UnsupportedError if there is none.
     """
     keep = Keep(plan.model.kind, what)
     inside = _inside(plan, what)
@@ -100,9 +100,12 @@ def run_changed(
     at_once: int,
     kept: int | None = None,
 ) -> ForwardOutput:
-    """Return a text in row 0, and each of the ``ordered`` changes in its own row.
+    """Return a pass with the text in row 0, and each of the changes in its own row.
 
-    replaced: makes the intervention from the changes by row. at_once, kept: see ``BatchExpansion``.
+    changes: in the order in which a pass meets them.
+    replaced: makes the intervention from the changes by row.
+    at_once: the most rows that a block is called on.
+    kept: how many last tokens leave the last block; None is all.
     """
     if way.strategy is None:
         each = [run_alone(plan, way.inside, given, replaced({}))]
@@ -148,7 +151,7 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
 
 
 def _beside(point: HookedCall, kind: Kind) -> bool:
-    """Return True if the attention is in the same stack as attention of this kind."""
+    """Return True if the attention call is in the same stack as attention of this kind."""
     return (point.kind == "encoder") == (kind == "encoder")
 
 

@@ -21,13 +21,16 @@ from attnviz.records import Kind
 
 
 class Slopes:
-    """Estimates patches of a torch model."""
+    """Estimates the effects of patches on a torch model from the gradient of the metrics."""
 
     def __init__(self, runner: TorchRunner) -> None:
         self._runner = runner
 
     def estimated(self, work: PatchWork, patches: Sequence[Patch]) -> Measured:
-        """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ over a patch's sites."""
+        """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ over a patch's sites.
+
+        work: the pair, with M and z of its base run. Each metric is an array (patch,).
+        """
         runner, zeros = self._runner, _Zeros(self._runner.kind, work.what)
         with runner.open(learning=True):
             logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
@@ -75,6 +78,7 @@ def _first_order(
 class _Zeros(Untouched):
     """Adds zeros to the values of a run, by which metrics can be differentiated.
 
+    kind: the attention whose values these are. what: the sorts of values.
     added: these zeros, (1, token, head, dim), by sort and layer.
     """
 

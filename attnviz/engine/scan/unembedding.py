@@ -47,7 +47,7 @@ class Unembedding:
     own: Callable[[Tensor], Tensor] | None = None
 
     def bytes_for(self, positions: int) -> int:
-        """Return the most bytes that comparing so many positions holds, without its arguments."""
+        """Return the most bytes that comparing so many positions needs, besides its arguments."""
         vocabulary, (rows, words) = self.weight.shape[0], self._tile(self.weight.device)
         tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
@@ -69,7 +69,7 @@ class Unembedding:
     ) -> tuple[float, NDArray[np.float64]]:
         """Return logit(answer) − logit(foil) of the clean row, and its change in each ablated row.
 
-        clean: (width,). ablated: (row, width).
+        clean, ablated: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
         """
         logits = self.logits(clean[None])[0]
         before = float(logits[answer] - logits[foil])
@@ -82,9 +82,10 @@ class Unembedding:
         return before, _numpy(moved.masked_fill((change == 0).all(-1), 0))
 
     def compare(self, clean: Tensor, ablated: Tensor, wanted: Sequence[int]) -> Comparison:
-        """Compare ablations (ablation, position, width) with the clean run (position, width).
+        """Compare ablations with the clean run, by their predictions at some positions.
 
-        wanted: (position,), the token that came next; -1 if it is not known.
+        clean, ablated: the projection's inputs, (position, width) and (ablation, position, width).
+        wanted: (position,), the id of the token that came next; -1 if it is not known.
         """
         vocabulary, words = self.weight.shape[0], torch.tensor(wanted, device=clean.device)
         at_once = max(1, min(len(clean), _CLEAN_BYTES // (12 * vocabulary)))
@@ -95,7 +96,11 @@ class Unembedding:
         return Comparison(*(torch.cat(part, -1).cpu().numpy() for part in zip(*parts, strict=True)))
 
     def _compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
-        """Return the loss, then loss change, divergence and flips as in ``_Found``."""
+        """Return the clean loss (position,), and loss change, KL and flips (ablation, position).
+
+        clean, ablated: (position, width) and (ablation, position, width).
+        wanted: (position,), the id of the token that came next; -1 if it is not known.
+        """
         state = _Clean.of(self.logits(clean), wanted)
         mean_weight = None if self.own else self._weight_mean(state.chances)
         rows = self._tile(clean.device)[0]
@@ -117,7 +122,10 @@ class Unembedding:
         return state.loss, loss_delta, kl, flips
 
     def _weight_mean(self, chances: Tensor) -> Tensor:
-        """Return p W of each position: (position, width)."""
+        """Return p W, the mean row of the projection's weight: (position, width).
+
+        chances: p, the clean probabilities (position, word).
+        """
         mean: Tensor | None = None
         for words in self._words(chances.device):
             part = chances[:, words] @ _wide(self.weight[words])
@@ -126,7 +134,12 @@ class Unembedding:
         return mean
 
     def _changes(self, change: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield δ of ``change`` (ablation, position, width) by vocabulary slice, in one buffer."""
+        """Yield slices of the vocabulary, each with δ, the change of its logits.
+
+        change: of the projection's input, (ablation, position, width). δ is (ablation, position,
+            word); the
+        next slice overwrites it.
+        """
         ablations, positions, width = change.shape
         flat, buffer = change.reshape(-1, width), None
         for words in self._words(change.device):
@@ -137,14 +150,23 @@ class Unembedding:
             yield words, buffer.view(ablations, positions, -1)
 
     def _own_changes(self, ablated: Tensor, change: Tensor, state: _Clean) -> Tensor:
-        """Return δ of (ablation, position, width) over the whole vocabulary."""
+        """Return δ, the change of the logits over the vocabulary: (ablation, position, word).
+
+        ablated: the projection's input (ablation, position, width).
+        change: ``ablated`` minus the clean input; where it is zero δ is zero. state: the clean
+            logits.
+        """
         logits = self.logits(ablated.flatten(0, 1)).view(*change.shape[:2], -1)
         # The clean row was projected in another batch, which may have rounded differently.
         same = (change == 0).all(-1, keepdim=True)
         return (logits - state.logits).masked_fill(same, 0)
 
     def _repaired(self, found: _Found, state: _Clean, clean: Tensor, ablated: Tensor) -> _Found:
-        """Return ``found`` with rows outside of float32's range recomputed from their logits."""
+        """Return ``found`` with its NaN entries, outside of float32's range, computed from logits.
+
+        found: loss change, KL and flips, each (ablation, position).
+        clean, ablated: the projection's inputs, (position, width) and (ablation, position, width).
+        """
         loss_delta, kl, flips = found
         beyond = torch.isnan(loss_delta).nonzero()
         for rows in _slices(len(beyond), max(1, _CLEAN_BYTES // (8 * self.weight.shape[0]))):
@@ -171,8 +193,8 @@ class Unembedding:
 class _Clean:
     """The clean run at some positions, over the whole vocabulary.
 
-    logits, chances: (position, word). top: the likeliest word.
-    wanted: the word that came, 0 if it is not known. known: True if it is.
+    logits, chances: (position, word); chances are probabilities. top: the id of the likeliest word.
+    wanted: the id of the word that came, 0 if it is not known. known: True if it is.
     loss: in nats, NaN if the word is not known.
     """
 
@@ -202,7 +224,9 @@ class _Clean:
 def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor) -> _Found:
     """Return loss change, KL and flips (ablation, position); NaN outside of the range of float32.
 
-    tiles: δ (ablation, position, word) of one vocabulary slice after the other; overwritten.
+    state: the clean run, with its probabilities p.
+    tiles: one slice of the vocabulary after the other, each with δ, the change of its logits
+        (ablation, position, word), which is overwritten.
     mean: Σ p·δ (ablation, position).
     """
     expansion = torch.zeros_like(mean)
@@ -225,7 +249,11 @@ def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor)
 
 
 def _picked(found: Tensor, tile: Tensor, word: Tensor, words: slice) -> Tensor:
-    """Return ``found`` with the tile's entry of each position's word, if the slice holds it."""
+    """Return ``found`` with the tile's entry of each position's word, if the tile has it.
+
+    found: (ablation, position). tile: (ablation, position, word of the slice ``words``).
+    word: (position,), the wanted id.
+    """
     inside = (word >= words.start) & (word < words.start + tile.shape[-1])
     at = (word - words.start).clamp(0, tile.shape[-1] - 1)
     entry = tile.gather(-1, at[None, :, None].expand(tile.shape[0], -1, 1))[..., 0]

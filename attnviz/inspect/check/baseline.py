@@ -47,6 +47,9 @@ _OFF = 1e-3
 def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.int64]:
     """Return (query, key) the step of distance from each query to each key.
 
+    tokens: the length of the text. sink: (token,) whether a token belongs to the sink.
+    causal: whether a query sees no later key.
+
     0 is the sink; then come the distances back and, if not causal, as many ahead.
     """
     apart = np.arange(tokens)[:, None] - np.arange(tokens)
@@ -60,6 +63,8 @@ def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.
 def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.float64]:
     """Return weights (head, query, key) summed over queries by ``key_steps``: (head, step).
 
+    sink: (key,) whether a key belongs to the sink. causal: whether a query sees no later key.
+
     The first query of a causal text, which sees only itself, does not count.
     """
     steps = key_steps(weights.shape[-1], sink, causal)
@@ -72,11 +77,12 @@ def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArr
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The heads of a model in a few numbers each.
+    """Hold the heads of a model in a few numbers each.
 
-    tokenizer: a digest of its tokens of the built-in texts.
-    shares: by head, the mean attention by distance, (step,), which sums to one.
-    scores: by head, the scores by name; None if one was not measured.
+    info: the model's facts. kind: the kind of attention.
+    tokenizer: a digest of the model's tokens of the built-in texts.
+    shares: by (layer, head), the mean attention by distance, (step,), which sums to one.
+    scores: by (layer, head), the scores by name; None if one was not measured.
     """
 
     info: ModelInfo
@@ -91,7 +97,10 @@ class Baseline:
         return f"{short_name(self.info.name)} {(self.info.revision or '')[:7]}".rstrip()
 
     def js_divergence(self, other: Baseline) -> dict[Head, float]:
-        """Return each head's divergence of attention by distance, in bits; NaN on overflow."""
+        """Return by (layer, head) how far its attention by distance is from ``other``'s.
+
+        It is the Jensen–Shannon divergence in bits; NaN if a number of either is not finite.
+        """
         return {
             head: float(js_divergence(shares, other.shares[head]))
             if np.isfinite([shares, other.shares[head]]).all()
@@ -100,7 +109,7 @@ class Baseline:
         }
 
     def score_change(self, other: Baseline) -> dict[Head, float]:
-        """Return the largest change of any score of each head.
+        """Return by (layer, head) the largest change of any of its scores compared with ``other``.
 
         It is NaN for a head without scores, and for one that lost or gained a score.
         """
@@ -174,7 +183,8 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 def check_beside(path: Path, rules: Path) -> None:
     """Raise an error if ``path`` is not in the directory of the rules or below, or not writable.
 
-    Rules may be a stranger's: neither a name in them nor a link leads a baseline elsewhere.
+    path: of a baseline. rules: the file of rules, which may be a stranger's: neither a name in it
+    nor a link may lead a baseline elsewhere.
     """
     folder = os.path.realpath(rules.parent)
     if not Path(os.path.realpath(path)).is_relative_to(folder):
@@ -186,7 +196,10 @@ def check_beside(path: Path, rules: Path) -> None:
 
 
 def check_renewable(path: Path, rules: Path) -> None:
-    """Raise as ``check_beside``, and UsageError if ``path`` is a file that is no baseline."""
+    """Raise UsageError if ``path`` is a file but no baseline, so that it must not be overwritten.
+
+    rules: the file of rules that names it. Raises what ``check_beside`` raises, too.
+    """
     check_beside(path, rules)
     content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
     if content and b'"attnviz.baseline/' not in content[:_OPENING]:
@@ -198,6 +211,8 @@ def check_renewable(path: Path, rules: Path) -> None:
 
 def read_baseline(path: Path, now: Baseline) -> Baseline:
     """Return a saved baseline that ``now`` may be compared with.
+
+    path: of the file. now: the baseline of the model as it is now.
 
     Raises LoadError for a file that cannot be read or is damaged, UsageError for one of another
     schema, or of a model of another architecture, shape or tokenizer.
@@ -230,7 +245,10 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 def _ties(
     model: Mapping[str, Any], saved: Baseline, now: Baseline
 ) -> tuple[tuple[str, object, object], ...]:
-    """Return what must be equal: its name, the baseline's value, the model's value."""
+    """Return what must be equal, as (name, the saved baseline's value, the present model's value).
+
+    model: the facts of the model in the saved file. saved, now: both baselines.
+    """
     return (
         ("architecture", model["architecture"], now.info.architecture),
         ("number of layers", model["layers"], now.info.layers),
@@ -241,7 +259,10 @@ def _ties(
 
 
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
-    """Return the saved baseline; except name, revision and dtype its facts are those of ``now``."""
+    """Return the saved baseline; except name, revision and dtype its facts are those of ``now``.
+
+    data: the parsed JSON of the file. now: the baseline of the model as it is now.
+    """
     from dataclasses import replace
 
     model = data["model"]

@@ -30,10 +30,11 @@ BUILT_IN = "tiny"
 
 
 def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) -> RuleFile | None:
-    """Return the rules that are to be checked; None if ``check`` is to write them.
+    """Return the rules that are to be checked; None if ``check`` is to write them (``--init``).
 
-    written: other files that will be written. Nothing is written yet, and no model is loaded.
-    Raises UsageError or LoadError for a file that cannot be read, or that must not be written.
+    file: of the rules. written: other files that this run will write, to be checked here too.
+    Nothing is written yet, and no model is loaded. Raises UsageError or LoadError for a file that
+    cannot be read, or that must not be written.
     """
     if request.init:
         _refuse_old(file, force=request.force)
@@ -50,13 +51,17 @@ def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) ->
 
 
 def needs_model(rules: RuleFile | None) -> bool:
-    """Return whether some rule is about more than the model's config."""
+    """Return whether the weights are needed, not only the config: for a rule, or to write rules.
+
+    rules: what ``rules_of`` returned.
+    """
     return rules is None or not rules.of_config
 
 
 def counted(name: str, loaded: Model | None = None, **loading: Any) -> Callable[[], dict[str, Any]]:
-    """Return a function that counts a model's parameters, for rules about them.
+    """Return a function that counts a model's parameters and gives the JSON object of ``params``.
 
+    name: of the model. loaded: the model itself, if it is loaded already.
     loading: ``revision`` and ``offline``, for a model that is given by name.
     """
 
@@ -80,7 +85,8 @@ def check(
 ) -> CheckReport:
     """Check a model by rules, or write the rules first.
 
-    rules: see ``rules_of``. advance: is called with the share of the probes that is scored.
+    file: of the rules. rules: what ``rules_of`` returned. advance: is called with the share (0 to
+    1) of the probe texts that is scored.
 
     Raises UsageError, which names the rule, for what this model does not have; LoadError for what
     cannot be read or written. Rules that do not hold are no error: see ``CheckReport.passed``.
@@ -116,8 +122,8 @@ def check_file(
 ) -> CheckReport:
     """Check a model, given by its name or loaded, by the rules in a file.
 
-    model: None for the one that the file names. junit: a file to be written as JUnit XML.
-    Raises what ``check`` raises.
+    model: None for the one that the file names. file: of the rules. junit: a file to be written as
+    JUnit XML, if any. seed: of the random tokens. Raises what ``check`` raises.
     """
     from attnviz.inspect.patterns.probes import reckoned_probe_tokens
     from attnviz.models.resolve import LoadOptions, load
@@ -137,7 +143,10 @@ def check_file(
 
 
 def _refuse_old(file: Path, *, force: bool) -> None:
-    """Raise an error if --init would overwrite a file, or cannot write one."""
+    """Raise an error if ``--init`` would overwrite a file, or cannot write one.
+
+    file: of the rules; its baseline is looked at too. force: whether overwriting is allowed.
+    """
     check_writable(file, named=True)
     check_beside(baseline_path(file), file)
     for path in (file, baseline_path(file)):
@@ -146,7 +155,10 @@ def _refuse_old(file: Path, *, force: bool) -> None:
 
 
 def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
-    """Raise UsageError if a file to be written is also read, or is to be written twice."""
+    """Raise UsageError if a file to be written is also read, or is to be written twice.
+
+    read, written: the files that this run reads and those that it writes.
+    """
     taken = set(map(os.path.realpath, read))
     for path in written:
         if os.path.realpath(path) in taken:

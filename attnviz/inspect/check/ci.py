@@ -51,6 +51,8 @@ def _measured(outcome: Outcome) -> str:
 def github_lines(report: CheckReport, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Yield workflow commands of GitHub Actions, one for each rule that does not hold.
 
+    environment: the environment variables; GITHUB_WORKSPACE is the root of the checkout.
+
     Files are named from the root of the checkout, whatever the working directory.
     """
     path = _from_root(report.path, environment.get("GITHUB_WORKSPACE") or ".")
@@ -81,7 +83,7 @@ def _property(text: str) -> str:
 
 
 def add_summary(document: Document) -> None:
-    """Add the document as Markdown to the step summary, if there is one.
+    """Add the document as Markdown to the step summary of GitHub Actions, if there is one.
 
     Raises OSError if the system refuses, and for a pipe, which would block until it is read.
     """

@@ -12,7 +12,10 @@ SCHEMA = "attnviz.check/1"
 
 
 def check_data(report: CheckReport) -> dict[str, Any]:
-    """Return a report as JSON values; ``model`` is only a name if only its config was counted."""
+    """Return a report as JSON values.
+
+    ``model`` is the model's name alone if only its config was counted.
+    """
     model = {"name": report.name} if report.info is None else model_facts(report.info)
     return {
         "schema": SCHEMA,
@@ -43,7 +46,10 @@ def _rule(outcome: Outcome) -> dict[str, Any]:
 
 
 def check_rows(report: CheckReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, and a row for each rule in the order of the file."""
+    """Yield the header, and a row for each rule in the order of the file.
+
+    Columns: name, passed, value, at_least, at_most, unit, warning, measured_on.
+    """
     yield ("name", "passed", "value", "at_least", "at_most", "unit", "warning", "measured_on")
     for outcome in report.outcomes:
         rule = outcome.rule

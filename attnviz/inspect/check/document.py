@@ -9,11 +9,11 @@ from attnviz.draw.provenance import model_words, notes_group
 from attnviz.draw.theme import Tone
 from attnviz.inspect.check.records import CheckReport, Outcome
 from attnviz.inspect.check.words import (
-    EXPLANATION,
     bound_text,
     finding,
     heading,
     measured_on,
+    rule_name,
     said,
     sign,
     sources,
@@ -31,7 +31,10 @@ _LEAD = 9
 def check_document(
     report: CheckReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything that one run shows."""
+    """Return everything that one run shows.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = [*([written_words(report)] if report.written else []), "--explain"] if hints else []
     about: doc.Words = [(said(report.name), True)]
     if report.info is not None:
@@ -42,7 +45,7 @@ def check_document(
         *(doc.Facts([(words, False)], name, _LEAD) for name, words in sources(report)),
     ]
     beyond = [
-        doc.Say(f"{said(outcome.rule.name)}: {outcome.detail}")
+        doc.Say(f"{rule_name(outcome.rule)}: {outcome.detail}")
         for outcome in (*report.failed, *report.warned)
         if outcome.detail
     ]
@@ -55,7 +58,7 @@ def check_document(
             doc.Group([rule_table(report)]),
             doc.Group(beyond),
         ],
-        explain=[doc.Say(text, 100) for text in EXPLANATION] if explain else (),
+        explain=doc.Explanation("check", "each line is a rule of the file.") if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
         heading=heading(report),
         quoted="",
@@ -86,7 +89,7 @@ def rule_table(report: CheckReport, least: int = 0) -> doc.Table:
 def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
     return [
         sign(outcome),
-        said(outcome.rule.name),
+        rule_name(outcome.rule),
         value_text(outcome),
         bound_text(outcome.rule.bounds),
         measured_on(outcome, detailed=detailed),
@@ -94,7 +97,10 @@ def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
 
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: what the rules were measured on, then the rules."""
+    """Return the first screen: what the rules were measured on, then the rules.
+
+    columns, lines: the room on the screen.
+    """
     shared = [(f"{name}: {words}", False) for name, words in sources(report)]
     facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
     return [doc.Group([*facts, rule_table(report, _LEAST_ROWS)])]

@@ -17,7 +17,7 @@ from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.divergence import js_divergence
 from attnviz.measures.labels import best_label, clear_deviations, strengths
-from attnviz.measures.registry import RELATIONS
+from attnviz.measures.registry import RELATIONS, said_name
 from attnviz.models.model import require_number
 from attnviz.models.other_numbers import in_other_numbers
 
@@ -44,10 +44,12 @@ def baseline_path(path: Path) -> Path:
 
 
 def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
-    """Return the text of the file of rules; do not use the model afterwards (``in_other_numbers``).
+    """Return the text of a new file of rules, with margins measured on this model.
 
-    Raises UnsupportedError for a model that cannot be run in other numbers, LoadError or UsageError
-    if its attention or its loss is not finite.
+    measured: the model. path: where the file will be written. name: the model's, as it was typed.
+    Do not use the model afterwards: its numbers were changed (see ``in_other_numbers``).
+    Raises UnsupportedError for a model that cannot be run in another number format, LoadError or
+    UsageError if its attention or its loss is not finite.
     """
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
@@ -74,10 +76,10 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
             continue
         best, least = heads[0], sum(_keeps_label(report, entry, margins) for entry in heads)
         floor = math.floor(((best.score or 0.0) - margins[label in RELATIONS]) * 1000) / 1000
-        lines += _rule(f'head = "L{best.layer}H{best.head}"', f'score = "{label}"',
+        lines += _rule(f'head = "L{best.layer}H{best.head}"', f'score = "{said_name(label)}"',
                        f"at_least = {floor:g}")  # fmt: skip
         if least:
-            lines += _rule(f'heads_labelled = "{label}"', f"at_least = {least}")
+            lines += _rule(f'heads_labelled = "{said_name(label)}"', f"at_least = {least}")
     floor = _above(max(_JS_FACTOR * _js_noise(measured, noise), _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
     lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound)
@@ -98,7 +100,8 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
 def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
     """Return the largest divergence, over heads, that noise causes: bits, mean over texts.
 
-    It is at least the divergence of the means, in which opposite changes of single texts cancel.
+    measured, noise: the same model in its own and in another number format. It is at least the
+    divergence of the means, in which opposite changes of single texts cancel.
     """
     moved = [
         js_divergence(*(each.sums / each.sums.sum(-1, keepdims=True) for each in pair))
@@ -115,8 +118,9 @@ def _above(value: float) -> float:
 
 
 def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
-    """Return twice the largest change of a score by noise, for relations and for the rest.
+    """Return twice the largest change of a score by noise: True for relations, False for the rest.
 
+    now, noise: the baselines of the same model in its own and in another number format.
     A relation moves by whole pairs, so its margin would hide what happens to the other scores.
     """
     moved = {True: [_LEAST_SCORE], False: [_LEAST_SCORE]}
@@ -129,7 +133,10 @@ def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
 
 
 def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bool, float]) -> bool:
-    """Return whether a head keeps its label if noise lowers its score and raises all others."""
+    """Return whether a head keeps its label if noise lowers its score and raises all others.
+
+    margins: what ``_margins`` returned.
+    """
     scores = {
         name: None
         if score is None
@@ -147,7 +154,7 @@ def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bo
 
 
 def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
-    """Return nats per token of each built-in text; None for a model that predicts no tokens.
+    """Return for each built-in text the nats of each token; None if the model predicts no tokens.
 
     Raises LoadError or UsageError if they are not finite.
     """
@@ -160,7 +167,10 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
 
 def _counts(measured: CheckedModel) -> list[tuple[str, float]]:
-    """Return what ``params`` counts of the model; empty if it cannot count it."""
+    """Return the counts of ``params`` that rules are written for, as (name, number).
+
+    The list is empty if ``params`` cannot count the model.
+    """
     try:
         return [(name, measured.params[name]) for name in _COUNTS if measured.params.get(name)]
     except UsageError:
@@ -174,7 +184,11 @@ def _rule(*lines: str) -> Iterator[str]:
 
 
 def _model(name: str, path: Path) -> str:
-    """Return a model's name; a relative directory is made relative to the file of rules."""
+    """Return a model's name as it is written into the file of rules.
+
+    name: as it was typed; a relative directory is made relative to the folder of ``path``.
+    path: of the file of rules.
+    """
     if name[:1] != "." or not os.path.isdir(name):
         return name
     beside = os.path.relpath(name, path.parent)

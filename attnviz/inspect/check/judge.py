@@ -44,7 +44,7 @@ _FURTHEST = 3
 
 
 def outcome(measured: CheckedModel, rule: Rule) -> Outcome:
-    """Return the outcome of a rule.
+    """Return the outcome of a rule: its measured value next to its bounds.
 
     Raises UsageError, which begins with the rule's name, for what this model does not have.
     """
@@ -145,7 +145,10 @@ def _loss(measured: CheckedModel, rule: LossRule) -> Outcome:
 
 
 def _whole(probing: Probing, text: str) -> Input:
-    """Return a text as the model reads it; raise UsageError if it is too long for the model."""
+    """Return a text as the model's input; raise UsageError if it is too long for the model.
+
+    probing: prepares the texts for the model.
+    """
     given, tokens = probing.input_of(text), len(probing.model.encode(text))
     if tokens > len(given.text):
         raise UsageError(

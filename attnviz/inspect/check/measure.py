@@ -37,11 +37,11 @@ Params = Callable[[], Mapping[str, Any]]
 
 
 class _Pass(NamedTuple):
-    """What is kept of one pass over a text.
+    """Hold what is kept of one run over a text.
 
-    heads: the rows of ``sums``, which holds attention by ``key_steps``, (head, step). apart: the
-    largest distance of a row's sum from one, NaN if a weight is not finite. losses: nats of each
-    predicted token; None if the model predicts none.
+    tokens: how many it has. heads: (layer, head), the rows of ``sums``, which holds attention by
+    ``key_steps``, (head, step). apart: the largest distance of a row's sum from one, NaN if a
+    weight is not finite. losses: nats of each predicted token; None if the model predicts none.
     """
 
     tokens: int
@@ -52,10 +52,10 @@ class _Pass(NamedTuple):
 
 
 class CheckedModel:
-    """A model that rules are about, and what was measured of it so far.
+    """Hold a model that rules are about, and what was measured of it so far.
 
-    name: as a person gave it. open_model: loads it when the first rule needs it.
-    params: counts its parameters. seed: of random tokens.
+    name: as the user typed it. open_model: loads it when the first rule needs it.
+    params: counts its parameters. seed: of the random tokens.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CheckedModel:
 
     @property
     def loaded(self) -> bool:
-        """Return whether any rule needed the model itself."""
+        """Return whether the model itself was loaded, because a rule needs more than its config."""
         return "model" in vars(self)
 
     @cached_property
@@ -90,12 +90,12 @@ class CheckedModel:
 
     @cached_property
     def params(self) -> dict[str, float]:
-        """Return the numbers of ``params``, by names joined with dots."""
+        """Return the numbers of ``params --json``, by their keys joined with dots."""
         return dict(_numbers(self._params()))
 
     @cached_property
     def patterns(self) -> PatternReport:
-        """Return the scores of all heads on the probes of ``patterns``."""
+        """Return the scores of all heads on the probe texts of ``attnviz patterns``."""
         from attnviz.inspect.patterns.score import score_patterns
 
         return score_patterns(
@@ -107,7 +107,10 @@ class CheckedModel:
 
     @cached_property
     def scores(self) -> dict[Head, dict[str, float | None]]:
-        """Return every score and statistic of each head."""
+        """Return every score and statistic of each head: by (layer, head), then by name.
+
+        A value is None if it was not measured.
+        """
         return {
             (entry.layer, entry.head): {**entry.statistics, **entry.scores}
             for entry in self.patterns.heads
@@ -147,7 +150,7 @@ class CheckedModel:
 
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
-        """Return one pass over each built-in text."""
+        """Return what was measured in one run over each built-in text."""
         return tuple(map(self.passed, self._inputs))
 
     def passed(self, given: Input) -> _Pass:
@@ -194,7 +197,10 @@ class CheckedModel:
         )
 
     def place(self, typed: str) -> Head:
-        """Return the one head that a rule names; UsageError if it names none or several."""
+        """Return the (layer, head) of the one head that a rule names.
+
+        typed: such as ``L1H2``. Raises UsageError if it names none or several.
+        """
         info = self.model.info
         found = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
         heads = [(layer, head) for layer, chosen in found.items() for head in chosen]
@@ -204,7 +210,10 @@ class CheckedModel:
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:
-    """Return the numbers of an object, by names joined with dots."""
+    """Return the numbers of a JSON object as (name, number); nested keys are joined with dots.
+
+    before: the start of every name.
+    """
     found: list[tuple[str, float]] = []
     for name, value in data.items():
         if isinstance(value, dict):

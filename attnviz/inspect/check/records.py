@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The interval that a value must lie in, ends included; at least one end is given.
+    """The interval that a value must lie in, ends included.
 
+    at_least, at_most: its ends; one may be None, for no bound on that side.
     Raises ValueError for no end, for one that is not finite, and if no value could pass.
     """
 
@@ -43,10 +44,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of a file.
+    """Hold one rule of a file.
 
-    name: unique in the file. bounds: of its value. warning: whether it never fails a check.
-    line: its line in the file, 0 if not known.
+    name: unique in the file. bounds: of its value. warning: whether the check passes even if the
+    rule does not hold. line: its line in the file, 0 if not known.
     """
 
     name: str
@@ -57,7 +58,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class ScoreRule(Rule):
-    """A rule on a pattern score of one head, as in ``patterns``. head: as it is typed."""
+    """A rule on a pattern score of one head, as in ``patterns``.
+
+    head: as it is typed, such as ``L1H2``. score: the name of the score.
+    """
 
     head: str = ""
     score: str = ""
@@ -65,7 +69,7 @@ class ScoreRule(Rule):
 
 @dataclass(frozen=True)
 class LabelRule(Rule):
-    """A rule on how many heads get a label from ``patterns``."""
+    """A rule on how many heads get a label from ``patterns``. label: its name."""
 
     label: str = ""
 
@@ -74,8 +78,9 @@ class LabelRule(Rule):
 class BaselineRule(Rule):
     """A rule on how far heads are from a saved baseline.
 
-    path: of the baseline. share: of the heads that must lie within the bound.
-    of: ``js_divergence`` of attention by distance, bits, or ``score_change``, the largest of any.
+    path: of the baseline. share: the share of heads (0 to 1) that must lie within the bounds.
+    of: ``js_divergence`` of attention by distance, bits, or ``score_change``, the largest change
+    of any score.
     """
 
     path: Path = Path()
@@ -85,9 +90,9 @@ class BaselineRule(Rule):
 
 @dataclass(frozen=True)
 class LossRule(Rule):
-    """A rule on the loss in nats per token over texts, by default the built-in ones.
+    """A rule on the mean loss in nats per token over texts.
 
-    path: the file that the texts were read from, if any.
+    texts: if empty, the built-in ones. path: the file that the texts were read from, if any.
     """
 
     texts: tuple[str, ...] = ()
@@ -110,19 +115,29 @@ class SpanRule(Rule):
 
 @dataclass(frozen=True)
 class CountRule(Rule):
-    """A rule on a number of ``attnviz params --json``, such as ``kv_cache.bytes_per_token``."""
+    """A rule on one number that ``params`` counts.
+
+    number: its keys in ``attnviz params --json``, such as ``kv_cache.bytes_per_token``.
+    """
 
     number: str = "total"
 
 
 @dataclass(frozen=True)
 class RowsRule(Rule):
-    """A rule on the largest distance of a row's sum from one, over the built-in texts."""
+    """A rule on how far a query's attention weights are from a sum of one: the largest distance.
+
+    It is measured over the built-in texts.
+    """
 
 
 @dataclass(frozen=True)
 class RuleFile:
-    """All rules of a file. model: the one they are about, None if the file names none."""
+    """All rules of a file.
+
+    rules: in the order of the file.
+    path: of the file. model: the name of the one they are about, None if the file names none.
+    """
 
     path: Path
     rules: tuple[Rule, ...]
@@ -135,13 +150,13 @@ class RuleFile:
 
     @property
     def baselines(self) -> tuple[Path, ...]:
-        """Return the baselines that rules name, each once."""
+        """Return the paths of the baselines that rules name, each once."""
         paths = [rule.path for rule in self.rules if isinstance(rule, BaselineRule)]
         return tuple(dict.fromkeys(paths))
 
     @property
     def read(self) -> tuple[Path, ...]:
-        """Return every file that is read: the rules, their baselines, their texts."""
+        """Return the path of every file that is read: the rules, their baselines, their texts."""
         texts = [rule.path for rule in self.rules if isinstance(rule, LossRule) and rule.path]
         return (self.path, *self.baselines, *texts)
 
@@ -150,10 +165,9 @@ class RuleFile:
 class Outcome:
     """The outcome of a rule.
 
-    value: NaN if a head or a token has no number. measured_on: the texts or heads; over: the same
-        in
-    few words, which ``CheckReport.sources`` may explain. unit: such as ``nats/token``.
-    detail: more on the value, such as the heads beyond the bound.
+    value: the measured number; NaN if a head or a token has none. measured_on: the texts or heads.
+    over: the same in few words, which ``CheckReport.sources`` may explain. unit: such as
+    ``nats/token``. detail: more on the value, such as the heads beyond the bounds.
     """
 
     rule: Rule
@@ -165,7 +179,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Return whether the rule holds, which decides the words and the exit code."""
+        """Return whether the value lies within the rule's bounds, also if the rule only warns."""
         return self.rule.bounds.hold(self.value)
 
 
@@ -173,8 +187,10 @@ class Outcome:
 class CheckReport(Report):
     """All rules with their outcomes.
 
-    info: None if only the config of ``name`` was counted. sources: what several rules were
-    measured on, by name. written: the files of rules and baselines that this run wrote.
+    name: the model's, as it was typed. info: its facts, None if only its config was read. path: of
+    the file of rules. outcomes: in the order of the file. seconds: the time of the check.
+    notes: remarks for the reader. sources: what several rules were measured on, by the short name
+    in ``Outcome.over``. written: the files of rules and baselines that this run wrote.
     """
 
     name: str
@@ -219,5 +235,5 @@ class CheckReport(Report):
 
     @property
     def passed(self) -> bool:
-        """Return whether no rule failed."""
+        """Return whether no rule failed; warnings do not count."""
         return not self.failed

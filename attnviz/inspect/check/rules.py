@@ -23,7 +23,7 @@ from attnviz.inspect.check.records import (
     ScoreRule,
     SpanRule,
 )
-from attnviz.measures.registry import LABELS, MEASURES
+from attnviz.measures.registry import LABELS, MEASURES, typed_names
 from attnviz.models.shapes import nearest
 from attnviz.reading import TABLES_BYTES, parse_toml, read_bytes
 
@@ -40,9 +40,11 @@ _NAME_COLUMNS = 40
 
 
 class _Given(NamedTuple):
-    """The table of one rule before it becomes a ``Rule``.
+    """Hold the TOML table of one rule before it becomes a ``Rule``.
 
-    common: ``warning`` and ``line``. text: that of the file, for rules without one.
+    table: the rule's keys and values. common: the fields ``warning`` and ``line`` of the ``Rule``.
+    folder: of the file, to which its paths are relative. text: the one that the file gives for all
+    rules; a rule without a text of its own uses it.
     """
 
     table: Mapping[str, Any]
@@ -51,7 +53,10 @@ class _Given(NamedTuple):
     text: str | None
 
     def word(self, key: str, default: str | None = None) -> str:
-        """Return the text under a key; ValueError if it is empty or no text."""
+        """Return the text under a key of the rule; raise ValueError if it is empty or no text.
+
+        default: the text if the key is missing.
+        """
         value = self.table.get(key, default)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"expected {key} as a text, got {_shown(value)}")
@@ -62,7 +67,10 @@ class _Given(NamedTuple):
         return kind(name, bounds or _bounds(self.table), **self.common, **more)
 
     def path(self, key: str) -> Path:
-        """Return the path of a file next to the rules; ValueError for a pipe, which could block."""
+        """Return the path under a key of the rule, relative to the file's folder.
+
+        Raises ValueError for a pipe, which could block.
+        """
         name = self.word(key)
         path = self.folder / os.path.expanduser(name)
         is_pipe = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
@@ -73,6 +81,8 @@ class _Given(NamedTuple):
 
 def read_rules(path: Path) -> RuleFile:
     """Return the rules in a file.
+
+    path: of the TOML file.
 
     Raises LoadError if it cannot be read, UsageError, with the nearest known name, if it is wrong.
     """
@@ -108,7 +118,10 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def _model(name: str | None, folder: Path) -> str | None:
-    """Return the path of a directory next to the rules, else the name as it is."""
+    """Return a model's name; if it is a directory next to the rules, the path of that.
+
+    name: from the file, None if it names no model. folder: of the file of rules.
+    """
     beside = name is not None and name[:1] == "." and os.path.isdir(folder / name)
     return str(folder / name) if beside and name is not None else name
 
@@ -161,8 +174,18 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
     return name
 
 
+def _measure(what: str, name: str, known: Iterable[str]) -> str:
+    """Return which of the ``known`` measures a name means; people may type it in other words.
+
+    what: the word for such measures in the message. name: as it is typed, also as in files of older
+    releases. Raises ValueError for an unknown name.
+    """
+    found = typed_names(known)
+    return found[_known(what, " ".join(name.lower().replace("_", " ").split()), found)]
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the nearest known name, or all of them if none is near."""
+    """Return the end of a message: the known name that is nearest, or all names if none is near."""
     known = tuple(known)
     return nearest(name[:80], known) or f"; there are {', '.join(known)}"
 
@@ -175,12 +198,12 @@ def _shown(value: object) -> str:
 
 
 def _score(given: _Given) -> Rule:
-    head, score = given.word("head"), _known("score", given.word("score"), MEASURES)
+    head, score = given.word("head"), _measure("score", given.word("score"), MEASURES)
     return given.made(ScoreRule, f"{head} {score}", head=head, score=score)
 
 
 def _labelled(given: _Given) -> Rule:
-    label = _known("label", given.word("heads_labelled"), LABELS)
+    label = _measure("label", given.word("heads_labelled"), LABELS)
     return given.made(LabelRule, f"heads labelled {label}", label=label)
 
 
@@ -243,7 +266,12 @@ def _rows(given: _Given) -> Rule:
 
 
 class _Kind(NamedTuple):
-    """How a kind of rule is read. keys: those it has in addition to its own and the common ones."""
+    """How a kind of rule is read.
+
+    read: makes the rule from its table. keys: those that such a table may have, besides the key of
+    its kind and those of every rule.
+    bounded: whether it must give bounds.
+    """
 
     read: Callable[[_Given], Rule]
     keys: tuple[str, ...] = ()

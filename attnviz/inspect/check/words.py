@@ -7,26 +7,19 @@ import os
 from collections.abc import Sequence
 
 from attnviz.draw.labels import cut, short_name, visible
-from attnviz.draw.provenance import counted
-from attnviz.inspect.check.records import Bounds, CheckReport, Outcome
+from attnviz.draw.numbers import counted
+from attnviz.inspect.check.records import (
+    Bounds,
+    CheckReport,
+    LabelRule,
+    Outcome,
+    Rule,
+    ScoreRule,
+)
+from attnviz.measures.registry import said_name
 
 _NAMED, _NAME = 2, 40
 """How many rules the finding names, and the columns of a name."""
-
-EXPLANATION = (
-    "How to read this: each line is a rule of the file: ✓ it holds, ✗ it does not, ! a warning "
-    "that does not hold. The exit code is 6 where a rule fails, 0 where none does; a warning "
-    "changes neither.",
-    "score: of one head, as attnviz patterns measures it. heads labelled: how many heads "
-    "patterns gives that label.",
-    "measured on: probes, the texts of attnviz patterns; texts, the built-in ones; baseline, the "
-    "same texts now and when the baseline was saved, 23 of 24 for a rule about that many heads.",
-    "js_divergence: of each head's attention by distance (sink, 0, 1, 2, 3–4, 5–8, 9–16, further), "
-    "now and in the baseline; bits, 0 to 1. It is at most the divergence of whole rows that "
-    "attnviz diff measures. The value is that of the worst head within the share that the rule "
-    "asks for.",
-    "limits: a rule that holds says that one number lies within its bound on these texts, no more.",
-)
 
 
 def on_github() -> bool:
@@ -40,6 +33,16 @@ def said(text: str) -> str:
     return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
 
 
+def rule_name(rule: Rule) -> str:
+    """Return the name of a rule as it is shown, in which measures have their display names."""
+    name = rule.name
+    if isinstance(rule, ScoreRule) and name == f"{rule.head} {rule.score}":
+        name = f"{rule.head} {said_name(rule.score)}"
+    if isinstance(rule, LabelRule) and name == f"heads labelled {rule.label}":
+        name = f"heads labelled {said_name(rule.label)}"
+    return said(name)
+
+
 def number_text(value: float) -> str:
     """Return a number such as ``5,008,640``, ``0.6``, ``1.9e-05``; a dash if it is not finite."""
     if not math.isfinite(value):
@@ -48,7 +51,7 @@ def number_text(value: float) -> str:
 
 
 def value_text(outcome: Outcome) -> str:
-    """Return the value with at least three digits, enough to tell it from its bound."""
+    """Return an outcome's value with at least three digits, enough to tell it from its bound."""
     value, bounds = outcome.value, outcome.rule.bounds
     if not math.isfinite(value) or value == int(value):
         return number_text(value)
@@ -73,13 +76,16 @@ def bound_text(bounds: Bounds) -> str:
 
 
 def sources(report: CheckReport) -> list[tuple[str, str]]:
-    """Return the sources that the rules use, as name and words."""
+    """Return what the rules were measured on, as pairs of short name and explanation."""
     used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
     return [(name, words) for name, words in report.sources.items() if name in used]
 
 
 def measured_on(outcome: Outcome, *, detailed: bool) -> str:
-    """Return what a value was measured on, and its unit; with detail also the heads beyond."""
+    """Return what a value was measured on, and its unit.
+
+    detailed: if the rule does not hold, add ``outcome.detail``, such as the heads beyond a bound.
+    """
     detail = outcome.detail if detailed and not outcome.passed else ""
     return ", ".join(word for word in (outcome.over, outcome.unit, detail) if word)
 
@@ -92,13 +98,13 @@ def sign(outcome: Outcome) -> str:
 
 
 def brief(outcome: Outcome) -> str:
-    """Return a rule, its value and its bound."""
-    name = cut(said(outcome.rule.name), _NAME)
+    """Return a rule's name, its value and its bounds in one line."""
+    name = cut(rule_name(outcome.rule), _NAME)
     return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
 
 
 def finding(report: CheckReport) -> str:
-    """Return the verdict in a sentence."""
+    """Return in one sentence whether the rules hold."""
     total, failed, warned = len(report.outcomes), report.failed, report.warned
     more = f" {counted(len(warned), 'warning')}: {_some(warned)}." if warned else ""
     if failed and total == 1:
@@ -120,7 +126,7 @@ def _some(outcomes: Sequence[Outcome]) -> str:
 
 
 def heading(report: CheckReport) -> list[tuple[str, bool]]:
-    """Return the heading: the model, the file, how many rules."""
+    """Return the heading, as (words, whether they stand out): model, file, how many rules."""
     info = report.info
     name = [(said(short_name(report.name)), True)]
     revision = info.revision if info is not None else None

@@ -41,8 +41,9 @@ _MOST_PAIRS = 2**18
 class Divergences:
     """The divergences of each pair of heads over each text, (text, pair); NaN if not available.
 
-    js: Jensen–Shannon divergence of the rows, bits, mean over queries. no_sink: the same without
-    the sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs, mean over queries.
+    js: Jensen–Shannon divergence of the attention rows in bits, mean over queries. no_sink: the
+    same without the sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs, mean
+    over queries.
     """
 
     js: Values
@@ -52,6 +53,9 @@ class Divergences:
 
 def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> Divergences:
     """Return the divergences of each pair of heads over each text.
+
+    first, second: the maps of model A and model B over the same texts. pairs: a head of A and a
+    head of B each, ((layer, head), (layer, head)).
 
     The first query of a causal text, which sees only itself, does not count.
     """
@@ -109,7 +113,10 @@ class Floor(NamedTuple):
 
 
 def noise_floor(noise: Divergences) -> Floor:
-    """Return the floor for all heads, from a model compared with itself in other numbers."""
+    """Return the floor for all heads.
+
+    noise: the divergences of a model from itself, computed in another number format.
+    """
     return Floor(*(_ROUNDED * _largest(each) for each in (noise.js, noise.output)))
 
 
@@ -118,35 +125,45 @@ def _largest(values: Values) -> float:
     return float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
 
 
-class Doubt(NamedTuple):
-    """Means over texts (column,) and the ends of their 95 % intervals; None below five texts."""
+class MeansOverTexts(NamedTuple):
+    """Means over texts with 95 % intervals, each (column,).
+
+    mean: the means. low, high: the ends of their intervals; None for fewer than five texts.
+    """
 
     mean: Values
     low: Values | None
     high: Values | None
 
     def ends(self, place: int) -> tuple[float, float] | None:
-        """Return the interval of one column, or None if it has none."""
+        """Return the interval (low, high) of one column, or None if it has none.
+
+        place: the index of the column.
+        """
         if self.low is None or self.high is None or not math.isfinite(self.low[place]):
             return None
         return float(self.low[place]), float(self.high[place])
 
     def above(self, place: int, floor: float) -> bool:
-        """Return whether a column's interval lies above a floor; False if either is unknown."""
+        """Return whether a column's interval lies above a floor; False if either is unknown.
+
+        place: the index of the column.
+        """
         ends = self.ends(place)
         return ends is not None and ends[0] > floor
 
 
-def over_texts(values: Values, seed: int, *, positive: bool = True) -> Doubt:
+def over_texts(values: Values, seed: int, *, positive: bool = True) -> MeansOverTexts:
     """Return the means of (text, column) over texts with their bootstrap intervals.
 
-    positive: no value is below zero, so no end of an interval is.
+    values: (text, column).
+    seed: of the bootstrap. positive: no value is below zero, so no end of an interval is.
     """
     mean = values.mean(axis=0)
     if len(values) < LEAST_TEXTS:
-        return Doubt(mean, None, None)
+        return MeansOverTexts(mean, None, None)
     low, high = bootstrap_interval(values, seed)
-    return Doubt(mean, np.maximum(low, 0.0) if positive else low, high)
+    return MeansOverTexts(mean, np.maximum(low, 0.0) if positive else low, high)
 
 
 # What the models predict ---------------------------------------------------------------------
@@ -156,8 +173,8 @@ class Predictions(NamedTuple):
     """How far two models' next-token predictions differ, as in llama.cpp's ``--kl-divergence``.
 
     kl: KL(A ‖ B), nats, mean over positions. same_top: the share of positions with the same
-    likeliest token. Errors are standard errors over positions: s / √n, and √(p(1 − p) / (n − 1)).
-    positions: how many. largest: the highest KL of one position.
+    likeliest token. kl_error, same_top_error: their standard errors over positions, s / √n and
+    √(p(1 − p) / (n − 1)). positions: how many. largest: the highest KL of one position.
     """
 
     kl: float
@@ -169,7 +186,10 @@ class Predictions(NamedTuple):
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
-    """Return how far predictions differ; None if a side has none, NaN or another vocabulary."""
+    """Return how far predictions differ; None if a side has none, NaN or another vocabulary.
+
+    first, second: the maps of model A and model B over the same texts.
+    """
     apart, same = [], []
     for one, other in zip(first.texts, second.texts, strict=True):
         p, q = one.predictions, other.predictions
@@ -193,8 +213,8 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
 class Noise(NamedTuple):
     """The effect of rounding alone on one model, or on either of two.
 
-    floor: the noise floor. words: the model that was compared with itself, and the number format.
-    predictions: how far its predictions differ there.
+    floor: the noise floor. words: which model was compared with itself, in which number format.
+    predictions: how far that model's predictions differ in the other format; None if unknown.
     """
 
     floor: Floor
@@ -221,7 +241,10 @@ class Noise(NamedTuple):
 
 
 def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[Pair]:
-    """Return the heads that both models have, by layer and index, from head counts by layer."""
+    """Return the heads that both models have, each as a pair of the same (layer, head) twice.
+
+    first, second: for each layer how many heads it has, in model A and in model B.
+    """
     return [
         ((layer, head), (layer, head))
         for layer in first
@@ -231,10 +254,11 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 
 
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
-    """Return the pairs of heads with the least sum of divergences.
+    """Return the pairs of heads with the least sum of divergences: (head of A, head of B).
 
-    Within layers if both models have equally many layers, else over the whole model. Raises
-    UsageError if too many pairs of heads would have to be compared.
+    first, second: the maps of model A and model B over the same texts. Heads are paired within
+    layers if both models have equally many layers, else over the whole model. Raises UsageError if
+    too many pairs of heads would have to be compared.
     """
     heads, others = first.heads, second.heads
     groups = [(heads, others)]
@@ -258,7 +282,10 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
 
 
 def _table(one: TextMaps, other: TextMaps, first: Sequence[Head], second: Sequence[Head]) -> Values:
-    """Return the divergence of each head from each other head over one text, (first, second)."""
+    """Return how far each head of one model is from each of the other: (head of A, head of B).
+
+    one, other: the maps of both models over one text. first, second: the heads of each.
+    """
     every = np.concatenate(list(other.rows.values()))
     starts = np.cumsum([0, *(len(rows) for rows in other.rows.values())])
     place = dict(zip(other.rows, starts.tolist(), strict=False))

@@ -5,10 +5,10 @@ Indices start at 0 whatever the screen shows; what was not measured is null or e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.values import json_number, json_numbers, model_facts
 from attnviz.inspect.diff.compare import Predictions
 from attnviz.inspect.diff.records import DiffReport, HeadChange
 from attnviz.inspect.diff.words import SAME
@@ -75,8 +75,8 @@ def _head(report: DiffReport, change: HeadChange) -> dict[str, Any]:
         "changed": change.changed,
         "label_a": change.a.label,
         "label_b": change.b.label,
-        "scores_a": _numbers(change.a.scores),
-        "scores_b": _numbers(change.b.scores),
+        "scores_a": json_numbers(change.a.scores),
+        "scores_b": json_numbers(change.b.scores),
         "js_divergence_no_sink": json_number(change.no_sink),
         "output_change": json_number(change.output),
         "output_ci": [*map(json_number, change.output_ends or (None, None))],
@@ -101,12 +101,11 @@ def _head(report: DiffReport, change: HeadChange) -> dict[str, Any]:
     return found
 
 
-def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: json_number(value) for name, value in values.items()}
-
-
 def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores."""
+    """Yield the header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores.
+
+    The other columns begin with layer, head, layer_b, head_b and js_divergence.
+    """
     names = dict.fromkeys(
         name for change in report.changes for state in (change.a, change.b) for name in state.scores
     )

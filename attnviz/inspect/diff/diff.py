@@ -22,7 +22,7 @@ def opened(side: LiveSide) -> Model:
 
 @contextmanager
 def unwatched() -> Iterator[Advance]:
-    """Give a scan a function that ignores its progress."""
+    """Give a measurement a function for its progress that does nothing."""
     yield lambda done: None
 
 
@@ -36,8 +36,9 @@ def diff(
 ) -> DiffReport:
     """Compare two models head by head, beyond a noise floor that is measured in the same run.
 
-    a, b: see ``sides.both_sides``; the second model is loaded after the first is measured.
-    scanning: opens a function that is called with the share of the work that is done.
+    a, b: what ``sides.both_sides`` returns; the second model is loaded after the first is measured.
+    open_model: returns the model of a side. scanning: a context manager that gives a function,
+    which is called with the share of the work that is done.
 
     Raises UsageError if the sides cannot be compared, LoadError for a model that cannot be read,
     UnsupportedError if its attention cannot be observed.

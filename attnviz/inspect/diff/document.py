@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
+from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS
-from attnviz.draw.provenance import counted, notes_group
+from attnviz.draw.provenance import notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.inspect.diff.page import diff_page
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
@@ -37,7 +37,6 @@ _CELL = 6
 """Columns of a cell with a number."""
 
 _LEAD = 7
-_LONGEST = 100
 _BARS = "the larger"
 """What the bars show: the larger of the columns JS and output, by which heads are ranked."""
 
@@ -52,7 +51,10 @@ _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
 def diff_document(
     report: DiffReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything that one run shows."""
+    """Return everything that one run shows.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = _hints(report, explain) if hints else []
     facts: list[doc.Part] = [
         doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
@@ -72,7 +74,7 @@ def diff_document(
             doc.Group(example_maps(report, report.example) if report.example else []),
             doc.Group(every, full=True),
         ],
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted="",
@@ -83,7 +85,10 @@ def diff_document(
 
 
 def _hints(report: DiffReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line."""
+    """Return what to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     hints = []
     if not report.importance and report.predictions is not None:
         hints.append("--importance: do the changes matter?")
@@ -108,9 +113,10 @@ def _grids(report: DiffReport) -> list[doc.HeadGrid]:
 
 
 def js_grid(report: DiffReport) -> doc.HeadGrid | None:
-    """Return the divergence of each head of A, or for a saved result the change of its score.
+    """Return a grid of A's heads: the divergence of each from its partner in B.
 
-    Changed heads are shaded; None for fewer than two heads.
+    For a saved result it is the change of the head's score. Changed heads are shaded; None for
+    fewer than two heads.
     """
     what, shaded = "JS divergence, bits", tested(report, output=False)
     values = {change.place: change.js for change in report.changes}
@@ -122,12 +128,12 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
 
 
 def output_grid(report: DiffReport) -> doc.HeadGrid | None:
-    """Return the grid of output changes; None if outputs were not compared."""
+    """Return a grid of how far each head's output changed; None if outputs were not compared."""
     values = {change.place: change.output for change in report.changes}
     clear = {change.place for change in report.changes if change.output_changed}
     known = all(map(math.isfinite, values.values()))
     shaded = tested(report, output=True)
-    return _grid(report, values, clear, "Output, 1-cosine", shaded) if known else None
+    return _grid(report, values, clear, "Output, cosine distance", shaded) if known else None
 
 
 def _grid(
@@ -177,7 +183,10 @@ def _ranked(report: DiffReport) -> list[doc.Part]:
 def head_table(
     report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
 ) -> doc.Table:
-    """Return a row per head: divergence, interval, output, its label in A and in B."""
+    """Return a row per head: divergence, interval, output, its label in A and in B.
+
+    changes: the heads to show, in this order. title: of the table.
+    """
     maps = not report.saved
     outputs = any(math.isfinite(change.output) for change in report.changes)
     columns = [doc.Column("", right=False)]
@@ -212,7 +221,10 @@ def head_table(
 
 
 def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
-    """Return one head's map in A, in B, and B minus A over the same text."""
+    """Return one head's map in A, in B, and B minus A over the same text.
+
+    example: that head. lines: the most lines of a map; 0 for the default of ``doc.Maps``.
+    """
     change = example.change
     named, other = report.name(change.place), report.name(change.other)
     apart = example.b - example.a
@@ -241,7 +253,10 @@ def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> li
 
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: predictions, grids, heads, and maps if there is room."""
+    """Return the first screen: predictions, grids, heads, and maps if there is room.
+
+    columns, lines: the room on the screen.
+    """
     told = [*pair_words(report), earliest(report)]
     top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
     grids = _grids(report)
@@ -265,7 +280,10 @@ def _grid_width(grid: doc.HeadGrid) -> int:
 
 
 def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
-    """Return the maps of the head that changed most; None if they have no room."""
+    """Return the maps of the head that changed most; None if they have no room.
+
+    columns, lines: the room on the screen.
+    """
     example = report.example
     if example is None:
         return None

@@ -24,7 +24,11 @@ from attnviz.records import Kind, ModelInfo
 
 @dataclass(frozen=True)
 class _Known:
-    """The numbers of one side. texts, tokens: what they were measured over, 0 if not known."""
+    """Hold the numbers of one side.
+
+    info: the model's facts. kind: the kind of attention. heads: what each (layer, head) does.
+    texts, tokens: how many they were measured over, 0 if not known.
+    """
 
     info: ModelInfo
     kind: Kind
@@ -38,6 +42,8 @@ def compared_saved(
 ) -> DiffReport:
     """Compare two sides, at least one of them a saved result.
 
+    open_model: returns the model of a side. scanning: opens a progress bar, and gives the function
+    that reports the share that is done.
     Raises UsageError if they hold different things, or were measured over different texts.
     """
     began = time.monotonic()
@@ -91,7 +97,11 @@ def _of_file(side: SavedResult) -> _Known:
 def _of_model(
     request: DiffRequest, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
 ) -> _Known:
-    """Measure a model as the saved result was measured."""
+    """Measure the model of a side in the way in which a saved result was measured.
+
+    saved: that result. open_model: returns the model of the side. scanning: opens a progress bar,
+    and gives the function that reports the share that is done.
+    """
     if saved.command == "patterns" and saved.text is None and saved.source:
         raise UsageError(
             f"{saved.path} was scored on {saved.source}: save one of the built-in probes"

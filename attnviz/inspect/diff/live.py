@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.engine.effects import Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
@@ -60,8 +60,9 @@ _LARGEST = 40
 class MeasuredSide:
     """One model measured over its texts.
 
-    inputs: what it read. heads: what each head does. effects: the loss increase from ablating each
-    head, (text, head) in the order of ``heads``; None if not requested.
+    maps: its attention. inputs: what it read. heads: what each (layer, head) does. effects: the
+    loss increase from ablating each head, (text, head) in the order of ``heads``; None if not
+    requested.
     """
 
     maps: ModelMaps
@@ -73,7 +74,11 @@ class MeasuredSide:
 def head_states(
     model: Model, kind: Kind | None, seed: int, text: str | None = None
 ) -> dict[Head, HeadState]:
-    """Return what every head does, by the probes of ``patterns`` or by one given text."""
+    """Return what every head does, by (layer, head).
+
+    kind: of attention; None for the model's default. seed: of the probes' random tokens, the first
+    of several. text: scored in place of the probes of ``patterns``, if given.
+    """
     tokens = None if text is None else (model.encode(text, model.context),)
     seeds = range(seed, seed + _SEEDS)
     report = score_patterns(model, tokens, kind=kind, seeds=seeds, examples=False)
@@ -90,6 +95,7 @@ def loss_increases(
 ) -> tuple[list[Head], NDArray[np.float64]]:
     """Return all heads, and the loss increase from ablating each, (text, head), nats per token.
 
+    inputs: the texts. kind: of attention. advance: is called with the share that is done.
     Raises UsageError for a model without a loss, UnsupportedError if heads cannot be ablated.
     """
     scan = open_scan(model, inputs, kind=kind)
@@ -109,12 +115,12 @@ def loss_increases(
 
 
 def with_effects(
-    states: Mapping[Head, HeadState],
-    heads: Sequence[Head],
-    effects: NDArray[np.float64],
-    seed: int,
+    states: Mapping[Head, HeadState], heads: Sequence[Head], effects: NDArray[np.float64], seed: int
 ) -> dict[Head, HeadState]:
-    """Return the states of the heads, with their ablation effects and the intervals of these."""
+    """Return the states of the heads, with their ablation effects and the intervals of these.
+
+    effects: (text, head) in the order of ``heads``. seed: of the bootstrap.
+    """
     doubt = over_texts(effects, seed, positive=False)
     return {
         head: replace(
@@ -129,7 +135,11 @@ def with_effects(
 def compared(
     request: DiffRequest, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two models; each is loaded once, the second after the first is measured."""
+    """Compare two models; each is loaded once, the second after the first is measured.
+
+    open_model: returns the model of a side. scanning: opens a progress bar, and gives the function
+    that reports the share that is done.
+    """
     began = time.monotonic()
     same = a.of_model(b) and a.options == b.options
     two_texts = a.texts is not b.texts
@@ -177,9 +187,10 @@ def compared(
 
 
 def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
-    """Compare a side with itself in other numbers, unless a floor was given by hand.
+    """Return the noise floor: given by hand, or measured by comparing a side with itself.
 
-    This converts a torch model that was loaded by name. name: of the side, A or B.
+    name: of the side, A or B. side: what was measured of it. model: its model; a torch model that
+    was loaded by name is converted to another number format.
     """
     if request.noise_floor is not None:
         return Noise(Floor(request.noise_floor), "given")
@@ -192,13 +203,19 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
 
 
 def _comparable(first: MeasuredSide, second: MeasuredSide) -> Predictions | None:
-    """Return how far the predictions of the same token ids differ; None if the ids differ."""
+    """Return how far the predictions of the same token ids differ; None if the ids differ.
+
+    first, second: sides A and B.
+    """
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
     return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
 
 
 def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
-    """Return in words how B differs from A if both are the same model; else an empty text."""
+    """Return in words how B differs from A if both are the same model; else an empty text.
+
+    two_texts: whether B reads other texts than A.
+    """
     if not a.of_model(b):
         return ""
     words = [f"{name} {value}" for name, value in request.named_condition().items()]
@@ -217,7 +234,11 @@ def _measured(
     same: bool = False,
     two_texts: bool = False,
 ) -> MeasuredSide:
-    """Measure one side. first: A, if this is B; same: whether B is loaded as A is."""
+    """Measure one side.
+
+    first: what was measured of A, if this is B. advance: is called with the share that is done.
+    same: whether B is loaded as A is. two_texts: whether B reads other texts than A.
+    """
     kind = request.kind
     probing = open_probing(model, kind)
     inputs = side_inputs(probing, side, request.truncate)
@@ -243,7 +264,10 @@ def _measured(
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, floor: Floor
 ) -> DiffReport:
-    """Return the report on two measured sides."""
+    """Return the report on two measured sides.
+
+    first, second: sides A and B. floor: above which a change counts.
+    """
     a, b, seed = first.maps, second.maps, request.seed
     pairs = matched_pairs(a, b) if request.match else pairs_by_index(a.heads, b.heads)
     if not pairs:
@@ -305,7 +329,10 @@ def _changes(
 def _effect_moves(
     first: MeasuredSide, second: MeasuredSide, pairs: Sequence[Pair]
 ) -> NDArray[np.float64] | None:
-    """Return the loss increase in B minus that in A, (text, pair); None if not measured."""
+    """Return the loss increase in B minus that in A, (text, pair); None if not measured.
+
+    first, second: sides A and B. pairs: a head of A and a head of B each.
+    """
     if first.effects is None or second.effects is None:
         return None
     places = [{head: place for place, head in enumerate(side.heads)} for side in (first, second)]
@@ -330,7 +357,11 @@ def _notes(first: MeasuredSide, second: MeasuredSide) -> tuple[str, ...]:
 def _example(
     report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
 ) -> ChangedMaps | None:
-    """Return the maps of the head that changed most, over a short text with a large change."""
+    """Return the maps of the head that changed most, over a short text with a large change.
+
+    a, b: the maps of both models. pairs: a head of A and a head of B each. apart: their
+    divergences. None if nothing changed, or no text was kept whole.
+    """
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
     if not report.changed or not short:
@@ -354,7 +385,7 @@ def _example(
 def _with_moves(
     changes: Sequence[HeadChange], effects: NDArray[np.float64] | None, seed: int
 ) -> tuple[tuple[HeadChange, ...], int]:
-    """Return the changes with their moves, and how many moves were tested.
+    """Return the changes, each with all its tested moves, and how many moves were tested.
 
     effects: change of the ablation effect, (text, change). Tested are the scores behind the labels,
     in A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign
@@ -382,7 +413,10 @@ def _with_moves(
 
 
 def _paired(change: HeadChange) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield the differences, over paired texts, of the scores behind a head's labels."""
+    """Yield (score's name, B minus A over each paired text) for the labels of a head.
+
+    Scores of fewer than five texts, or of unequal numbers of texts, are left out.
+    """
     for name in change.labels:
         one, other = change.a.by_text.get(name, ()), change.b.by_text.get(name, ())
         if len(one) == len(other) >= LEAST_TEXTS:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import HeadRun
+from attnviz.engine.likely import log_softmax
 from attnviz.engine.probing import Probing
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
@@ -31,7 +32,8 @@ class TextMaps:
     """The attention, the outputs and the predictions of one model over one text.
 
     queries, keys: its tokens on the two axes.
-    kept: (row,) the queries that were kept, in order. sink: (key,) which keys are the sink.
+    kept: (row,) the positions of the queries that were kept. sink: (key,) whether a key is the
+    sink.
     rows: by layer, the weights (head, row, key). outputs: by layer, (head, row, dim) before the
         output projection; empty if they cannot be seen.
     predictions: (row, word) log-probabilities of the next token; None if there are none.
@@ -55,8 +57,9 @@ class TextMaps:
 class ModelMaps:
     """The maps of a model over all texts.
 
-    causal: whether a query sees no later key. stride: one query in so many was kept.
-    notes: sentences on what is not available.
+    info: the model's facts. kind: of attention. causal: whether a query sees no later key.
+    texts: the maps of each text. stride: every ``stride``-th query was kept. notes: sentences on
+    what is not available.
     """
 
     info: ModelInfo
@@ -68,7 +71,7 @@ class ModelMaps:
 
     @property
     def heads(self) -> dict[int, int]:
-        """Return how many heads each layer has."""
+        """Return for each layer how many heads it has."""
         return {layer: len(rows) for layer, rows in self.texts[0].rows.items()}
 
 
@@ -80,7 +83,9 @@ def model_maps(
 ) -> ModelMaps:
     """Run a model over every input and return its maps.
 
-    stride: keep one query in so many, as for the other side; None decides by memory.
+    probing: the model. inputs: what it reads, one for each text.
+    stride: keep every ``stride``-th query, as for the other side; None decides by memory.
+    progress: is called with the share that is done.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
     attention weight or an output is not finite.
     """
@@ -103,7 +108,7 @@ def model_maps(
                 sink=sink_keys(keys, causal),
                 rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
                 outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
-                predictions=None if seen.logits is None else log_probabilities(seen.logits[kept]),
+                predictions=None if seen.logits is None else log_softmax(seen.logits[kept]),
             )
         )
         progress((number + 1) / len(inputs))
@@ -111,7 +116,10 @@ def model_maps(
 
 
 def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """Raise as ``require_number``, and name the head, if one has NaN or infinity."""
+    """Raise as ``require_number``, and name the head, if one has NaN or infinity.
+
+    seen: the run over one text. text: its index, from 0.
+    """
     for layer, rows in seen.weights.items():
         whole = np.isfinite(rows).all((1, 2))
         if layer in seen.outputs:
@@ -125,15 +133,12 @@ def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
 
 
-def log_probabilities(logits: Floats) -> Floats:
-    """Return log-probabilities (..., word) of logits, in the dtype of the logits."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return found
-
-
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
-    """Return the stride with which all texts fit ``MOST_BYTES``, from the sizes of the first."""
+    """Return the stride with which all texts fit ``MOST_BYTES``.
+
+    inputs: all texts. kind: of attention. seen: the run over the first text, from whose sizes it is
+    computed.
+    """
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())
     always += 0 if seen.logits is None else 4 * seen.logits.shape[-1]

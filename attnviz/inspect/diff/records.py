@@ -47,8 +47,9 @@ class HeadState:
 class Move(NamedTuple):
     """The change of one number of a head from A to B, over paired texts.
 
-    name: of the score, or ``loss_delta``. p: of a two-sided sign-flip test over ``texts``.
-    significant: among all that were tested, at a false-discovery rate of 5 %.
+    name: of the score, or ``loss_delta``. change: the mean of B minus A. p: of a two-sided
+    sign-flip test over ``texts`` texts. significant: whether it is so among all numbers that were
+    tested, at a false-discovery rate of 5 %.
     """
 
     name: str
@@ -92,7 +93,7 @@ class HeadChange:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the labels that it has in A or in B."""
+        """Return the names of the labels that it has in A or in B, each once."""
         named = (name for name in (self.a.label, self.b.label) if name is not None)
         return tuple(dict.fromkeys(named))
 
@@ -118,7 +119,8 @@ class HeadChange:
 class ChangedMaps(NamedTuple):
     """The maps of one head over one text in both models.
 
-    a, b: weights (query, key). text: its number, from 0.
+    change: what changed in the head. text: its index among the texts, from 0. queries, keys: its
+    tokens. a, b: weights (query, key).
     every: each pair of heads over this text, with its maps in A and in B.
     """
 
@@ -133,7 +135,7 @@ class ChangedMaps(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class DiffReport(Report, Provenance):
-    """The differences between two models, or of one model under two conditions.
+    """Hold the differences between two models, or of one model under two conditions.
 
     a, b: the models. condition: in words how B differs if it is the same model as A, else empty.
     saved: whether a side is a saved result, which has no maps.
@@ -145,7 +147,7 @@ class DiffReport(Report, Provenance):
     predictions: None if there are none; floor_predictions: of a model and itself in other numbers.
     family: how many moves were tested.
     example: maps of the head whose attention changed most; None if none changed.
-    stride: one query in so many was compared. importance: whether effects were compared.
+    stride: every ``stride``-th query was compared. importance: whether effects were compared.
     """
 
     a: ModelInfo
@@ -190,7 +192,7 @@ class DiffReport(Report, Provenance):
         return diff_document(self, explain=explain, hints=hints)
 
     def name(self, head: Head) -> str:
-        """Return a head's name, such as ``L2H5``."""
+        """Return a head's name, such as ``L2H5``. head: (layer, head)."""
         return self.head_name(head)
 
     def pair_name(self, change: HeadChange) -> str:
@@ -210,5 +212,5 @@ class DiffReport(Report, Provenance):
 
     @property
     def crossed(self) -> int:
-        """Return how many heads have a partner at another place."""
+        """Return how many heads of A have a partner in B at another (layer, head)."""
         return sum(each.place != each.other for each in self.changes)

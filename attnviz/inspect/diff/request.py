@@ -39,6 +39,6 @@ class DiffRequest(_Compared, _ConditionOfB, Truncation, IndexBase, Seed):
     """All options of ``diff``."""
 
     def named_condition(self) -> dict[str, Any]:
-        """Return the options that were given for B, by the names of ``LoadOptions``."""
+        """Return the options given for B, by their names in ``LoadOptions``, such as ``dtype``."""
         said = {"dtype": self.dtype_b, "revision": self.revision_b, "backend": self.backend_b}
         return {name: value for name, value in said.items() if value is not None}

@@ -42,7 +42,10 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 
 
 def _digest(name: str, directory: Path | None) -> str | None:
-    """Return a digest of a checkpoint's config, tensors and tokenizer; None for pickles."""
+    """Return a digest of a checkpoint's config, tensors and tokenizer; None for pickles.
+
+    name: the model's, for messages. directory: where its files lie.
+    """
     assert directory is not None
     with damaged(repr(name)):
         names = file_names(directory)
@@ -60,7 +63,7 @@ def _digest(name: str, directory: Path | None) -> str | None:
 def unmeasured(request: DiffRequest, a: LiveSide, b: LiveSide, model: Model) -> DiffReport:
     """Return the report on two sides that are the same, without an entry for a head.
 
-    Raises UsageError for texts that do not fit the model.
+    model: that of both. Raises UsageError for texts that do not fit the model.
     """
     probing = open_probing(model, request.kind)
     inputs = side_inputs(probing, a, request.truncate)

@@ -15,16 +15,8 @@ from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
 from attnviz.inspect.diff.records import HeadState
 from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
-from attnviz.inspect.patterns.data import head_of
-from attnviz.reading import (
-    RESULT_BYTES,
-    damaged,
-    finite,
-    optional,
-    parse_json,
-    read_bytes,
-    typed,
-)
+from attnviz.inspect.patterns.data import read_scores
+from attnviz.reading import RESULT_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {PATTERNS: "patterns", "attnviz.ablate/1": "ablate"}
@@ -34,8 +26,9 @@ _SCHEMAS = {PATTERNS: "patterns", "attnviz.ablate/1": "ablate"}
 class SavedResult:
     """The result in one file.
 
-    command: that wrote it. heads: by (layer, head). text: the given text that was scored; None for
-    the probes. texts: the token ids that were ablated over. source: where they came from.
+    path: of the file. command: the one that wrote it. info: the model's facts. kind: of attention.
+    heads: by (layer, head). text: the given text that was scored; None for the probes.
+    texts: the token ids of each text that was ablated over. source: where these came from.
     """
 
     path: Path
@@ -55,6 +48,8 @@ def is_saved(name: str) -> bool:
 
 def read_saved(name: str) -> SavedResult:
     """Return the result in a file.
+
+    name: the path of the file.
 
     Raises LoadError for a file that cannot be read, is damaged, or holds something else.
     """
@@ -96,7 +91,7 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
 
 
 def _pattern_state(entry: dict[str, Any]) -> HeadState:
-    found = head_of(entry)
+    found = read_scores(entry)
     return HeadState(found.label, found.scores, found.intervals)
 
 

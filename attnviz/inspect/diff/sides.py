@@ -34,7 +34,8 @@ _LEAST = 2
 class LiveSide:
     """A model, and the texts that it reads.
 
-    options: how it is loaded. loaded: the model itself, if Python code gave it.
+    name: the model's. options: how it is loaded. texts: what it reads. loaded: the model itself, if
+    Python code gave it.
     """
 
     name: str
@@ -43,7 +44,7 @@ class LiveSide:
     loaded: Model | None = None
 
     def of_model(self, other: LiveSide) -> bool:
-        """Return whether both are one model; two that are loaded may share a name."""
+        """Return whether both sides have one model; two that are loaded may share a name."""
         if self.loaded is not None or other.loaded is not None:
             return self.loaded is other.loaded
         return self.name == other.name
@@ -101,7 +102,7 @@ def both_sides(
 
 
 def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
-    """Return the sides with each pair of texts once, and how many were left out.
+    """Return sides A and B with each pair of texts once, and how many pairs were left out.
 
     A text that counts twice would make intervals over texts too narrow.
     """
@@ -125,7 +126,10 @@ def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
 def _options(
     request: DiffRequest, a: str | Model, b: str | Model, options: LoadOptions
 ) -> tuple[LoadOptions, LoadOptions]:
-    """Return how each side is loaded."""
+    """Return how A and how B are loaded.
+
+    a, b: a name or a loaded model. options: for models given by name.
+    """
     found = []
     for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
         if not isinstance(side, str) or is_saved(side):
@@ -159,7 +163,11 @@ def _options(
 
 
 def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
-    """Return what the model reads; UsageError if a text is too short or too long for it."""
+    """Return what the model reads, one input for each text of the side.
+
+    probing: prepares texts for the model. truncate: cut texts that are too long.
+    Raises UsageError if a text is too short or too long for it.
+    """
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     if probing.kind in ("self", "encoder"):
         return [Input(each) for each in tokens]
@@ -169,7 +177,11 @@ def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]
 def require_alike(
     first: Sequence[Input], second: Sequence[Input], kind: Kind, *, two_texts: bool
 ) -> None:
-    """Raise UsageError if the tokens of the sides differ, or of two texts their numbers."""
+    """Raise UsageError unless both sides read the same tokens.
+
+    first, second: the inputs of A and B. kind: of attention. two_texts: B was given other texts;
+    then only the numbers of tokens must be equal.
+    """
     for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
         for a, b in ((one.queries(kind), other.queries(kind)), (one.keys(kind), other.keys(kind))):
             if len(a) != len(b) and two_texts:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from attnviz.draw.document import Explanation
 from attnviz.draw.labels import short_name
-from attnviz.draw.provenance import counted, shape_words, share
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import shape_words, share
 from attnviz.inspect.diff.records import DiffReport, HeadChange, HeadState, Move
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
@@ -28,7 +30,7 @@ EXACT = 1e-12
 
 
 def heading(report: DiffReport) -> list[tuple[str, bool]]:
-    """Return the heading: both models, their shape, how much text."""
+    """Return the heading: both models, their shape, how much text, as (words, strong or not)."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
     random = [("random weights", False)] if report.a.weights == report.b.weights == "random" else []
@@ -45,7 +47,7 @@ def heading(report: DiffReport) -> list[tuple[str, bool]]:
 
 
 def finding(report: DiffReport) -> str:
-    """Return the verdict in a sentence."""
+    """Return in one sentence how many heads changed, and which one most."""
     if report.same:
         return f"{SAME}: nothing was measured."
     total, best = counted(len(report.changes), "head"), report.ranked[0]
@@ -76,7 +78,7 @@ def _described(report: DiffReport, change: HeadChange) -> str:
         else []
     )
     if change.output > change.js:
-        parts.append(f"output {bits(change.output)}, 1 - cosine")
+        parts.append(f"output {bits(change.output)} by cosine distance")
     parts += ["attends as before"] if change.output_changed and not change.changed else []
     does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
     return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
@@ -93,7 +95,7 @@ def earliest(report: DiffReport) -> str:
         return ""
     if layer and len(first) == sum(change.place[0] == layer for change in report.changes):
         name = layer + report.index_base
-        return f"earliest: all heads of L{name}: theirs, or FFN or output projection of L{name - 1}"
+        return f"earliest: all heads of L{name}: theirs, or MLP or output projection of L{name - 1}"
     names = ", ".join(report.pair_name(change) for change in first[:_NAMED])
     more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
     return f"earliest: {names}{more}; heads of later layers read what it wrote"
@@ -140,7 +142,7 @@ def move_words(change: HeadChange) -> str:
 
 
 def effect_words(change: HeadChange) -> str:
-    """Return the loss increase without the head, in A and in B."""
+    """Return the loss increase when the head is ablated, in A and in B, such as ``+0.1 → +0.2``."""
     mark = _marked(change, "loss_delta")
     return f"{change.a.effect:+.3f} → {change.b.effect:+.3f}{mark}"
 
@@ -149,7 +151,7 @@ def effect_words(change: HeadChange) -> str:
 
 
 def bits(value: float) -> str:
-    """Return a number from zero on: ``.213``, or ``1.9e-05`` if that would round to zero."""
+    """Return a number ≥ 0 as text: ``.213``, or ``1.9e-05`` if that would round to zero."""
     if math.isnan(value):
         return "n/m"
     if value < EXACT:
@@ -160,7 +162,7 @@ def bits(value: float) -> str:
 
 
 def prediction_words(report: DiffReport) -> list[str]:
-    """Return KL and same top as llama.cpp prints them, and what rounding alone does."""
+    """Return words for the KL, the share of equal top tokens, and what rounding alone does."""
     found, floor = report.predictions, report.floor_predictions
     if found is None:
         return []
@@ -174,7 +176,10 @@ def prediction_words(report: DiffReport) -> list[str]:
 
 
 def tested(report: DiffReport, *, output: bool) -> str:
-    """Return which heads of a grid are shaded; output: whether the grid is that of outputs."""
+    """Return words for which heads of a grid are shaded.
+
+    output: whether the grid shows the changes of outputs; else those of attention.
+    """
     if report.saved:
         return "shaded: intervals do not meet"
     floor = math.nan if report.floor is None else report.floor[output]
@@ -209,7 +214,7 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
         yield "floor", floor_words(report)
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
-            yield "ranked", "by the larger of JS divergence and 1-cosine of the output"
+            yield "ranked", "by the larger of JS divergence and cosine distance of the output"
     elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:
@@ -239,34 +244,9 @@ def _model(info: ModelInfo) -> str:
     return f"{info.name}{revision}, {info.weights} weights, {info.dtype}, {shape_words(info)}"
 
 
-def explanation(report: DiffReport) -> Iterator[str]:
-    """Yield the paragraphs that explain the output to a newcomer."""
-    yield (
-        "How to read this: both models read the same texts. For each head the rows of its two "
-        "attention maps are compared by the Jensen-Shannon divergence: 0 bits where they are "
-        "equal, 1 bit where they share no key; the mean over queries, then over texts."
-    )
-    yield (
-        "noise floor: any change of any weight changes every head a little, so that "
-        "being different says nothing. Each is also run against itself in other numbers; a "
-        "head counts as changed only where the interval of its divergence lies above twice the "
-        "largest that rounding gives any head."
-    )
-    yield (
-        "output: 1 - cosine between what the head puts out for each token, before the output "
-        "projection. The cosine is taken, not CKA, which needs far more tokens than a few texts "
-        "have; it is blind to length, and means nothing where a model was rotated."
-    )
-    yield (
-        "later layers: a head reads what earlier ones wrote. A change of one head shows in most "
-        "heads of later layers; the earliest is where to look for the cause."
-    )
-    yield (
-        "KL and same top: how far the predictions of the next token are apart, and how often the "
-        "likeliest token is the same, each ± its standard error over positions."
-    )
-    if report.importance:
-        yield (
-            "loss increase: what ablating the head adds to the loss, in A and in B; a head that "
-            "attends as before may have become needless, or needed."
-        )
+def explanation(report: DiffReport) -> Explanation:
+    """Return on what the two sides were compared."""
+    if report.saved:
+        return Explanation("diff", "scores that A saved are compared with those of B, of today.")
+    size = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
+    return Explanation("diff", f"measured with both models on the same texts: {size}.")

@@ -10,7 +10,7 @@ from attnviz.inspect.explore.jobs import Waiting
 
 
 class Ablating:
-    """Carries out the keys that ablate heads; each public method is the action of a key."""
+    """Carry out the keys that ablate heads; each public method is the action of a key."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -69,7 +69,7 @@ class Ablating:
         desk.show(by_effect=not desk.view.by_effect)
 
     def stop(self) -> None:
-        """Stop the scan, or leave what was written (Esc)."""
+        """Stop measuring the ablations, or leave the text that the model writes (the key Esc)."""
         if self._desk.jobs.drop("scan"):
             self._desk.show(scanned=None)
             self._desk.say("the scan was stopped; i starts it anew")

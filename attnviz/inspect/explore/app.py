@@ -21,13 +21,7 @@ from attnviz.inspect.explore.field import AskedLine, Field
 from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.moves import Moves
 from attnviz.inspect.explore.pane import Pane
-from attnviz.inspect.explore.panes import (
-    GridPane,
-    HeadingPane,
-    MapPane,
-    WordsPane,
-    grid_columns,
-)
+from attnviz.inspect.explore.panes import GridPane, HeadingPane, MapPane, WordsPane, grid_columns
 from attnviz.inspect.explore.questions import Questions
 from attnviz.inspect.explore.terminal_app import TerminalApp
 from attnviz.inspect.explore.view import View
@@ -69,11 +63,7 @@ class Explorer(TerminalApp):
     ALLOW_SELECT = False
 
     def __init__(
-        self,
-        source: SideSource,
-        view: View,
-        look: Theme,
-        second: SideSource | None = None,
+        self, source: SideSource, view: View, look: Theme, second: SideSource | None = None
     ) -> None:
         super().__init__()
         self.desk = Desk(source, view, look, second, jobs=self.jobs, display=self)
@@ -105,7 +95,10 @@ class Explorer(TerminalApp):
         self._arrange(event.size)
 
     def _arrange(self, size: geometry.Size) -> None:
-        """Set the size of each pane; the map takes what the others leave."""
+        """Set the size of each pane; the map takes what the others leave.
+
+        size: of the terminal.
+        """
         columns, lines = size
         view = self.desk.view
         top = 3 if lines >= _TALL else 2
@@ -119,7 +112,10 @@ class Explorer(TerminalApp):
         self._panes["grid"].styles.width = grid_columns(view, self.desk.drawn_with, columns, room)
 
     def draw(self, before: View) -> None:
-        """Draw what is new in the desk's view."""
+        """Draw what is new in the desk's view.
+
+        before: the view that was drawn last.
+        """
         view = self.desk.view
         if before.shown.report is not view.shown.report or (
             (before.written is None) != (view.written is None)
@@ -129,7 +125,7 @@ class Explorer(TerminalApp):
             pane.show(view, self.desk.drawn_with)
 
     def say(self, note: str) -> None:
-        """Show a note until the next key, in the line of keys, or in the words if it is long."""
+        """Show a note until the next key: in the line of keys, or above it if it is long."""
         long = width(self.desk.look.spell(note)) > self.size.width
         words = self._panes["words"]
         for pane, said in ((self.keys_pane, note * (not long)), (words, note * long)):

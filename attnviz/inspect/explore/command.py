@@ -12,8 +12,8 @@ from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene
 def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
     """Return the ``attnviz heads`` command that gives this view, to be pasted into a shell.
 
-    options: those that chose the model and its attention, each an argument.
-    Control characters in the words are escaped (``$'…'``: bash, zsh, ksh).
+    scene: what is shown. text: that is read. options: those that chose the model and its
+    attention, each an argument. Control characters are escaped (``$'…'``: bash, zsh, ksh).
     """
     words = ["attnviz", "heads", *options, "--head", scene.name(scene.head)]
     if scene.removed:
@@ -25,6 +25,8 @@ def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
     if scene.index_base:
         words += ["--index-base", str(scene.index_base)]
     line = " ".join(map(shell_word, words))
+    if "--chat" in options:  # which gives the text
+        return line
     if text == "-":  # alone it means standard input
         return f"printf %s - | {line} -"
     return f"{line} {'-- ' if text.startswith('-') else ''}{shell_word(text)}"

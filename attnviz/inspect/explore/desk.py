@@ -19,10 +19,10 @@ from attnviz.inspect.explore.view import View
 
 @dataclass(frozen=True)
 class SideSource:
-    """The session that a side reads its texts in.
+    """Hold the session that one side of the screen reads its texts in.
 
-    text: the first text; empty for a second side that reads the text of the first side.
-    options: the options of the command line that chose the model.
+    session: the model or the saved file. text: the first text; empty for a second side that reads
+    the text of the first side. options: the options of the command line that chose the model.
     """
 
     session: ExploreSession
@@ -31,19 +31,17 @@ class SideSource:
 
 
 class Display(Protocol):
-    """Draws the view of a desk and shows notes."""
+    """Draw the view of a desk and show notes: what a desk needs of the app."""
 
     def draw(self, before: View) -> None:
         """Draw the desk's view; ``before`` is the view that was drawn before it."""
-        ...
 
     def say(self, note: str) -> None:
         """Show a note until the next key."""
-        ...
 
 
 class Desk:
-    """Holds the view of one or two sides, and runs the models if the view asks for it.
+    """Hold the view of one or two sides, and run the models if the view asks for it.
 
     source: the first side. second: the second one, or None.
     look: the theme; its palette is replaced by that of the scene.
@@ -72,7 +70,10 @@ class Desk:
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
 
     def show(self, **changed: Any) -> None:
-        """Replace fields of the view."""
+        """Replace fields of the view.
+
+        changed: the new values by the names of ``View``'s fields.
+        """
         self.put(replace(self.view, **changed))
 
     def put(self, view: View) -> None:
@@ -93,16 +94,16 @@ class Desk:
             self.read(view.frame.text)
 
     def live(self, cannot: str) -> bool:
-        """Return whether there is a model that runs; if not, say what a saved file cannot do.
+        """Return whether there is a model that runs; if not, say so in a note.
 
-        cannot: what it cannot do, such as ``removes no heads``.
+        cannot: the end of that note, such as ``removes no heads``.
         """
         if not self.source.session.live:
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live
 
     def leave_written(self) -> None:
-        """Stop writing, and show the prompt again."""
+        """Stop writing, and show the prompt alone again."""
         self.jobs.drop("write")
         if self.view.written is not None:
             self.put(replace(self.view, written=None).fitted())

@@ -20,12 +20,15 @@ from attnviz.inspect.explore.pane import Lines, Pane
 
 
 class KeysPane(Pane):
-    """The line of keys: the keys of use now, a note, or a question."""
+    """The lowest line: the keys that can be used now, a note, or a question.
+
+    asked: the question that is open, or None.
+    """
 
     asked: AskedLine | None = None
 
     def ask(self, asked: AskedLine | None) -> None:
-        """Show a question, or with None end it."""
+        """Show a question; None ends it."""
         self.asked = asked
         self.redraw()
 
@@ -98,7 +101,10 @@ class Palette(ModalScreen[None]):
         yield Vertical(self._line, self._list, id="sheet")
 
     def taken(self, event: events.Key) -> str | None:
-        """Return the action that a key chooses; empty after Esc, None if nothing is chosen yet."""
+        """Return the action that a key chooses; empty after Esc, None if nothing is chosen yet.
+
+        event: the key that was pressed.
+        """
         if event.key == "escape":
             return ""
         if event.key == "enter":
@@ -112,7 +118,7 @@ class Palette(ModalScreen[None]):
         return None
 
     def narrow(self, field: Field) -> None:
-        """Show the commands that have the words of the field."""
+        """Show the commands that contain the words typed in the field."""
         self.field, words = field, field.text.casefold().split()
         self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
         self._place = 0

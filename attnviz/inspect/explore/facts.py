@@ -13,11 +13,7 @@ from attnviz.draw.document import Map
 from attnviz.draw.labels import fit, width
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.prose import one_line
-from attnviz.draw.provenance import (
-    label_source,
-    label_words,
-    share,
-)
+from attnviz.draw.provenance import label_source, label_words, share
 from attnviz.draw.signed import ranked_table
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme, Tone
@@ -26,7 +22,7 @@ from attnviz.inspect.explore.heading import ROUNDED, effect_words, likely_words,
 from attnviz.inspect.explore.session import Floats, same_tokens
 from attnviz.inspect.explore.view import View, Written
 from attnviz.inspect.heads.finding import described, scored
-from attnviz.measures.registry import MEASURES
+from attnviz.measures.registry import MEASURES, said_name
 
 MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
 """The words for each mode of the weights."""
@@ -36,7 +32,11 @@ _MOST_TOLD, _LEAST_TOLD = 7, 0.015
 
 
 def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
-    """Return the chosen head's name, label, score and base rate, and the mode of its weights."""
+    """Return the chosen head's name, label, score and base rate, and the mode of its weights.
+
+    theme: colours and characters. room: the columns of the line. strong: whether the name stands
+    out, because the keys move in this pane.
+    """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     what = described(entry)
@@ -70,7 +70,10 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
-    """Return the scores of the head, and the effect of its removal if it is known."""
+    """Return the scores of the head, and the effect of its removal if it is known.
+
+    theme: colours and characters. room: the columns of the line.
+    """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     words: list[tuple[str, Tone | bool]] = []
@@ -90,12 +93,15 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
         (name for name in known if MEASURES[name].family != "statistic" and name != "first"),
         key=lambda name: -known[name],
     )
-    words += [(f"{MEASURES[name].said or name} {share(known[name])}", "faint") for name in ranked]
+    words += [(f"{said_name(name)} {share(known[name])}", "faint") for name in ranked]
     return one_line(words, theme, room)
 
 
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the cursor's cell, row and column in words, and the likeliest next tokens."""
+    """Return the cursor's cell, row and column in words, and the likeliest next tokens.
+
+    theme: colours and characters. room, rows: the most columns and lines.
+    """
     if view.written is not None and view.written.at:
         return _written_lines(view, view.written, theme, room)[:rows]
     scene = view.scene
@@ -113,6 +119,8 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
         Segment(f"  {number}", BOLD),
         Segment(f"  {MODES[scene.mode]}", DIM),
     ]
+    if regions := view.record.keys.regions:
+        cell += _regions(view, regions, theme, room - Segment.get_line_length(cell))
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
     lead = min(lead, room // 2)
     row, column = weights[query], weights[:, key]
@@ -144,8 +152,30 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     return lines[:rows]
 
 
+def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Line:
+    """Return the key's region, and the weight that the query gives each region, next to uniform.
+
+    regions: the name of each key's region. theme: colours and characters. room: the columns.
+    """
+    query = view.scene.query
+    seen = slice(query + 1) if view.record.causal else slice(len(regions))
+    row, of_keys = np.nan_to_num(view.weights[query][seen]), np.asarray(regions[seen])
+    words: list[tuple[str, Tone | bool]] = [(f"in {regions[view.scene.key]}", "faint")]
+    to = "" if view.limit else "to each (uniform): "
+    for name in dict.fromkeys(regions[seen]):
+        there = of_keys == name
+        even = "" if view.limit else f" ({share(float(there.mean()))})"
+        given = f"{name} {_weight(float(row[there].sum()), view.limit > 0)}{even}"
+        words.append((to + given, False))
+        to = ""
+    return one_line(words, theme, room)
+
+
 def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
-    """Return the end of the text, shaded by weight, and the token that the model chose."""
+    """Return the end of the text, shaded by weight, and the token that the model chose.
+
+    written: the text that the model writes. theme: colours and characters. room: the columns.
+    """
     step = written.steps[written.at - 1]
     queries, keys = view.names(theme.encoding)
     layer, head = view.scene.head
@@ -172,7 +202,10 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
 
 
 def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
-    """Return the last lines of the text, shaded by the weights of the newest token."""
+    """Return the last lines of the text, shaded by the weights of the newest token.
+
+    row: (key,) these weights. theme: colours and characters. room: the columns.
+    """
     keys = view.record.keys
     shown = Map("", row[None, :], keys, keys)
     lines = rows_of(pieces_of(shown, theme, room - 2), room - 2)
@@ -206,7 +239,12 @@ def _ranked(
     room: int,
     signed: bool,
 ) -> Line:
-    """Return the largest weights of a row or a column in words."""
+    """Return the largest weights of a row or a column in words.
+
+    title: stands before them. lead: the columns of the title. weights: of each token. names: of
+    each token. theme: colours and characters. room: the columns. signed: write the sign, for a
+    difference.
+    """
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
     words: list[tuple[str, Tone | bool]] = [
@@ -225,8 +263,9 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the effects of removing single heads in so many lines, the most important first.
+    """Return the effects of removing single heads, the most important first.
 
+    theme: colours and characters. room, rows: the most columns and lines.
     Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
     """
     effects, name = view.effects, view.scene.name

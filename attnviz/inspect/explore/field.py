@@ -23,7 +23,7 @@ _SEEN = 4
 
 @dataclass(frozen=True)
 class Field:
-    """The text in an input line, before and behind its cursor."""
+    """The text in an input line. before, behind: its parts before and behind the cursor."""
 
     before: str = ""
     behind: str = ""
@@ -33,7 +33,10 @@ class Field:
         return self.before + self.behind
 
     def typed(self, key: str, character: str | None) -> Field:
-        """Return the field after a key; unchanged if the key does nothing in a line."""
+        """Return the field after a key; unchanged if the key does nothing in a line.
+
+        key: its name in Textual. character: what it types, or None.
+        """
         before, behind = self.before, self.behind
         stem = before.rstrip()
         edits = {
@@ -58,6 +61,8 @@ class Field:
     def line(self, room: int, theme: Theme) -> Line:
         """Return the part of the text around the cursor that fits in ``room`` columns.
 
+        theme: colours and characters.
+
         Control characters are escaped.
         """
         typed, rest = self.before[-_SEEN * room :], self.behind[: _SEEN * room]
@@ -75,8 +80,8 @@ class Field:
 class AskedLine(NamedTuple):
     """A question in the line of keys, which receives every key until Enter or Esc.
 
-    answered: is called with the text after Enter. typing: is called with it after every change.
-    left: is called after Esc.
+    question: its words. field: what is typed so far. answered: is called with the text after
+    Enter. typing: is called with the text after every change. left: is called after Esc.
     """
 
     question: str

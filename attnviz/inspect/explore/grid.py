@@ -11,13 +11,7 @@ import numpy as np
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.grid import names_width
-from attnviz.draw.grid_part import (
-    APART,
-    GridCell,
-    GridPart,
-    GridPicture,
-    draw_small_maps,
-)
+from attnviz.draw.grid_part import APART, GridCell, GridPart, GridPicture, draw_small_maps
 from attnviz.draw.labels import fit, token_labels, width
 from attnviz.draw.maps import small_map
 from attnviz.draw.numbers import NumberScale
@@ -54,7 +48,11 @@ class Heads(NamedTuple):
     numbers: Sequence[int]
 
     def head_at(self, picture: GridPicture, column: int, line: int) -> Head | None:
-        """Return the head that is drawn there; of two in one character the one not chosen."""
+        """Return the head that is drawn at a place of the screen; None if there is none.
+
+        picture: the drawn grid. column, line: the place in it. Where two heads share one character,
+        it is the one that is not chosen yet.
+        """
         place = picture.cell_at(column, line)
         if place is None:
             return None
@@ -64,7 +62,10 @@ class Heads(NamedTuple):
         return self.layers[row], self.numbers[number]
 
     def thumbnail(self, frame: Frame, theme: Theme, lines: int, columns: int) -> Thumbnail | None:
-        """Return the size of small maps of all heads; None if they do not fit or are too small."""
+        """Return the size of small maps of all heads; None if they do not fit or are too small.
+
+        frame: the text that was read. theme: colours and characters. lines, columns: the free room.
+        """
         record = frame.report.record
         queries, keys = len(record.queries), len(record.keys)
         size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
@@ -76,7 +77,11 @@ class Heads(NamedTuple):
         return names_width(self.part.rows) + (size.columns + APART) * len(self.numbers)
 
     def small_maps(self, frame: Frame, theme: Theme, size: Thumbnail, focused: bool) -> GridPicture:
-        """Return a grid of small maps, each under the name and the cell of its head."""
+        """Return a grid of small maps, each under the name and the cell of its head.
+
+        frame: the text that was read. theme: colours and characters. size: of each map. focused:
+        whether the keys move in the grid.
+        """
         maps = _small_maps(frame, theme, size)
         places = {
             (row, column): maps[layer, head]
@@ -88,7 +93,10 @@ class Heads(NamedTuple):
 
 
 class Thumbnail(NamedTuple):
-    """The size of a small map without the line of its name: it has a cell for each weight."""
+    """The size of a small map, without the line of its name.
+
+    lines: each has two rows of weights. columns: one for each key, or more for the name.
+    """
 
     lines: int
     columns: int
@@ -104,7 +112,7 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 
 
 def heads_of(view: View) -> Heads:
-    """Return the grid of a view.
+    """Return the grid of heads for a view.
 
     Its cells are the tokens that a written token looked at, the attention moved between two sides,
     the effects of removals, or else the labels.
@@ -164,7 +172,10 @@ def _labels(frame: Frame) -> Mapping[Head, GridCell]:
 
 
 def _sources(view: View, step: Step) -> dict[Head, GridCell]:
-    """Return for each head the token with its largest weight in a step, sinks excluded."""
+    """Return for each head the token with its largest weight in a step, sinks excluded.
+
+    step: one token that the model wrote.
+    """
     labels = token_labels(view.record.keys)
     cells = {}
     for layer, rows in step.rows.items():
@@ -180,7 +191,10 @@ def _sources(view: View, step: Step) -> dict[Head, GridCell]:
 
 @lru_cache(maxsize=4)
 def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
-    """Return the share of attention that each head moves to other keys; empty if tokens differ."""
+    """Return for each head the share of attention, 0 to 1, that it moves to other keys.
+
+    frame, other: the first and the second side. Empty if their tokens differ.
+    """
     return compare_heads([frame.report, other.report]).moved[1] or {}
 
 

@@ -28,7 +28,10 @@ ROUNDED = 0.005
 
 
 def heading(view: View, theme: Theme, room: int) -> Line:
-    """Return the model, the size of the text, how well it is predicted, then the text itself."""
+    """Return the model, the size of the text, how well it is predicted, then the text itself.
+
+    theme: colours and characters. room: the columns of the line.
+    """
     report = view.shown.report
     info, record = report.record.model, view.record
     short = replace(info, name=model_name(info))
@@ -54,7 +57,10 @@ def heading(view: View, theme: Theme, room: int) -> Line:
 
 
 def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the finding in at most so many lines: as many whole sentences as they hold."""
+    """Return the finding in at most ``rows`` lines: as many whole sentences as they hold.
+
+    theme: colours and characters. room: the columns of a line.
+    """
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
         lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)
@@ -91,7 +97,7 @@ def _of_removed(view: View) -> list[str]:
 
 
 def removed_names(scene: Scene) -> str:
-    """Return the names of the heads that are ablated."""
+    """Return the names of the heads that are ablated, with commas between."""
     return ", ".join(map(scene.name, sorted(scene.removed)))
 
 
@@ -101,7 +107,10 @@ def _of_heads(frame: Frame) -> str:
 
 
 def _of_two(view: View, other: Frame) -> list[str]:
-    """Return which head moved most, what the prediction became, and both losses."""
+    """Return sentences: which head moved most, what the prediction became, and both losses.
+
+    other: the second side.
+    """
     frames = view.frame, other
     said = [f"N{view.unlike[1:]}"] if view.unlike else []
     moved = moved_attention(*frames)
@@ -149,7 +158,10 @@ def likely_words(likely: Likely) -> str:
 
 
 def effect_words(effects: Effects, head: Head) -> str:
-    """Return what the removal of a head changes, and its rank among all heads."""
+    """Return what the removal of a head changes, and its rank among all heads.
+
+    effects: of all heads.
+    """
     rank = effects.ranking().index(head) + 1
     unit = "nats/token" if effects.metric == "loss_delta" else "output MSE"
     return f"{effects.values[head]:+.3f} {unit}, {rank} of {len(effects.values)}"

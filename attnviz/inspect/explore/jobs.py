@@ -19,7 +19,7 @@ class DroppedError(Exception):
 
 
 class Waiting:
-    """Tells a thread whether its result is still wanted, and passes its reports on to the app.
+    """Say to a thread whether its result is still wanted, and pass its reports on to the app.
 
     Every report of a thread goes through it, so that reports to earlier requests are dropped.
     """
@@ -33,7 +33,10 @@ class Waiting:
         return self._jobs.waits(self._name, self._ticket) and not self._worker.is_cancelled
 
     def tell(self, then: Callable[[], Any]) -> None:
-        """Call ``then`` in the app's thread; raise DroppedError if it is no longer wanted."""
+        """Call ``then`` in the app's thread.
+
+        Raises DroppedError if the result of this thread is no longer wanted.
+        """
 
         def told() -> bool:
             waits = self._jobs.waits(self._name, self._ticket)
@@ -65,9 +68,10 @@ class Jobs:
     def later(
         self, name: str, work: Callable[[Waiting], Found], then: Callable[[Found], None]
     ) -> None:
-        """Do ``work`` in a thread, then ``then`` here; later work of the same name replaces it.
+        """Do ``work`` in a thread, then ``then`` in the app's thread with its result.
 
-        work: is given a ``Waiting``, which says whether its result is still wanted.
+        name: later work of the same name replaces it. work: is given a ``Waiting``, which says
+        whether its result is still wanted.
         """
         ticket = object()
         self._tickets[name] = ticket
@@ -88,7 +92,10 @@ class Jobs:
         self.app.run_worker(run, thread=True, group=name, exclusive=True)
 
     def waits(self, name: str, ticket: object) -> bool:
-        """Return whether the work of this name and ticket is still wanted."""
+        """Return whether the work of this name and ticket is still wanted.
+
+        ticket: the object that ``later`` made for one piece of work.
+        """
         return self._tickets.get(name) is ticket
 
     def runs(self, name: str) -> bool:

@@ -26,11 +26,14 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, plan: Fit) -> Size:
-        """Return the size of cells that are drawn in this way."""
+        """Return the size of the cells in a plan, which says how a map is drawn."""
         return cls(plan.factors[0], plan.wide // 2)
 
     def plan(self, theme: Theme) -> Fit:
-        """Return how cells of this size are drawn."""
+        """Return how cells of this size are drawn.
+
+        theme: says which characters can be drawn.
+        """
         if self.near:
             return Fit(2 * self.near, False, (1, 1), self.near)
         return Fit(1, theme.half_blocks, (self.zoom, self.zoom))
@@ -49,7 +52,10 @@ class Size(NamedTuple):
 
 
 def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """Return the largest cells with which the whole map fits in so many lines and columns."""
+    """Return the largest cells with which the whole map fits in this many lines and columns.
+
+    axes: the labels of the queries and keys. theme: says which characters can be drawn.
+    """
     queries, keys = len(axes.queries), len(axes.keys)
     for near in range(NEAREST, 0, -1):
         if near * queries <= lines and 2 * near * keys <= columns:
@@ -61,9 +67,10 @@ def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
 def draw_map(
     part: MapPart, size: Size | None, theme: Theme, lines: int, columns: int
 ) -> MapPicture:
-    """Return the map in at most so many lines and columns.
+    """Return the map in at most this many lines and columns.
 
-    size: of the cells; None for the largest with which the whole map is seen.
+    part: the weights and the cursor. size: of the cells; None for the largest with which the whole
+    map is seen. theme: colours and characters.
     """
     theme = theme.signed if part.limit else theme
     if size is None:

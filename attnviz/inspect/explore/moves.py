@@ -15,7 +15,7 @@ from attnviz.inspect.explore.writing import Writing
 
 
 class Moves:
-    """Carries out the keys that move; each public method is the action of a key.
+    """Carry out the keys that move; each public method is the action of a key.
 
     in_grid: returns whether the keys of the cursor move in the grid of heads, not in the map.
     """
@@ -61,7 +61,10 @@ class Moves:
         self._map.zoom(0)
 
     def mode(self, mode: Any) -> None:
-        """Show the weights in another mode; the value-weighted one takes a pass."""
+        """Show the weights in another mode; the value-weighted one takes a pass.
+
+        mode: ``raw``, ``no-sink`` or the name of another ``Mode``.
+        """
         if self._writes():
             return
         view = self._desk.view

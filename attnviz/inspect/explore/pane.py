@@ -31,7 +31,9 @@ class Pane(Widget):
         self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        """Return the lines to show, in at most so many columns and rows."""
+        """Return at most ``rows`` lines of ``columns`` columns to show; every pane has its own."""
+        # Textual's widgets have a metaclass of their own, which no ABC can share, and its
+        # ``query`` takes no abstract class.
         raise NotImplementedError
 
     def show(self, view: View, theme: Theme) -> None:
@@ -75,7 +77,7 @@ class Pane(Widget):
 
 
 def strip_of(line: Line, columns: int) -> Strip:
-    """Return a line in exactly so many columns; neighbours of the same style are joined."""
+    """Return a line in exactly this many columns; neighbours of the same style are joined."""
     kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
     return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
 

@@ -113,9 +113,9 @@ class GridPane(Pane, can_focus=True):
 
 
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
-    """Return the width of the grid of heads in a screen of so many columns and lines.
+    """Return the width of the grid of heads on a screen of this many columns and lines.
 
-    The map gets the columns that it needs first.
+    theme: colours and characters. The map gets the columns that it needs first.
     """
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
@@ -158,7 +158,10 @@ def _darker(segment: Segment) -> Segment:
 
 @lru_cache(maxsize=4)
 def _strongest(frame: Frame, count: int) -> Sequence[Link]:
-    """Return the strongest links of all heads; none if there are too many weights to sort."""
+    """Return the ``count`` strongest links of all heads; none if the weights are too many to sort.
+
+    frame: the text that was read.
+    """
     record = frame.report.record
     if sum(layer.weights.size for layer in record.layers) > _SORTED:
         return []
@@ -171,7 +174,11 @@ def _strongest(frame: Frame, count: int) -> Sequence[Link]:
 
 
 class MapPane(Pane, can_focus=True):
-    """The pane of the chosen head: its name and label, its map, its scores."""
+    """The pane of the chosen head: its name and label, its map, its scores.
+
+    size_chosen: of the cells; None for the largest with which the whole map fits. drawn: the map as
+    it was drawn last.
+    """
 
     class Pointed(Message):
         """A cell was clicked."""
@@ -207,14 +214,18 @@ class MapPane(Pane, can_focus=True):
         return beside(blocks, _BETWEEN).lines
 
     def zoom(self, step: int) -> None:
-        """Make cells larger or smaller, or with 0 the largest with which the whole map fits."""
+        """Make cells larger (step 1) or smaller (−1); with 0 the whole map just fits."""
         if self.drawn is not None:
             size = Size.of(self.drawn.plan)
             self.size_chosen = size.changed(step, self.drawn.whole) if step else None
             self.redraw()
 
     def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
-        """Add lists at the right of a map if small maps in the grid leave no room for them."""
+        """Add lists at the right of a map if small maps in the grid leave no room for them.
+
+        drawn: the lines of the map. left: how many columns are free at the right. columns: of the
+        pane.
+        """
         view, rows = self.view, len(drawn) - 4
         heads = heads_of(view)
         grid = self.app.query_one("#grid").size.width
@@ -228,7 +239,10 @@ class MapPane(Pane, can_focus=True):
         return beside(blocks, 0).lines
 
     def _fits(self, columns: int, rows: int) -> bool:
-        """Return whether the two sides and their difference fit next to each other."""
+        """Return whether the two sides and their difference fit next to each other.
+
+        columns, rows: of the pane.
+        """
         view = self.view
         asked = view.other is not None or view.scene.side != "a"
         return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
@@ -236,7 +250,10 @@ class MapPane(Pane, can_focus=True):
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one side, and its lines: title, map, legend and scores."""
+        """Return the map of one side, and its lines: title, map, legend and scores.
+
+        view: of that side. columns, rows: the room. strong: whether its title stands out.
+        """
         theme = self.look
         room = rows - 2
         part = MapPart(
@@ -258,7 +275,10 @@ class MapPane(Pane, can_focus=True):
         return picture, [top, *body, facts.score_line(view, theme, columns)]
 
     def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
-        """Return what the colours or glyphs mean, and how many tokens share a cell."""
+        """Return what the colours or glyphs mean, and how many tokens share a cell.
+
+        picture: the drawn map. columns: of the line.
+        """
         theme = self.look
         if view.limit:
             signs = "blue −, orange +" if theme.colour else ""

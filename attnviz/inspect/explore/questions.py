@@ -18,7 +18,7 @@ from attnviz.measures.words import joined
 
 
 class Questions:
-    """Carries out the keys that ask; each method is the action of a key.
+    """Carry out the keys that ask; each method is the action of a key.
 
     line: the pane that asks. columns: returns the width of the screen.
     copy: puts a text on the clipboard.

@@ -55,7 +55,10 @@ class SavedSession:
         return None if self.run is None else self.run.sampling
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Return the only frame; UsageError if another text or other removals are requested."""
+        """Return the only frame of the file.
+
+        Raises UsageError if another text or other ``removed`` heads are requested than it has.
+        """
         if text != self.seen.text or (removed and removed != self.seen.removed):
             raise UsageError(f"{_NO_MODEL}: its text and its heads are what they are")
         return self.seen
@@ -94,7 +97,10 @@ def open_saved(path: Path) -> SavedSession:
 
 
 def _frame(report: HeadsRecord) -> Frame:
-    """Return the frame of a saved run, whose heads are found by place and not in their order."""
+    """Return the frame of a saved run, whose heads are found by place and not in their order.
+
+    report: the run as ``read_heads`` returns it.
+    """
     removed = frozenset(report.ablated)
     return Frame(report.text, replace(report, sorted_by=None), removed)
 
@@ -103,7 +109,10 @@ def _frame(report: HeadsRecord) -> Frame:
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:
-    """Return the session of a saved run; weights that the file does not have are NaN."""
+    """Return the session of a saved run; weights that the file does not have are NaN.
+
+    run: what ``attnviz generate`` saved. name: of the file, for messages.
+    """
     queries = run.begun
     keys = run.source if run.kind == "cross" and run.source is not None else queries
     layers = run.prompt

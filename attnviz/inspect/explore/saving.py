@@ -26,6 +26,7 @@ ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
 def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
     """Write the shown head, or the whole run of a generated text, in the format of the ending.
 
+    path: of the new file. theme, width: the colours and the columns of a drawing.
     Raises UsageError for an unknown ending and for a difference, which no format can hold,
     LoadError if the system refuses.
     """
@@ -61,7 +62,10 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
 
 
 def _run_of(view: View, written: Written) -> WrittenRun:
-    """Return the run so far as the record that ``attnviz generate`` saves."""
+    """Return the run so far as the record that ``attnviz generate`` saves.
+
+    written: what the model wrote.
+    """
     report, steps, sampling = view.frame.report, written.steps, written.sampling
     ended: Ending = "end" if steps[-1].ended else "tokens"
     if not steps[-1].ended and len(steps) < sampling.tokens:

@@ -22,13 +22,15 @@ PALETTE_NAMES = tuple(PALETTES)
 
 @dataclass(frozen=True)
 class Scene:
-    """What is shown of a frame, and how.
+    """Say what is shown of a frame, and how.
 
     heads: every (layer, head), in order. labels: the label of each.
     queries, keys: how many tokens the axes have. across: whether they are two texts; else the
         cursor stands on one token, whose row and column light up.
     head: the one that is shown. query, key: the place of the cursor.
-    removed: heads whose outputs are zero. index_base: 0 or 1, the first number in names.
+    mode: how weights are shown: raw, without the sink or norm-weighted. side: which side is shown.
+    removed: heads whose outputs are zero. palette: of the colours. index_base: 0 or 1, the first
+        number in names.
     """
 
     heads: tuple[Head, ...]
@@ -47,7 +49,10 @@ class Scene:
 
     @classmethod
     def of(cls, frame: Frame, palette: str = PALETTE_NAMES[0]) -> Scene:
-        """Return the first scene of a frame: its most notable head, its last token."""
+        """Return the first scene of a frame: its most notable head, its last token.
+
+        palette: the name of the colours.
+        """
         report = frame.report
         heads = tuple(sorted((entry.layer, entry.head) for entry in report.heads))
         first = report.notable[0] if report.notable else heads[0]
@@ -73,7 +78,10 @@ class Scene:
         ).at(self.query, self.key)
 
     def sized(self, queries: int, keys: int) -> Scene:
-        """Return the same scene over a text that has grown or shrunk."""
+        """Return the same scene over a text that has grown or shrunk.
+
+        queries, keys: how many tokens the axes have now.
+        """
         return replace(self, queries=queries, keys=keys).at(self.query, self.key)
 
     # Tokens ----------------------------------------------------------------------------------
@@ -83,7 +91,10 @@ class Scene:
         return replace(self, query=_within(query, self.queries), key=_within(key, self.keys))
 
     def with_token(self, place: int) -> Scene:
-        """Return the scene with its cursor on a token: as query and, unless ``across``, as key."""
+        """Return the scene with its cursor on a token: as query and, unless ``across``, as key.
+
+        place: the position of the token.
+        """
         return self.at(place, self.key if self.across else place)
 
     def found(self, tokens: Tokens, typed: str, step: int = 1) -> Scene:
@@ -107,11 +118,11 @@ class Scene:
         return replace(self, head=head) if head in self.heads else self
 
     def next_head(self, step: int = 1) -> Scene:
-        """Return the scene so many heads further, in the order of layers; not beyond the ends."""
+        """Return the scene ``step`` heads further, in the order of layers; not beyond the ends."""
         return self._head_at(self.heads.index(self.head) + step)
 
     def next_layer(self, step: int = 1) -> Scene:
-        """Return the scene so many layers further, at the same head number or the nearest below."""
+        """Return the scene ``step`` layers further, at this head number or the nearest below."""
         layers = list(dict.fromkeys(layer for layer, _ in self.heads))
         layer = layers[_within(layers.index(self.head[0]) + step, len(layers))]
         within = [head for head in self.heads if head[0] == layer]
@@ -120,7 +131,7 @@ class Scene:
         )
 
     def in_layer(self, step: int) -> Scene:
-        """Return the scene so many heads further in the same layer; not beyond its ends."""
+        """Return the scene ``step`` heads further in the same layer; not beyond its ends."""
         within = [head for head in self.heads if head[0] == self.head[0]]
         return replace(self, head=within[_within(within.index(self.head) + step, len(within))])
 
@@ -131,7 +142,10 @@ class Scene:
         return replace(self, head=same[(same.index(self.head) + step) % len(same)])
 
     def next_of(self, ranking: Sequence[Head], step: int = 1) -> Scene:
-        """Return the scene at the next head of a ranking; at its first if the head is not in it."""
+        """Return the scene at the next head of a ranking; at its first if the head is not in it.
+
+        step: how many heads further; negative for back. It does not go beyond the ends.
+        """
         if not ranking:
             return self
         place = ranking.index(self.head) + step if self.head in ranking else 0
@@ -152,7 +166,7 @@ class Scene:
         return replace(self, palette=PALETTE_NAMES[place % len(PALETTE_NAMES)])
 
     def name(self, head: Head) -> str:
-        """Return a head's name, such as ``L2H5``."""
+        """Return a head's name, such as ``L2H5``. head: (layer, head) from 0."""
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.options import RegionOptions
 from attnviz.records import HeadsRecord, ModelInfo
+from attnviz.regions import region_reader
 
 Floats = NDArray[np.floating]
 
@@ -39,19 +41,14 @@ Mode = Literal["raw", "no-sink", "value-weighted"]
 """Weights as they are; rows rescaled without the attention sink; or each weight times the norm of
 the value that it moves, rows rescaled to sum to one."""
 
-MODES: tuple[Mode, ...] = get_args(Mode)
-
-Axis = Literal["keys", "queries"]
-"""What is ranked: the keys of a query, or the queries of a key."""
-
 _LIKELY = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The result of one pass over one text.
+    """The result of one pass over one text: all that a screen shows of it.
 
-    report: the raw weights of all heads, their scores, labels and sinks.
+    text: as it was read. report: the raw weights of all heads, their scores, labels and sinks.
     removed: (layer, head) whose outputs were zero.
     likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
@@ -79,6 +76,7 @@ class Frame:
     def weights(self, head: Head, mode: Mode = "raw") -> Floats:
         """Return the (query, key) weights of a head; rows sum to one, or are NaN if empty.
 
+        mode: ``raw``, ``no-sink`` (without the sink, rescaled) or weighted by the values' norms.
         Raises KeyError for an unknown head, UsageError if there is no sink or no norms are known.
         """
         weights = self.report.weights(*head)
@@ -96,24 +94,11 @@ class Frame:
             raise UsageError("what values move is not known here: the weights stand alone")
         return norm_weighted(weights, self.norms[head[0]][head[1]])
 
-    def strongest(
-        self, head: Head, place: int, axis: Axis, mode: Mode = "raw", count: int = 5
-    ) -> tuple[tuple[int, float], ...]:
-        """Return the largest weights of the query ``place``, or of the key ``place``.
-
-        Pairs (place, weight), the largest first; weights of zero or NaN are left out.
-        """
-        weights = self.weights(head, mode)
-        line = weights[place] if axis == "keys" else weights[:, place]
-        line = np.nan_to_num(line, nan=0.0)
-        order = np.argsort(-line, kind="stable")[:count].tolist()
-        return tuple((at, float(line[at])) for at in order if line[at] > 0)
-
 
 def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
-    """Compute what a mode of the weights needs, so that it is known later.
+    """Compute the weights of a head in a mode now, so that showing them later is fast.
 
-    Raises UsageError if the mode is not available.
+    frame: None if there is nothing to compute. Raises UsageError if the mode is not available.
     """
     if frame is not None and mode != "raw":
         frame.weights(head, mode)
@@ -160,12 +145,13 @@ def model_name(info: ModelInfo) -> str:
 
 
 class ExploreSession(Protocol):
-    """A model or a saved file, which gives the frames of texts.
+    """A model or a saved file, which gives for a text all that is shown of it (a ``Frame``).
 
     live: whether texts can be edited, heads removed and texts continued.
     context: the longest text in tokens, None if nothing limits it.
-    texts: those that can be seen before any is typed; a file brings its own, one per side.
-    sampling: that of a saved run; None if it can be chosen.
+    texts: those that can be seen before any is typed; a file brings its own, one for each of its
+        (at most two) sides.
+    sampling: how a saved run chose its tokens; None if it can be chosen.
     """
 
     @property
@@ -184,25 +170,27 @@ class ExploreSession(Protocol):
     def sampling(self) -> Sampling | None: ...
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Return the frame of one pass; slow. UsageError if the text or a head does not fit."""
-        ...
+        """Return the frame of one pass over ``text``; it is slow.
+
+        removed: the (layer, head) whose outputs are zero. Raises UsageError if the text or a head
+        does not fit.
+        """
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         """Return the effect of every single removal; ``advance`` is given the share that is done.
 
         Raises UsageError for a text of one token, UnsupportedError if heads cannot be removed.
         """
-        ...
 
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
         """Return an iterator in which the model continues the text, a token a step; slow.
 
-        The rows continue the frame of ``text``. Raises UnsupportedError for a model that does not
-        continue a text, UsageError if there is no room.
+        sampling: how tokens are chosen, and how many. removed: the (layer, head) whose outputs are
+        zero. The rows continue the frame of ``text``. Raises UnsupportedError for a model that does
+        not continue a text, UsageError if there is no room.
         """
-        ...
 
 
 class LiveSession:
@@ -214,7 +202,7 @@ class LiveSession:
     def __init__(self, model: Model, choice: Choice | None = None, text: str = "") -> None:
         self.model = model
         self._choice = choice or Choice()
-        self.texts = (text,) if text else ()
+        self.texts: tuple[str, ...] = (text,) if text else ()
         self._reader = TextReader(model)
         self._labels: dict[str, KnownLabels | None] = {}
 
@@ -282,17 +270,27 @@ class LiveSession:
                 f"the decoder of {self.info.name!r} begins a text of its own, which does not go on "
                 "from here: attnviz generate shows it"
             )
-        tokens = encoded(self.model, text, self._choice.truncate)
+        tokens = encoded(self.model, text, self._choice.truncate, self._choice.encode)
         return generate(self.model, tokens, sampling, kind=self._choice.kind, removed=removed)
 
 
 def open_session(
-    name: str, options: LoadOptions | None = None, choice: Choice | None = None, text: str = ""
+    name: str,
+    options: LoadOptions | None = None,
+    choice: Choice | None = None,
+    text: str = "",
+    regions: RegionOptions | None = None,
 ) -> LiveSession:
     """Load the model that ``--model NAME`` stands for, and return its session.
 
+    options: how it is loaded. choice: the kind of attention and the naming of heads.
     text: the first text; its length decides whether NumPy or torch is faster.
-    Raises what ``models.resolve.load`` raises.
+    regions: how the text is parted; a chat's text is then what the model's template makes of it.
+    Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
     options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))
-    return LiveSession(load(name, options), choice, text)
+    model = load(name, options)
+    reader = region_reader(model, text, regions or RegionOptions())
+    if reader is not None:
+        choice, text = replace(choice or Choice(), encode=reader.encode), reader.text
+    return LiveSession(model, choice, text)

@@ -35,7 +35,7 @@ class TerminalApp(App[None]):
         self._leaves = False
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        """Show the error of the work of this name."""
+        """Show the error of a job. name: the name of the job."""
 
     def _refused(self, name: str, error: AttnvizError) -> None:
         if self._leaves:  # this screen is closing

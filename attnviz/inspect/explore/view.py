@@ -25,7 +25,8 @@ from attnviz.records import AttentionRecord
 class Written:
     """The continuation that the model writes.
 
-    steps: the tokens so far. at: how many of them are shown. running: whether more will come.
+    sampling: how tokens are chosen. steps: the tokens so far. at: how many of them are shown.
+    running: whether more will come. paused: whether writing waits for a key.
     """
 
     sampling: Sampling
@@ -39,6 +40,7 @@ class Written:
 class View:
     """Everything that the panes draw.
 
+    scene: what is chosen: head, cursor, mode.
     frame: the text without the removed heads; whole: with all heads. other: the second side, if
         there is one; else, if heads are removed, the whole model is the second side.
     effects: the effect of each removal, if known; scanned: the share done of a running scan.
@@ -146,7 +148,10 @@ class View:
         return step.place, int(self.without_sink(step.rows[layer][head]).argmax())
 
     def without_sink(self, row: Floats) -> Floats:
-        """Return a row of weights with zeros on the attention sink."""
+        """Return a row of weights with zeros on the attention sink.
+
+        row: (key,) one query's weights.
+        """
         keys = sink_of(self.shown.report.record)[1]
         left = row.copy()
         left[: len(keys)][keys[: len(row)]] = 0.0
@@ -160,13 +165,19 @@ class View:
         return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
 
     def axes(self, encoding: str) -> Axes:
-        """Return the axes of the map with their labels."""
+        """Return the axes of the map with their labels.
+
+        encoding: of the terminal, for characters that it cannot draw.
+        """
         if self.written is not None and self.written.at:
             return _axes(self.record, encoding)
         return _axes_of(self.shown, encoding)
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
-        """Return the names of the queries and keys; a repeated token has its place in the name."""
+        """Return the names of the queries and keys; a repeated token has its place in the name.
+
+        encoding: of the terminal, for characters that it cannot draw.
+        """
         if self.written is not None and self.written.at:
             return _names(self.record, encoding)
         return _names_of(self.shown, encoding)
@@ -175,7 +186,8 @@ class View:
 def _axes(record: AttentionRecord, encoding: str) -> Axes:
     queries = token_labels(record.queries, encoding)
     keys = queries if record.kind != "cross" else token_labels(record.keys, encoding)
-    return Axes(queries, keys, record.causal)
+    regions = record.queries.regions, record.keys.regions
+    return Axes(queries, keys, record.causal, query_regions=regions[0], key_regions=regions[1])
 
 
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:

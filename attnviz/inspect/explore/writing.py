@@ -16,7 +16,7 @@ from attnviz.inspect.explore.view import Written
 
 
 class Writing:
-    """Carries out the keys of a written text; each public method is the action of a key.
+    """Carry out the keys of a written text; each public method is the action of a key.
 
     tokens: how many tokens are written at a time.
     pace: the seconds from one written token to the next, at least, so that a person can follow.
@@ -36,7 +36,10 @@ class Writing:
             self._desk.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
-        """Let the model continue the text, from its first new token on."""
+        """Let the model continue the text, from its first new token on.
+
+        sampling: how tokens are chosen, and how many.
+        """
         desk = self._desk
         text, removed = desk.view.frame.text, desk.view.scene.removed
         self._going.set()
@@ -63,7 +66,10 @@ class Writing:
             self._change(steps=steps, at=len(steps) if last else written.at)
 
     def _change(self, **changed: Any) -> None:
-        """Replace fields of the written text, and put the cursor on the newest token's query."""
+        """Replace fields of ``Written``, and put the cursor on the newest token's query.
+
+        changed: the new values by the names of its fields.
+        """
         view = self._desk.view
         if view.written is not None:
             self._desk.put(view.with_written(replace(view.written, **changed)))
@@ -75,7 +81,7 @@ class Writing:
             self._change(paused=not self._going.is_set(), at=len(written.steps))
 
     def walk(self, step: int) -> None:
-        """Show the written text up to a token further (step 1), or up to the one before (−1)."""
+        """Show the written text one token further (step 1), or one token less (−1)."""
         written = self._desk.view.written
         if written is None:
             return

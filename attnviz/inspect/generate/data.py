@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.values import json_number, known_label_facts, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
@@ -27,6 +28,7 @@ from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError
 from attnviz.inspect.generate.records import Ending, Floats, GenerateReport, WrittenRun
 from attnviz.measures.labels import KnownLabels
+from attnviz.measures.regions import regions_of
 from attnviz.reading import damaged, finite, one_of, parse_json, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
@@ -49,7 +51,7 @@ _ROUNDING = 0.02
 
 
 def _header(run: WrittenRun) -> dict[str, Any]:
-    """Return the model, the prompt, and the sampling options."""
+    """Return the JSON object that opens a file: model, prompt, sampling options, ablated heads."""
     source = run.begun if run.source is None else run.source
     header = {
         "schema": SCHEMA,
@@ -111,12 +113,15 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
             "steps": one.steps,
             "label": None if one.label is None else known_label_facts(one.label),
         }
+        if run.regions is not None:
+            entry["regions"] = share_facts(run.regions, (layer, head))
         if (layer, head) in shown:
             entry["weights"] = _rounded(weights[layer][head])
         heads.append(entry)
     return {
         **_header(run),
         "written": run.text_written,
+        **({"regions": region_facts(run.keys)} if run.keys.regions else {}),
         "shown": {"layer": shown[0][0], "head": shown[0][1]},
         "steps": [_told(run, shown[0], place) for place in range(len(run.steps))],
         "heads": heads,
@@ -124,7 +129,10 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
 
 
 def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
-    """Return a step, with the tokens that one head attended to most."""
+    """Return the JSON object of a step, with the tokens that one head attended to most.
+
+    head: (layer, head). place: the index of the step.
+    """
     keys = run.keys
     sources = [
         {"index": at, "token": keys.texts[at], "weight": weight}
@@ -135,24 +143,37 @@ def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
 
 
 def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each step and each shown head."""
+    """Yield the header, then a row for each step and each shown head.
+
+    shown: the (layer, head) of each shown head. The columns begin with step, token, id,
+    probability, entropy, layer and head.
+    """
+    regions = [*regions_of(run.keys)] if run.keys.regions else []
+    of_keys = np.asarray(run.keys.regions)
     yield (
         *("step", "token", "id", "probability", "entropy", "layer", "head"),
         *("source_index", "source_token", "weight", "sink_weight"),
+        *(f"region_{name}" for name in regions),
     )
     for place, step in enumerate(run.steps):
         for head in shown:
             at, weight = next(iter(run.sources(head, place, 1)), (None, None))
             source = None if at is None else run.keys.texts[at]
             told = (place, step.text, step.id, step.probability, step.entropy)
-            yield (*told, *head, at, source, weight, run.sink_weight(head, place))
+            row = step.rows[head[0]][head[1]]
+            there = of_keys[: len(row)]
+            sums = [float(row[there == name].sum()) for name in regions]
+            yield (*told, *head, at, source, weight, run.sink_weight(head, place), *sums)
 
 
 # Line by line --------------------------------------------------------------------------------
 
 
 def write_run_lines(run: WrittenRun, stream: SupportsWrite[str]) -> None:
-    """Write the file that ``read_run`` and ``attnviz explore`` read."""
+    """Write a run as JSON lines, which ``read_run`` and ``attnviz explore`` read.
+
+    stream: where it is written.
+    """
 
     def line(value: Mapping[str, Any]) -> None:
         stream.write(json.dumps(value, allow_nan=False) + "\n")
@@ -170,7 +191,10 @@ def _kept(run: WrittenRun) -> Sequence[LayerWeights]:
 
 
 def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None]]]:
-    """Return a layer's weights over the prompt; in self-attention without later keys."""
+    """Return a layer's weights over the prompt as lists (head, query, key).
+
+    In self-attention each row ends at its query, because later keys have no weight.
+    """
     whole = _rounded(layer.weights)
     if run.kind == "cross":
         return whole
@@ -197,8 +221,9 @@ def _rounded(weights: Floats) -> list[Any]:
 
 
 def read_run(content: bytes, name: str) -> WrittenRun:
-    """Return the run in a file of ``attnviz generate --save NAME.jsonl``. name: for messages.
+    """Return the run in a file of ``attnviz generate --save NAME.jsonl``.
 
+    content: the whole file. name: of the file, for messages.
     Raises LoadError, in one line, if the file is damaged or holds something else.
     """
     lines = enumerate(io.BytesIO(content), start=1)
@@ -341,7 +366,11 @@ def _read_tokens(given: Mapping[str, Any]) -> Tokens:
 
 
 def _weights(rows: Any, keys: int) -> Floats:
-    """Return weights (row, key), NaN if null; raise ValueError if they cannot be shares of one."""
+    """Return weights (row, key) of a file as an array, NaN if null.
+
+    rows: the lists in the file. keys: how many numbers each row must have.
+    Raises ValueError if the weights cannot be shares of one.
+    """
     found = np.asarray(rows, np.float32)
     if found.ndim != 2 or found.shape[1] != keys:
         raise ValueError(f"rows of shape {found.shape} where each has {keys} keys")

@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import cut, token_label, token_labels, word_label
+from attnviz.draw.labels import cut, cut_at_word, token_label, token_labels, word_label
+from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import (
     LONGEST_FINDING,
     advised,
-    counted,
     fits_two_lines,
     known_text,
     label_source,
@@ -23,12 +23,13 @@ from attnviz.draw.provenance import (
     notes_group,
     share,
 )
+from attnviz.draw.regions import region_heads, region_table
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.page import run_page
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
 from attnviz.measures.registry import label_named
-from attnviz.records import SINKS, Tokens
+from attnviz.records import SINKS, RegionShares, Tokens
 
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
@@ -47,27 +48,14 @@ _STEPS, _SOURCE = 46, 24
 _OTHERS = 12
 """The lines that a long text leaves to the heads and the steps."""
 
-_EXPLANATION = (
-    "How to read this: the model reads the prompt and writes one token after another; each time "
-    "the last token (the query) attends to the tokens before it, and what the heads gather there "
-    "goes into the next token's probabilities.",
-    "shade: the largest weight that the named head gave a token in any step, on the scale of the "
-    "maps; the attention sink has none. A late token had fewer steps to be attended to.",
-    "query: the last token that was read, whose weights stand beside it; wrote: the token that the "
-    "model put behind it. sink: the weight on the attention sink, which is left out of the rest.",
-    "p: the probability of the token that was written, under the model, before temperature, top-k "
-    "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
-    "head: its label and score as the model's card or attnviz patterns gives them, or, faint, the "
-    "measure that gained most over uniform attention on these steps, which only describes them. "
-    "“over the steps” stands before the mean of a measure while the model wrote.",
-    "limits: where a head attends is not what it does. attnviz ablate and --ablate measure that.",
-)
-
 
 def run_document(
     report: GenerateReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of one run."""
+    """Return the document of one run.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     run, info = report.run, report.run.model
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in _how(run))]),
@@ -85,11 +73,18 @@ def run_document(
             doc.Group(about),
             notes_group(info.notes, run.tokens),
             doc.Group([texts(run, report.head, whole=True)]),
+            *([] if run.regions is None else [doc.Group([_regions(report, run.regions)])]),
             *([] if report.chosen else [doc.Group([_grid(report)])]),
             doc.Group([_steps(report)]),
             doc.Group([_maps(report)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        doc.Explanation(
+            "generate",
+            "measured on this prompt alone, the weights of the last token at each of "
+            f"{counted(len(run.steps), 'step')}.",
+        )
+        if explain
+        else None,
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
         heading=[*named(info), *((word, False) for word in _how(run))],
         quoted="" if in_prompt else run.text,
@@ -110,27 +105,35 @@ def _another(report: GenerateReport) -> Head:
 
 
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the first screen: the text, then the heads and a map next to the steps."""
+    """Return the first screen: the text, then the heads and a map next to the steps.
+
+    columns, lines: the room on the screen.
+    """
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     written = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*written, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
+    top, last = [text], 0
+    if run.regions is not None:
+        top, last = [text, doc.Group([_regions(report, run.regions, 1)])], 1
+        lines -= 5
     room, heads = columns - _GAP - _STEPS, max((len(grid.columns) for grid in grids), default=0)
     wide = _INDENT + _NUMBERED * heads
     if wide > room:
         grids, wide = [_lettered(grid) for grid in grids], _INDENT + _CELL * heads
     if wide > room or columns < _LEAST_BESIDE:
-        return [text, doc.Group(grids), doc.Group([_steps(report, columns)], yields=1)]
+        return [*top, doc.Group(grids), doc.Group([_steps(report, columns)], yields=1)]
     letters = sum(map(len, run.tokens.texts))
     rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
     maps = [_maps(report, 1, rest)] if rest >= _LEAST_MAP and room >= _LEAST_WIDE else []
     if not grids and not maps:
-        return [text, doc.Group([_steps(report, columns)])]
+        return [*top, doc.Group([_steps(report, columns)], yields=last)]
     half = (columns - _GAP) // 2
     halved = half >= max(wide, _STEPS)
     left = half if halved else wide
     parts = [doc.Group([*grids, *maps], spaced=True)]
     parts.append(doc.Group([_steps(report, columns - _GAP - left)]))
-    return [text, doc.Group(parts, beside=doc.Beside(left, _GAP, 2, yields=not halved))]
+    beside = doc.Beside(left, _GAP, 2, yields=not halved)
+    return [*top, doc.Group(parts, beside=beside, yields=last)]
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -168,7 +171,10 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def finding(report: GenerateReport) -> str:
-    """Return the text that was written, then what the head did meanwhile next to uniform."""
+    """Return a sentence: the text that was written, then what the head did meanwhile.
+
+    What the head did is compared with uniform attention.
+    """
     run, one = report.run, report.found[report.head]
     over = f"over the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
@@ -186,7 +192,7 @@ def finding(report: GenerateReport) -> str:
 def written_words(text: str, room: int) -> str:
     """Return the written text in quotes and with a stop, in at most ``room`` columns."""
     words = " ".join(text.split())
-    return f"“{cut(word_label([words]), room - 3)}”." if words else "Nothing was written."
+    return f"“{cut_at_word(word_label([words]), room - 3)}”." if words else "Nothing was written."
 
 
 def _labelled(one: HeadActivity) -> str:
@@ -215,7 +221,8 @@ def _over_steps(one: HeadActivity) -> str:
 def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
     """Return the text that was read and written, each token coloured by its largest weight.
 
-    whole: whether both are one text. lines: the most lines on a terminal for all, 0 for no limit.
+    head: the (layer, head) of the weights. whole: whether both texts are shown as one. lines: the
+    most lines on a terminal for all, 0 for no limit.
     """
     peaks, begun = run.peaks(head), len(run.begun)
     if run.kind == "cross":
@@ -230,6 +237,20 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
     each = max(lines - 1 - len(maps), 1) if lines else 0
     title = [(f"shade: largest weight from {run.name(head)} in any step", True)]
     return doc.Maps(maps, title, texts=True, lines=each, scale=None)
+
+
+def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc.Table:
+    """Return a table of the attention of the steps to each region: all heads, and single ones.
+
+    shares: the numbers. most: how many single heads, the shown ones first; 0 for all.
+    """
+    run = report.run
+    named = region_heads(shares, run.name)
+    shown = {run.name(head) for head in report.heads}
+    rows = sorted(named.rows, key=lambda row: row.cells[0] not in shown)
+    mean = doc.Row([f"mean of {len(shares.heads)}", *region_table(shares).rows[0].cells[2:]])
+    title = [(f"attention of the {counted(len(run.steps), 'step')} to regions (uniform)", True)]
+    return named._replace(rows=[mean, *rows[: most or len(rows)]], title=title, least=0)
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:

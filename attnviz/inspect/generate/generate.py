@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attnviz.engine.capture import Asked, encoded, require_maps
+from attnviz.engine.capture import Asked, check_regions, encoded, require_maps
 from attnviz.engine.generation import Sampling, Step, begun, generate, written_context, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
@@ -20,6 +20,7 @@ from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
 from attnviz.models.third_party import ErrorsAs
 from attnviz.records import AttentionRecord, Input, Kind
+from attnviz.regions import region_reader
 
 Advance = Callable[[float, Callable[[], WrittenRun]], None]
 """Called after each step with the share that is done and a function that returns the run."""
@@ -29,9 +30,9 @@ Advance = Callable[[float, Callable[[], WrittenRun]], None]
 class WritingJob:
     """A text to be written.
 
-    steps: yields the tokens. so_far: makes a run from some of them and the reason of its end.
-    heads: the shown heads, the first one in the text; chosen: whether a person chose them, or they
-    are the most distinctive ones of the prompt.
+    model: writes it. steps: yields the tokens. so_far: makes a run from some of them and the reason
+    of its end. heads: the (layer, head) of the shown heads, the first one in the text; chosen:
+    whether the user chose them, or they are the most distinctive ones of the prompt.
     """
 
     model: Model
@@ -50,7 +51,7 @@ class WritingJob:
     ) -> WritingJob:
         """Read the prompt and prepare the writing.
 
-        cancelled: returns whether a person asked to stop.
+        text: the prompt. cancelled: returns whether the user asked to stop.
         Raises UsageError if a head does not exist or the prompt leaves no room, UnsupportedError if
         the model does not write.
         """
@@ -63,7 +64,12 @@ class WritingJob:
             )
 
         kind = written_kind(model, request.kind)
-        tokens, removed = encoded(model, text, None), named(None, request.ablate)
+        reader = region_reader(model, text, request, answering=True)
+        text = text if reader is None else reader.shown
+        encode = None if reader is None else reader.encode
+        tokens = encoded(model, text if reader is None else reader.text, None, encode)
+        check_regions(kind, tokens)
+        removed = named(None, request.ablate)
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)
         given = Input(tokens, None if kind == "self" else start)
@@ -85,6 +91,7 @@ class WritingJob:
             removed=removed,
             index_base=index_base,
             known=known,
+            region="assistant" if request.chat is not None else WrittenRun.region,
         )
         shown = chosen or (_distinctive(record, known),)
         return cls(model, steps, so_far, shown, bool(chosen))
@@ -92,10 +99,12 @@ class WritingJob:
     def write(
         self, asked: Callable[[], bool], advance: Advance = lambda share, run: None
     ) -> tuple[GenerateReport | None, BaseException | None]:
-        """Let the model write to its end, or until ``asked`` is true.
+        """Let the model write to its end, or until ``asked`` returns true.
 
-        Returns the report, None if nothing was written, and what ended the text early: the error of
-        a step, or KeyboardInterrupt. It is returned, not raised, to keep what was written.
+        asked: returns whether the user asked to stop. advance: is called with the share that is
+        done, and a function that returns the run so far. Returns the report, None if nothing was
+        written, and what ended the text early: the error of a step, or KeyboardInterrupt. It is
+        returned, not raised, to keep what was written.
         """
         steps: list[Step] = []
         early: BaseException | None = None
@@ -134,7 +143,11 @@ def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) ->
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
-    """Return the most distinctive head: by its label if the text shows one, else by weights."""
+    """Return the most distinctive (layer, head) over the prompt.
+
+    It is chosen by its label if the text shows one, else by its weights. known: labels that were
+    measured before.
+    """
     scores = head_scores(record, known)
     named = {
         label.score: (layer, head)

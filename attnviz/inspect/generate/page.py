@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.labels import token_label
 from attnviz.draw.page.data import Look, Measure, Page, PageCapture, PageHead, PageStep
 from attnviz.draw.provenance import share
 from attnviz.engine.head_run import Head
@@ -18,7 +19,7 @@ _ACTIVITY = "activity"
 
 def run_page(report: GenerateReport) -> Page:
     """Return the page of a run: prompt and written tokens are queries, as far as they are known."""
-    run, found = report.run, report.found
+    run, found, queries = report.run, report.found, report.run.queries
     order = [*dict.fromkeys([*report.heads, *run.heads])]
     places = {head: at for at, head in enumerate(run.heads)}
     ends = run.text if run.kind == "cross" else run.text + run.text_written
@@ -28,8 +29,8 @@ def run_page(report: GenerateReport) -> Page:
         causal=run.kind != "cross",
         heads=[_head(run, head, found[head]) for head in run.heads],
         weights=[_weights(run, head) for head in run.heads],
-        queries=run.queries,
-        keys=run.queries if run.kind != "cross" else run.keys,
+        queries=queries,
+        keys=queries if run.kind != "cross" else run.keys,
         texts=(run.text_written if run.kind == "cross" else ends, ends),
         order=[places[head] for head in order],
         sink=np.flatnonzero(run.sink).tolist(),
@@ -83,5 +84,6 @@ def _look(run: WrittenRun, places: dict[Head, int], head: Head) -> Look | None:
         return None
     weight, key, at = max(found)
     step = run.steps[at]
-    says = f"step {at + 1}, before “{step.text.strip()}”: from “{run.keys.texts[key].strip()}”"
+    wrote, source = token_label(step.text), token_label(run.keys.texts[key])
+    says = f"step {at + 1}, before “{wrote}”: “{source}”"
     return Look(0, places[head], step.place, key, f"{says} {share(weight)}")

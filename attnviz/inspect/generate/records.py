@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,11 +15,12 @@ from attnviz.draw.report import Report
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.measures.labels import KnownLabels, best_label, strength
+from attnviz.measures.regions import RegionSums, shares
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
-from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, RegionShares, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -31,7 +32,7 @@ Ending = Literal["tokens", "end", "context", "interrupted", "failed"]
 """Why a text ends: it has as many tokens as requested, an end-of-text token was written, the
 context is full, Ctrl-C was pressed, or the next step failed."""
 
-_NAMES = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
+NAMED = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
 """The measures of what a head attends to, token by token."""
 
 TELLING = ("previous", "duplicate", "induction", "delimiter")
@@ -65,22 +66,20 @@ class HeadActivity(NamedTuple):
     def said(self) -> str:
         return label_named(self.name).said
 
-    @property
-    def named_here(self) -> bool:
-        """Return whether this text gives the name, by the measure most above uniform."""
-        return not self.known and self.name in _NAMES
-
 
 @dataclass(frozen=True, eq=False)
 class WrittenRun:
     """A text that a model wrote.
 
-    kind: the attention that is shown. text: the prompt, as it was given.
+    model: its facts. kind: the attention that is shown. text: the prompt, as it was given.
     source: the tokens that an encoder read; None if the model has none.
     begun: the tokens before the written ones: the prompt, or a decoder's start.
     prompt: the weights over these, all heads; empty if they were not kept.
-    removed: heads whose outputs were set to zero. steps: the written tokens, in order.
+    sampling: how tokens were chosen. ending: why the text ended.
+    removed: (layer, head) whose outputs were set to zero. steps: the written tokens, in order.
+    index_base: 0 or 1, the first number in names of layers and heads.
     known: labels of the model's heads that were measured before it wrote.
+    region: that of the written tokens, if the prompt has regions.
     Raises ValueError if the rows do not fit the tokens.
     """
 
@@ -96,6 +95,7 @@ class WrittenRun:
     ending: Ending
     index_base: int = 0
     known: KnownLabels | None = None
+    region: str = "written"
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -110,7 +110,25 @@ class WrittenRun:
     @cached_property
     def tokens(self) -> Tokens:
         """Return the tokens of ``begun``, followed by the written ones."""
-        return written(self.begun, self.steps)
+        return written(self.begun, self.steps, self.region)
+
+    @cached_property
+    def regions(self) -> RegionShares | None:
+        """Return how much the steps attended to each region; None if the keys have no regions."""
+        if not self.keys.regions:
+            return None
+        asking = self.queries.taken(range(self.start, len(self.queries)))
+        asking = replace(asking, regions=tuple(self.region for _ in self.steps))
+        count = len(self.keys)
+        ends = np.full(len(self.steps), count) if self.kind == "cross" else None
+        ends = np.arange(self.start + 1, self.start + 1 + len(self.steps)) if ends is None else ends
+        seen = np.arange(count) < ends[:, None]
+        layers = {}
+        for layer, row in self.steps[0].rows.items():
+            sums = RegionSums(asking, self.keys, self.sink)
+            sums.add(self.weights(layer), 0, seen)
+            layers[layer, tuple(range(len(row)))] = sums.sums()
+        return shares(self.model, asking, self.keys, layers)
 
     @property
     def text_written(self) -> str:
@@ -129,7 +147,7 @@ class WrittenRun:
 
     @property
     def start(self) -> int:
-        """Return the index of the first query after which a token was written."""
+        """Return the index, among the queries, of the first one after which a token was written."""
         return self.steps[0].place
 
     @property
@@ -142,7 +160,7 @@ class WrittenRun:
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def weights(self, layer: int) -> Floats:
-        """Return the weights (head, step, key) of a layer, zero for keys that came after a step."""
+        """Return a layer's weights (head, step, key), zero for keys that came after a step."""
         rows = [step.rows[layer] for step in self.steps]
         whole = np.zeros((len(rows[0]), len(rows), len(self.keys)), rows[0].dtype)
         for place, row in enumerate(rows):
@@ -157,19 +175,26 @@ class WrittenRun:
     def peaks(self, head: Head) -> Floats:
         """Return the largest weight (key,) of each token in any step, in [0, 1]; NaN for the sink.
 
-        Means over steps would not be comparable: the last tokens are there for a few steps only.
+        head: (layer, head). Means over steps would not be comparable: the last tokens are there for
+        a few steps only.
         """
         return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].max(0))
 
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
-        """Return the keys with the largest weights in a step, without the sink: (index, weight)."""
+        """Return the ``count`` keys with the largest weights in a step: (index, weight).
+
+        head: (layer, head). place: the index of the step. The sink is left out.
+        """
         row = np.where(self.sink[: self.steps[place].rows[head[0]].shape[1]], 0.0, 1.0)
         row = row * self.steps[place].rows[head[0]][head[1]]
         order = np.argsort(-row, kind="stable")[:count].tolist()
         return [(at, float(row[at])) for at in order if row[at] > 0]
 
     def sink_weight(self, head: Head, place: int) -> float:
-        """Return the weight of a step on the attention sink."""
+        """Return the weight of a step on the attention sink.
+
+        head: (layer, head). place: the index of the step.
+        """
         row = self.steps[place].rows[head[0]][head[1]]
         return float(row[self.sink[: len(row)]].sum())
 
@@ -178,8 +203,8 @@ class WrittenRun:
 class GenerateReport(Report):
     """What a model wrote, and where its heads attended; iterating yields the steps.
 
-    found: what each head did. heads: those that are shown in full, the first one in the text.
-    chosen: whether a person chose them.
+    run: the written text. found: what each (layer, head) did. heads: those that are shown in full,
+    the first one in the text. chosen: whether the user chose them.
     """
 
     run: WrittenRun
@@ -195,7 +220,7 @@ class GenerateReport(Report):
 
     @property
     def head(self) -> Head:
-        """Return the head whose weights shade the text."""
+        """Return the (layer, head) whose weights colour the text."""
         return self.heads[0]
 
     def data(self) -> dict[str, Any]:
@@ -221,7 +246,7 @@ class GenerateReport(Report):
 
 
 def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
-    """Return what every head did while the model wrote, by measures of those steps alone.
+    """Return what every (layer, head) did while the model wrote, from the weights of those steps.
 
     A head is named by its known label, if the text can show it; else by the measure that gained
     most over uniform attention, as ``best_label`` decides. A query is taken to see each key to
@@ -229,7 +254,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
     """
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
-    names = (*_NAMES, _SPREAD[1], _PEAKED[1])
+    names = (*NAMED, _SPREAD[1], _PEAKED[1])
     found: dict[Head, HeadActivity] = {}
     labels = {} if run.known is None else run.known.named()
     for layer in sorted(run.steps[0].rows):
@@ -243,11 +268,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
             said, measure = _called(own, uniform, None if label is None else label.name)
             base = uniform[measure]
             found[layer, head] = HeadActivity(
-                said,
-                own[measure],
-                math.nan if base is None else base,
-                counts[measure],
-                label,
+                said, own[measure], math.nan if base is None else base, counts[measure], label
             )
     return found
 
@@ -255,12 +276,16 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
 def _called(
     scores: Mapping[str, float], uniform: Mapping[str, float | None], known: str | None
 ) -> tuple[str, str]:
-    """Return a head's name and the measure behind it."""
+    """Return a head's name and the measure behind it.
+
+    scores, uniform: of the head and of uniform attention, by measure. known: the name of the head's
+    label, if it was measured before.
+    """
     if known is not None and not math.isnan(scores.get(known, math.nan)):
         return known, known
     gained = {
         name: strength(scores[name], uniform[name]) or 0.0
-        for name in _NAMES
+        for name in NAMED
         if not math.isnan(scores.get(name, math.nan))
     }
     best = best_label(gained, scores, uniform, {})

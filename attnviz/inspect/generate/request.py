@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from attnviz.options import HeadChoice, IndexBase, Known, Options, Seed, option, spelled_heads
+from attnviz.options import (
+    HeadChoice,
+    IndexBase,
+    Known,
+    Options,
+    RegionOptions,
+    Seed,
+    option,
+    spelled_heads,
+)
 
 if TYPE_CHECKING:
     from attnviz.engine.generation import Sampling
@@ -42,7 +51,7 @@ class _Kind(Options):
 
 
 @dataclass(frozen=True)
-class GenerateRequest(_Written, HeadChoice, _Kind, Known, IndexBase, Seed):
+class GenerateRequest(_Written, HeadChoice, _Kind, RegionOptions, Known, IndexBase, Seed):
     """All options of ``generate``."""
 
     def __post_init__(self) -> None:

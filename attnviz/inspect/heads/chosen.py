@@ -23,6 +23,8 @@ def chosen_heads(
 ) -> frozenset[tuple[int, int]]:
     """Return the chosen (layer, head) that the report has, or all its heads if none is chosen.
 
+    heads, layer: the choices as they are typed, such as ``L1H2`` and ``0-3``; None for any layer.
+
     Raises UsageError if a choice is not valid, or the report has none of the chosen heads.
     """
     info = report.record.model
@@ -40,7 +42,10 @@ def chosen_heads(
 
 
 def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
-    """Return the single chosen (layer, head); raise UsageError if there is none or several."""
+    """Return the (layer, head) of the one head chosen; raise UsageError for none or several.
+
+    head: the choice, such as ``L1H2``.
+    """
     chosen = chosen_heads(report, (head,), None)
     if len(chosen) != 1:
         raise UsageError(
@@ -51,7 +56,10 @@ def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
 
 
 def only(report: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
-    """Return the report with only the chosen heads, as if they had been chosen from the start."""
+    """Return the report with only the chosen heads, as if they had been chosen from the start.
+
+    chosen: the (layer, head) of each.
+    """
     kept, layers = frozenset(chosen), []
     for layer in report.record.layers:
         places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]

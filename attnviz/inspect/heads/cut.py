@@ -121,19 +121,25 @@ class CutReport(Report):
         return cut_document(self, explain=explain, hints=hints)
 
     def name(self, heads: Sequence[tuple[int, int]]) -> str:
-        """Return the name of one head, such as ``L2H5``, or of its layer if layers were cut."""
+        """Return the name of one entry of ``alone``: ``L2H5`` for a head, ``L2`` for a whole layer.
+
+        heads: the (layer, head) of the entry.
+        """
         layer, head = heads[0]
         layer_name = f"L{layer + self.index_base}"
         return layer_name if self.by_layer else f"{layer_name}H{head + self.index_base}"
 
     @property
     def by_layer(self) -> bool:
-        """Return whether whole layers were cut alone, because there were too many heads."""
+        """Return whether ``alone`` has an entry for each layer, as heads were too many."""
         return len(self.heads) > MOST_ALONE
 
 
 def read_edge(typed: str) -> tuple[str, str]:
-    """Return the two words of ``it→animal`` or ``it->animal``, or raise UsageError."""
+    """Return the two words of ``it→animal`` or ``it->animal``, query and key.
+
+    Raises UsageError for anything else.
+    """
     words = [word.strip() for word in re.split(r"→|->", typed)]
     if len(words) != 2 or not all(words):
         raise UsageError(
@@ -144,7 +150,7 @@ def read_edge(typed: str) -> tuple[str, str]:
 
 
 def reckoned(text: str) -> tuple[int, int]:
-    """Return about how many tokens are run, and in how many runs."""
+    """Return about how many tokens are run in all, and in how many runs."""
     return _RUNS * reckoned_tokens(text), _RUNS
 
 
@@ -157,6 +163,8 @@ def cut_report(
 ) -> CutReport:
     """Cut the edge between two words in the chosen heads of ``model``, and measure what changes.
 
+    edge: the words as they are typed, query and key. choice: the heads, and the kind of attention.
+    on_progress: is called with the share that is done, from 0 to 1.
     Raises UsageError if a word is not in the text or a query is left without a key,
     UnsupportedError if the model predicts nothing or its attention cannot be edited.
     """
@@ -276,13 +284,19 @@ def _quoted(tokens: Tokens, word: Word) -> str:
 
 
 def _edge_weight(weights: NDArray[np.floating], query: Word, key: Word) -> np.floating:
-    """Return the weight between two words: the sum over keys, then the mean over queries."""
+    """Return the weight between two words: the sum over keys, then the mean over queries.
+
+    weights: (query, key) of one head.
+    """
     total: np.floating = weights[np.ix_(query.span, key.span)].sum(-1).mean()
     return total
 
 
 def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
-    """Return the groups of heads to cut alone: single heads, or whole layers if heads are many."""
+    """Return the groups of heads to cut alone: single heads, or whole layers if heads are many.
+
+    heads: the (layer, head) of each, as in the result.
+    """
     if len(heads) <= MOST_ALONE:
         return [(head,) for head in heads]
     layers = sorted({layer for layer, _ in heads})
@@ -293,7 +307,11 @@ def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]
 
 
 def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, ...]:
-    """Return the positions where predictions are compared: the query, and a causal text's end."""
+    """Return the positions where predictions are compared: the query, and a causal text's end.
+
+    given: what the model reads. kind: of attention. query: the word at the query's end of the edge.
+    causal: whether a query sees no later key.
+    """
     read, last = given.predicted, query.span.stop - 1
     end = len(read) - 1
     if causal:

@@ -67,7 +67,10 @@ def cut_data(found: CutReport) -> dict[str, Any]:
 
 
 def cut_rows(found: CutReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each head or layer in which the edge was cut alone."""
+    """Yield the header, then a row for each head or layer in which the edge was cut alone.
+
+    Columns: layer, head (None for a whole layer), weight, kl, loss_delta.
+    """
     yield ("layer", "head", "weight", "kl", "loss_delta")
     for each in found.alone:
         layer, head = each.heads[0]

@@ -8,7 +8,8 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
-from attnviz.draw.provenance import advised, counted, model_words, named, notes_group
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import advised, model_words, named, notes_group, probability
 from attnviz.engine.likely import Likely
 from attnviz.inspect.heads.cut import CutPrediction, CutReport
 from attnviz.measures.words import Word
@@ -23,27 +24,11 @@ _HALF = 76
 
 _TEXT_LINES = 6
 
-_SMALL = 0.0005
-"""A probability below this is written as a power of ten."""
-
 _NOTHING = 0.00005
 """A change of the loss below this, in nats per token, is written as 0."""
 
 _ROUNDING = 1e-9
 """A KL below this, in nats, is rounding and is written as 0."""
-
-_EXPLANATION = (
-    "How to read this: an edge is the attention of one word (query) to another (key). In the "
-    "chosen heads its score is set to −∞ before the softmax, so that its weight is zero and the "
-    "rest of the row is rescaled to sum to one (attention knockout, Geva et al. 2023).",
-    "KL: how far the prediction moves from the one of the whole model, in nats; 0 is no change.",
-    "weight: what the heads give the edge before it is cut; of a split word the sum over its "
-    "tokens as keys and the mean over its tokens as queries. A large weight may carry nothing.",
-    "alone: the edge cut in one head and in no other. What two heads carry both may show in "
-    "neither, and their effects need not add up.",
-    "limits: what the query learnt of the key in other ways, through tokens between them, stays. "
-    "One edge of one text is an anecdote.",
-)
 
 
 def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
@@ -76,7 +61,13 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
             doc.Group([_alone(found)]),
             doc.Group([_text(found)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        doc.Explanation(
+            "heads",
+            f"measured over this text alone ({len(found.queries)} tokens), in one pass as it is "
+            "and one for each cut.",
+        )
+        if explain
+        else None,
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
         heading=[*named(info), (f"attention knockout in {_where(found)}", False)],
         quoted=found.text,
@@ -86,7 +77,10 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
 
 
 def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
-    """Return the first screen: predictions, single heads and text; in two columns if it is wide."""
+    """Return the first screen: predictions, single heads and text; in two columns if it is wide.
+
+    columns: the width of the screen.
+    """
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns
     fit = max((half + _GAP) // (_TABLE + _GAP), 1)
@@ -118,14 +112,18 @@ def _where(found: CutReport) -> str:
 
 
 def _finding(found: CutReport) -> str:
-    """Return a sentence on the likeliest token before and after the cut, the KL and the loss."""
+    """Return a sentence on the likeliest token before and after the cut, the KL and the loss.
+
+    The token is that of the first compared position.
+    """
     asked = found.predictions[0]
     old, new = asked.before[0], asked.after[0]
-    change = f"stays {_name(old)} ({_share(old.probability)} → {_share(asked.kept)})"
+    before = probability(old.probability)
+    change = f"stays {_name(old)} ({before} → {probability(asked.kept)})"
     if old.id != new.id:
         change = (
-            f"changes from {_name(old)} ({_share(old.probability)} → {_share(asked.kept)}) to "
-            f"{_name(new)} ({_share(new.probability)})"
+            f"changes from {_name(old)} ({before} → {probability(asked.kept)}) to {_name(new)} "
+            f"({probability(new.probability)})"
         )
     return (
         f"Without {_edge(found)} in {_where(found)} the prediction {_at(found, asked)} {change}; "
@@ -142,18 +140,13 @@ def _facts(found: CutReport) -> doc.Facts:
     """Return the loss before and after the cut, its number of tokens, and the edge's weight."""
     over = counted(found.measured, "token") + (", each masked in turn" if found.masked else "")
     loss = f"loss {found.loss_before:.3f} → {found.loss_after:.3f} nats/token ({over})"
-    return doc.Facts([(loss, False), (f"mean weight on the edge {_share(found.weight)}", False)])
+    return doc.Facts(
+        [(loss, False), (f"mean weight on the edge {probability(found.weight)}", False)]
+    )
 
 
 def _name(one: Likely) -> str:
     return f"“{token_label(one.text)}”"
-
-
-def _share(value: float) -> str:
-    """Return a probability in a few characters, such as ``.07``."""
-    if value >= 0.995 or value < _SMALL:
-        return "1.0" if value >= 0.995 else f"{value:.0e}"
-    return f"{value:.{2 if value >= 0.01 else 3}f}"[1:]
 
 
 def _nats(value: float) -> str:
@@ -168,14 +161,17 @@ def _change(value: float) -> str:
 
 
 def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
-    """Return a table of the likeliest tokens before the cut and after it."""
+    """Return a table of the likeliest tokens before the cut and after it.
+
+    asked: the predictions at one position.
+    """
     rows = [
         doc.Row(
             [
                 token_label(old.text),
-                _share(old.probability),
+                probability(old.probability),
                 token_label(new.text),
-                _share(new.probability),
+                probability(new.probability),
             ]
         )
         for old, new in zip(asked.before, asked.after, strict=True)
@@ -192,7 +188,10 @@ def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
 
 
 def _alone(found: CutReport, least: int = 0) -> doc.Table:
-    """Return a table of the heads or layers in which the edge was cut alone, by KL."""
+    """Return a table of the heads or layers in which the edge was cut alone, by KL.
+
+    least: how many rows a short screen must show; 0 for all.
+    """
     unit = "layer" if found.by_layer else "head"
     measured = not found.masked
     columns = [
@@ -207,7 +206,7 @@ def _alone(found: CutReport, least: int = 0) -> doc.Table:
             [
                 found.name(each.heads),
                 _nats(each.kl),
-                _share(each.weight),
+                probability(each.weight),
                 *([] if each.loss_delta is None else [_change(each.loss_delta)]),
             ],
             bar=(each.kl, most),
@@ -220,7 +219,10 @@ def _alone(found: CutReport, least: int = 0) -> doc.Table:
 
 
 def _text(found: CutReport, lines: int = 0) -> doc.Maps:
-    """Return the text, each token coloured by the change of its loss."""
+    """Return the text, each token coloured by how much the cut changes its loss.
+
+    lines: the most lines that the text may take; 0 for any number.
+    """
     deltas, tokens = found.loss_deltas, found.predicted
     limit = float(np.nanmax(np.abs(deltas), initial=0.0)) or 1.0
     asking = Tokens.bare((0,))

@@ -7,16 +7,18 @@ with the weights are written and read in ``files``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.files import CsvTable, csv_text
+from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.values import json_number, label_facts, model_facts, shortest
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
+from attnviz.measures.regions import regions_of
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import WordPlaces
 from attnviz.records import HeadScores, HeadsRecord
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
 SCHEMA = "attnviz.heads/1"
 _VARIED = ("kind", "causal", "score")
 TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
+_LINKS = 5
+"""How many links between words JSON has."""
+
 _LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
 _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
+_REGIONS = ("query_region", "key_region")
 
 
 # JSON ----------------------------------------------------------------------------------------
@@ -74,6 +80,8 @@ def run_facts(report: HeadsRecord, target: str | None = None) -> dict[str, Any]:
         "heads_resting": sum(report.rests(each.layer, each.head) for each in report.heads),
         "left_out": not report.sink,
     }
+    if record.keys.regions:
+        facts["regions"] = region_facts(record.keys)
     if report.ablated:
         facts["ablated"] = [list(head) for head in report.ablated]
     if report.norm_weighted:
@@ -87,11 +95,10 @@ def _varied(report: HeadsRecord) -> dict[str, Any]:
     return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
 
 
-def head_entries(
-    found: HeadsReport,
-) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
-    """Yield each head of the first run, once for each run that kept it, without its weights.
+def head_entries(found: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
+    """Yield each head of the first run, once for each run that kept it.
 
+    Each item is the JSON object of the head without its weights, the run, and the head's scores.
     If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
     attention on other keys than in variant 0.
     """
@@ -110,19 +117,24 @@ def head_entries(
 def _head_entry(report: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
     """Return a head's place, its scores (None: not measured) and its label."""
     group = report.record.model.group(scores.head)
+    found, place = report.regions, (scores.layer, scores.head)
     return {
         "layer": scores.layer,
         "head": scores.head,
         "kv_head": scores.head if group is None else group,
-        "sink_weight": json_number(report.sinks.get((scores.layer, scores.head))),
+        "sink_weight": json_number(report.sinks.get(place)),
         "entropy": scores.scores.get("entropy"),
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
         "trait": label_facts(scores.label),
+        **({} if found is None else {"regions": share_facts(found, place)}),
     }
 
 
 def asked_facts(found: HeadsReport, view: HeadsView) -> dict[str, Any]:
-    """Return the facts on a requested word or pair; with several runs, a list of them by run."""
+    """Return the facts on a requested word or pair; with several runs, a list of them by run.
+
+    view: the request; the result is empty if it asks for no word and no pair.
+    """
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
     if view.words:
@@ -134,7 +146,10 @@ def asked_facts(found: HeadsReport, view: HeadsView) -> dict[str, Any]:
 
 
 def link_facts(found: HeadsReport) -> dict[str, Any]:
-    """Return the links between words behind the finding; empty if several runs are compared."""
+    """Return the links between words with their chance; empty if several runs are compared.
+
+    ``links`` is None if the text has too many pairs of words to test.
+    """
     if len(found.reports) > 1:
         return {}
     agreed = found.agreed_links
@@ -148,13 +163,16 @@ def link_facts(found: HeadsReport) -> dict[str, Any]:
             "chance": json_number(link.chance),
             "beats_chance": link.beats_chance,
         }
-        for link in agreed.links
+        for link in agreed.links[:_LINKS]
     ]
     return {"links": {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}}
 
 
 def _word_facts(report: HeadsRecord, word: WordPlaces, sink: bool) -> dict[str, Any]:
-    """Return each head's strongest link from the word and to it, largest weight first."""
+    """Return each head's strongest link from the word and to it, largest weight first.
+
+    word: its places among the queries and the keys. sink: also list links with the sink.
+    """
     spans = {
         name: None if place is None else list(place.span)
         for name, place in zip(("queries", "keys"), word, strict=True)
@@ -187,6 +205,8 @@ def _pair_facts(pair: PairLinks) -> dict[str, Any]:
 def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tuple[object, ...]]:
     """Yield the header, then a row for each head, query and key, and for each run if several.
 
+    view: what is requested; None for all cells.
+
     Cells that a causal query cannot see are left out, and so is the sink if it is not shown. For a
     requested word, only its rows and columns are listed; for two, a row for each head and
     direction.
@@ -200,7 +220,9 @@ def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tu
                 place = (*([index] if several else []), link.layer, link.head)
                 yield (*place, *words, link.weight, link.chance, link.reached, pair.draws)
         return
-    yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS
+    regions = _regions(found.first)
+    columns = (*_COLUMNS, *_REGIONS) if regions else _COLUMNS
+    yield ("variant", *_VARIED, *columns) if several else columns
     for entry, report, scores in head_entries(found):
         record = report.record
         names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
@@ -213,11 +235,23 @@ def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tu
             asking = record.queries.texts[query]
             for key, weight in enumerate(row[: query + 1] if record.causal else row):
                 if chosen[query, key] and (report.sink or weight == weight):
-                    yield (*start, query, asking, key, record.keys.texts[key], weight)
+                    more = (regions[0][query], regions[1][key]) if regions else ()
+                    yield (*start, query, asking, key, record.keys.texts[key], weight, *more)
+
+
+def _regions(report: HeadsRecord) -> tuple[Sequence[str], Sequence[str]] | None:
+    """Return the regions of the queries and of the keys; None if the text has none."""
+    queries, keys = report.record.queries, report.record.keys
+    if not keys.regions:
+        return None
+    return queries.regions or [*regions_of(queries)] * len(queries), keys.regions
 
 
 def _cells(report: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
-    """Return which cells (query, key) are listed: all, or the rows and columns of a word."""
+    """Return which cells (query, key) are listed: all, or the rows and columns of a word.
+
+    word: its places among the queries and the keys; None for all cells.
+    """
     chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
     for axis, place in enumerate(word or ()):
         if place is not None:
@@ -230,7 +264,7 @@ def write_heads_csv(
 ) -> None:
     """Write ``heads_rows`` as CSV; a single run in half the time, with every token quoted."""
     asked = view is not None and (view.pairs or view.words)
-    if len(found.reports) > 1 or not found.first.sink or asked:
+    if len(found.reports) > 1 or not found.first.sink or asked or found.first.regions:
         CsvTable(stream).writerows(heads_rows(found, view))
         return
     report, record = found.first, found.first.record
@@ -246,6 +280,9 @@ def write_heads_csv(
 
 
 def _numbered(texts: tuple[str, ...]) -> list[str]:
-    """Return each token as two CSV fields, index and text, with control characters escaped."""
+    """Return each token as two CSV fields, index and text, with control characters escaped.
+
+    texts: the tokens. Such as ``3,"the"``.
+    """
     quoted = [csv_text(text).replace('"', '""') for text in texts]
     return [f'{index},"{text}"' for index, text in enumerate(quoted)]

@@ -17,13 +17,15 @@ from attnviz.draw.provenance import (
     share,
     size_words,
 )
+from attnviz.draw.regions import region_group
 from attnviz.draw.values import json_number
+from attnviz.inspect.heads.examples import distinctive, first_arcs
 from attnviz.inspect.heads.finding import finding, heading, overview_words
-from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
+from attnviz.inspect.heads.first import first_groups, label_grid
 from attnviz.inspect.heads.links import (
+    links_of,
     links_table,
     pairs_table,
-    strongest_links,
     word_links,
     word_maps,
 )
@@ -31,10 +33,10 @@ from attnviz.inspect.heads.page import heads_page
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.measures.registry import said_name
 from attnviz.records import HeadScores, HeadsRecord
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
-_LONGEST = 100
 _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
 _LINKS, _DISTINCTIVE = 20, 3
@@ -46,7 +48,8 @@ _CAPTION = 14  # the letters below a small map in a picture
 def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     """Return the document of one run, or of several with each head's maps next to each other.
 
-    Tables, words and the small maps of all heads stand below each other, a group for each run.
+    view: what is shown. With several runs, tables, words and the small maps of all heads stand
+    below each other, a group for each run.
     """
     records = [report.record for report in found.reports]
     shared, names = variant_names(records)
@@ -61,6 +64,8 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     elif len(records) > 1:
         groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
     else:
+        if found.first.regions is not None:
+            groups.append(region_group(found.first.regions, lambda head: found.first.name(*head)))
         groups += _single(found, view)
     groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"
@@ -68,7 +73,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
         name=name,
         title=name[:1].upper() + name[1:],
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
+        explain=explanation(found) if view.explain else None,
         hints=[doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
         heading=heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
         quoted=found.first.text,
@@ -79,7 +84,10 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
 
 
 def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
-    """Return the options to try next."""
+    """Return the options to try next.
+
+    view: what is shown now.
+    """
     report = found.first
     place = distinctive(found)[0]
     if view.pairs:
@@ -96,7 +104,11 @@ def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
 
 
 def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -> list[doc.Part]:
-    """Return the model, the weights and the text: what a reader needs to repeat the run."""
+    """Return the model, the weights and the text: what a reader needs to repeat the run.
+
+    shared: words that hold for all runs. names: for each run the words in which it differs. Both
+    are those of ``variant_names``.
+    """
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
@@ -138,13 +150,19 @@ def _left_out(report: HeadsRecord) -> list[str]:
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Return the parts of one run, under the words in which it differs from the others."""
+    """Return the parts of one run, under the words in which it differs from the others.
+
+    name: these words; empty for a single run.
+    """
     head = [doc.Facts([(word, True) for word in name])] if name else []
     return doc.Group([*head, *parts], spaced=True)
 
 
 def _listed(found: HeadsReport, view: HeadsView, index: int) -> list[doc.Part]:
-    """Return tables on the requested word or pair, or of each head's strongest pairs."""
+    """Return tables on the requested word or pair, or of each head's strongest pairs.
+
+    view: the request. index: of the run in ``found.reports``.
+    """
     report = found.reports[index]
     if view.pairs:
         return [pair_table(report.name, view.pairs[index])]
@@ -167,14 +185,16 @@ def _single(found: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
     if report.selected or _few_heads(report):
         drawn = [_map(report, scores) for scores in report.heads]
         yield doc.Group([_full(drawn, report, view)])
+        if len(drawn) == 1:
+            yield doc.Group(first_arcs(found, view))
         return
     yield from _overview(report)
-    links = strongest_links(report, _LINKS, view.sink)
-    if links:
-        yield doc.Group([links_table(report, links, "Strongest links", view.sink)])
+    links = links_of(found, view.sink, _LINKS)
+    if links is not None:
+        yield doc.Group([links])
     title = "The most distinctive heads"
     if report.sorted_by is not None:
-        title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"
+        title = f"The first {_DISTINCTIVE} by {said_name(report.sorted_by)}"
     drawn = [_map(report, report.scores(*place)) for place in distinctive(found)[:_DISTINCTIVE]]
     yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
@@ -188,7 +208,10 @@ def _full(maps: Sequence[doc.Map], report: HeadsRecord, view: HeadsView) -> doc.
 
 
 def _map(report: HeadsRecord, scores: HeadScores) -> doc.Map:
-    """Return the map of one head, with its name and scores as the title."""
+    """Return the map of one head, with its name and scores as the title.
+
+    scores: of that head.
+    """
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
@@ -216,7 +239,7 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
         words = [("Label and score of each head", True)]
         words += [(each, False) for each in overview_words(report)]
         yield doc.Group([label_grid(report)._replace(title=words)])
-    order = "" if report.sorted_by is None else f" by {report.sorted_by.replace('_', ' ')}"
+    order = "" if report.sorted_by is None else f" by {said_name(report.sorted_by)}"
     across = report.record.model.heads if report.sorted_by is None else 0
     small = doc.Maps(maps, [(f"All heads{order}", True)], _SMALL, _SMALL_ROWS, across, scale=None)
     yield doc.Group([small])
@@ -226,7 +249,10 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
 
 
 def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, after an overview if there are many heads."""
+    """Yield each head's maps side by side, after an overview if there are many heads.
+
+    names: for each run the words in which it differs. view: what is shown.
+    """
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, [*_overview(report)])
@@ -249,7 +275,11 @@ def _whole(found: HeadsReport) -> bool:
 def _side_by_side(
     found: HeadsReport, place: tuple[int, int], names: list[list[str]], view: HeadsView
 ) -> doc.Group:
-    """Return one head's maps in all runs, each with the share of attention it moved."""
+    """Return one head's maps in all runs, each with the share of attention it moved.
+
+    place: the (layer, head). names: for each run the words in which it differs. view: what is
+    shown.
+    """
     maps = []
     for index in found.kept_by(*place):
         report, moved = found.reports[index], found.moved[index]
@@ -272,7 +302,10 @@ def _side_by_side(
 
 
 def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
-    """Return a table of all scores of each kept head in each run; a dash means not measured."""
+    """Return a table of all scores of each kept head in each run; a dash means not measured.
+
+    names: for each run the words in which it differs.
+    """
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [
@@ -280,7 +313,7 @@ def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
         *[doc.Column("key/value head")] * grouped,
         *([doc.Column("attention", right=False)] if several else []),
         doc.Column("label", right=False),
-        *map(doc.Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
+        *map(doc.Column, ("score", "uniform", *(said_name(name) for name in measures))),
         *([doc.Column("moved")] if several else []),
     ]
     rows = []

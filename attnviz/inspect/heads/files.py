@@ -110,6 +110,7 @@ def _encode(value: object) -> str:
 def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
     """Yield each row of ``weight_rows`` as JSON.
 
+    weights: (query, key). causal: whether a query sees no later key.
     ``%.9g`` prints a number of at most nine digits as its repr does, in half the time. It cannot
     print null or the ``.0`` of a whole number: rows with such cells go through ``_encode``.
     """
@@ -132,9 +133,10 @@ def write_heads_json(
 ) -> None:
     """Write one JSON object, a row of weights at a time: memory may not hold all weights twice.
 
-    ``heads`` holds an entry for each kept head and run, in the order of the first report; weights
-    have the fewest digits that give the same float32. A single run has a line for each row of
-    weights, a comparison a line for each entry.
+    stream: where it is written. view: a requested word or pair, whose facts are written as well;
+    None for no such request. ``heads`` holds an entry for each kept head and run, in the order of
+    the first run's heads; weights have the fewest digits that give the same float32. A single run
+    has a line for each row of weights, a comparison a line for each entry.
     """
     facts = comparison_facts(found) | link_facts(found) | asked_facts(found, view or HeadsView())
     stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
@@ -210,7 +212,10 @@ def write_heads_safetensors(found: HeadsReport, stream: BinaryIO) -> None:
 
 
 def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, Writer]:
-    """Return the functions that write the weights to a file, by the ending of its name."""
+    """Return the functions that write the weights to a file, by the ending of its name.
+
+    view: what is requested; only the ``.csv`` depends on it.
+    """
     return {
         ".csv": text_file(partial(write_heads_csv, found, view=view)),
         ".npz": partial(write_heads_npz, found),
@@ -224,8 +229,8 @@ def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, 
 def read_heads(content: bytes, name: str) -> HeadsReport:
     """Return the runs in a file that ``attnviz heads --save`` wrote; its content tells the format.
 
-    The names begin at 0. name: of the file, for messages.
-    Raises LoadError, in one line, if it is damaged or holds something else.
+    content: the whole file. name: of the file, for messages. In the result, layers and heads are
+    named from 0. Raises LoadError, in one line, if it is damaged or holds something else.
     """
     with damaged(name, "save it again with attnviz heads --save"):
         facts, arrays = _opened(content, name)
@@ -243,7 +248,10 @@ def _told(facts: Mapping[str, Any]) -> str:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts of a file and the weights of its variants, by their names in an npz."""
+    """Return the facts of a file, and its arrays of weights by name as in an npz.
+
+    content: the whole file. name: of the file, for messages.
+    """
     if content[:2] == b"PK":
         arrays = _of_archive(content)
         return parse_json(str(arrays["provenance"]), name), arrays
@@ -264,7 +272,10 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz; each size is compared with the header before unpacking."""
+    """Return the arrays of an npz by name; each size is compared with the header before unpacking.
+
+    content: the whole file.
+    """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
@@ -310,7 +321,10 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and weights of a file of ``write_heads_safetensors``."""
+    """Return the facts and the arrays of a file of ``write_heads_safetensors``, as ``_opened``.
+
+    content: the whole file. name: of the file, for messages.
+    """
     from safetensors.numpy import load
 
     tensors = load(content)
@@ -352,7 +366,11 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
 def _report(
     facts: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], weights: Floats, *, first: bool
 ) -> HeadsRecord:
-    """Return the report of a variant; ``facts["sink"]`` is that of the ``first`` one."""
+    """Return the report of one run in a file.
+
+    facts: of that run. entries: the JSON objects of its heads. weights: (head, query, key) in the
+    same order. first: whether it is the first run; the sink in the facts is that of the first one.
+    """
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
     info = replace(model_of(facts["model"]), score=score)
@@ -394,7 +412,11 @@ def _report(
 def _layers(
     scores: Sequence[HeadScores], weights: Floats, sizes: tuple[int, int]
 ) -> tuple[LayerWeights, ...]:
-    """Return the weights (kept head, query, key) by layer. sizes: the model's layers and heads."""
+    """Return the weights by layer.
+
+    scores: of each head. weights: (head, query, key) in the same order. sizes: how many layers the
+    model has, and heads in each.
+    """
     places = [(entry.layer, entry.head) for entry in scores]
     if len(set(places)) < len(places) or not places:
         raise ValueError("a head that is there twice" if places else "no heads")
@@ -410,14 +432,12 @@ def _layers(
 
 
 def _check_weights(
-    weights: NDArray[Any],
-    shape: tuple[int, int, int],
-    scores: Sequence[HeadScores],
-    whole: bool,
+    weights: NDArray[Any], shape: tuple[int, int, int], scores: Sequence[HeadScores], whole: bool
 ) -> None:
-    """Raise ValueError for weights that no softmax gives.
+    """Raise ValueError for weights that no softmax gives, or of another shape.
 
-    NaN is allowed only if the sink was left out, or if the head has no label.
+    weights: (head, query, key). shape: the expected one. scores: of each head. whole: whether the
+    sink is among the weights. NaN is allowed only if it was left out, or if the head has no label.
     """
     if weights.shape != shape or weights.dtype.kind != "f":
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
@@ -458,7 +478,10 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
 
 
 def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
-    """Return tokens; those at the places ``special``, or that look like ``<bos>``, are special."""
+    """Return tokens; those at the places ``special``, or that look like ``<bos>``, are special.
+
+    texts, ids: of each token, from a file.
+    """
     known = tuple(typed(text, str) for text in texts)
     if not known:
         raise ValueError("no tokens")

@@ -17,8 +17,10 @@ from attnviz.draw.provenance import (
     size_words,
     spoken_date,
 )
+from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     LONGEST,
+    NO_MORE,
     Link,
     head_links,
     link_names,
@@ -28,20 +30,22 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import variant_names
+from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
-from attnviz.measures.words import text_of, word_ranges
-from attnviz.records import HeadScores, HeadsRecord, LayerWeights, Tokens
+from attnviz.measures.words import word_ranges, word_text
+from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares, Tokens
 
-_NAMED, _NO_MORE = 4, 0.05
+_NAMED = 4
+_ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
 class HeadWords(NamedTuple):
-    """The words for a head on a first screen: its label, or a description.
+    """Hold the words for a head on a first screen: its label, or a description.
 
-    said, short: in full, and short for a table cell. score: see ``HeadLabel``. finding: whether it
-    is a label with evidence, not only a description of this text.
+    said, short: the words in full, and short for a table cell. score: see ``HeadLabel``. finding:
+    whether it is a label with evidence, not only a description of this text.
     """
 
     said: str
@@ -57,7 +61,10 @@ def described(entry: HeadScores) -> HeadWords:
 
 
 class LabelCount(NamedTuple):
-    """How many heads have the same words, and the one of them with the highest score."""
+    """Hold how many heads have the same words, and the one of them with the highest score.
+
+    what: the words. heads: how many. place: the (layer, head) with the highest score.
+    """
 
     what: HeadWords
     heads: int
@@ -70,7 +77,10 @@ def scored(name: str, score: float) -> str:
 
 
 def best_of(report: HeadsRecord, count: LabelCount) -> str:
-    """Return the head with the highest score, and that score; empty if the score is NaN."""
+    """Return the name of the head with the highest score, and that score; empty if it is NaN.
+
+    count: the heads that have the same words.
+    """
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
@@ -92,6 +102,7 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
     """Return the name of the model, its attention and the length of the text, in one line.
 
     changed: what differs from the model itself; even a narrow line must keep it.
+    names: the words for the runs that are compared.
     """
     info = found.first.record.model
     words: list[tuple[str, bool]] = [(info.name, True), *((word, False) for word in changed)]
@@ -101,7 +112,10 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
 
 
 def finding(found: HeadsReport, view: HeadsView) -> str:
-    """Return the answer in one sentence or two, at most two lines of 80 columns."""
+    """Return the most important result in one sentence or two, at most two lines of 80 columns.
+
+    view: what is shown; a requested word or pair is what the sentences are about.
+    """
     report = found.first
     if view.pairs:
         return _of_pair(report, view.pairs[0])
@@ -113,13 +127,15 @@ def finding(found: HeadsReport, view: HeadsView) -> str:
         return _of_links(report, strongest_links(report, _NAMED, view.sink))
     if report.sorted_by is not None:
         return _of_order(report, report.sorted_by)
+    if report.regions is not None:
+        return _of_regions(report, report.regions)
     if report.selected:
         return _of_heads(found, view)
     return _of_text(found)
 
 
 def overview_words(report: HeadsRecord) -> list[str]:
-    """Return how many heads rest on the sink, and where the labels come from."""
+    """Return how many heads attend mostly to the sink, and where the labels come from."""
     total = len(report.heads)
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
     words = [f"{resting} of {total}: sink on {sink_name(report)}"] if resting else []
@@ -143,6 +159,12 @@ def sink_name(report: HeadsRecord) -> str:
     return " and ".join(names) if len(names) <= 2 else "special tokens"
 
 
+def _of_regions(report: HeadsRecord, regions: RegionShares) -> str:
+    if report.record.model.weights == "random":
+        return f"{_ARBITRARY}, regions say nothing of the model."
+    return region_finding(regions, lambda head: report.name(*head))
+
+
 # The links of this text ----------------------------------------------------------------------
 
 
@@ -150,9 +172,7 @@ def _of_text(found: HeadsReport) -> str:
     """Return which words attend to which others beyond chance; if none do, that is the answer."""
     report, links = found.first, found.agreed_links
     if report.record.model.weights == "random":
-        return (
-            "Untrained random weights: where these heads attend is arbitrary, no link beats chance."
-        )
+        return f"{_ARBITRARY}, no link beats chance."
     if links is None:
         return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
     if not links.links:
@@ -175,9 +195,10 @@ def _of_text(found: HeadsReport) -> str:
 
 
 def said_links(found: HeadsReport) -> list[WordLink]:
-    """Return the links of the finding: at most two beyond chance, or the one that comes nearest.
+    """Return the links that the text of ``finding`` names.
 
-    Empty if the finding is about something else: chosen heads, several runs, random weights.
+    They are at most two that beat chance, or the one that comes nearest. The list is empty if
+    ``finding`` is about something else: chosen heads, several runs, random weights.
     """
     report = found.first
     about_text = len(found.reports) == 1 and not report.selected and report.sorted_by is None
@@ -186,18 +207,21 @@ def said_links(found: HeadsReport) -> list[WordLink]:
     links = found.agreed_links.links
     beyond = [link for link in links if link.beats_chance]
     if not beyond:
-        return [link for link in links[:1] if link.weight - link.habit >= _NO_MORE]
+        return [link for link in links[:1] if link.weight - link.habit >= NO_MORE]
     first = beyond[0]
     apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
     return [first, *apart[:1]]
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:
-    """Return that no link beats chance, and the one that comes nearest."""
+    """Return a sentence: no link beats chance, and which one comes nearest.
+
+    links: all that were tested, the nearest first.
+    """
     link = links.links[0]
     pair = " → ".join(_quoted_ends(report, link))
     best = _best(report, link)
-    if link.weight - link.habit < _NO_MORE:
+    if link.weight - link.habit < NO_MORE:
         return "No link between words stands out: every head attends to each word about as usual."
     if math.isnan(link.chance):
         heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
@@ -222,13 +246,12 @@ def _quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
 
 
 def _quoted(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes, with the place of its first token if the text has it twice."""
-    text = text_of(tokens.texts[word.start : word.stop]).strip()
-    again = any(
-        text_of(tokens.texts[other.start : other.stop]).strip() == text
-        for other in word_ranges(tokens)
-        if other != word
-    )
+    """Return a word in quotes, with the place of its first token if the text has it twice.
+
+    word: the places of its tokens.
+    """
+    text = word_text(tokens, word)
+    again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
     label = label if width(label) <= LONGEST else fit(label, LONGEST)
     return f"“{label}”" + (f" ({word.start})" if again else "")
@@ -243,7 +266,7 @@ def _best(report: HeadsRecord, link: WordLink) -> str:
 
 
 def _chance(chance: float) -> str:
-    """Return in how many texts chance brings a link that is as far above usual."""
+    """Return words for a probability: in how many texts chance alone brings such a link."""
     for texts in (10_000, 1_000, 100):
         if chance < 1 / texts:
             return f"under 1 of {texts:,} texts"
@@ -268,7 +291,7 @@ def _of_word(report: HeadsRecord, view: HeadsView) -> str:
     ways = word_links(report, places, view.sink)
     for (way, tokens, word), links in zip(ends, ways, strict=True):
         if links and word is not None:
-            text = word_label(tokens.texts[word.span.start : word.span.stop])
+            text = word_label([word_text(tokens, word.span)])
             parts.append(f"Attention {way} “{text}”: {_link(report, links[0])}.")
     return " ".join(parts) or "No head links the word to another one."
 
@@ -299,7 +322,10 @@ def _of_heads(found: HeadsReport, view: HeadsView) -> str:
 
 
 def _furthest(found: HeadsReport, view: HeadsView) -> str:
-    """Return the first head's link that is furthest above its habit, as the end of a sentence."""
+    """Return words on the first head's link that exceeds its usual weight most, to end a sentence.
+
+    view: what is shown.
+    """
     report = found.first
     first = report.heads[0]
     weights = report.weights(first.layer, first.head)
@@ -310,6 +336,8 @@ def _furthest(found: HeadsReport, view: HeadsView) -> str:
     if links and links.links and not view.sink:
         link = links.links[0]
         pair = " → ".join(_quoted_ends(report, link))
+        if link.weight - link.habit < NO_MORE:
+            return "; here no link is above its usual."
         return f"; here most above usual: {pair} {share(link.weight)} (usual {share(link.habit)})."
     strongest = head_links(report, first.layer, first.head, len(first.scores), view.sink)
     crosses = report.record.kind == "cross"
@@ -325,7 +353,7 @@ def _of_order(report: HeadsRecord, measure: str) -> str:
     ]
     listed = ", ".join(f"{name} {value:.2f}" for name, value in known[:_NAMED])
     last = f"; last {known[-1][0]} {known[-1][1]:.2f}" if len(known) > _NAMED else ""
-    return f"By {measure.replace('_', ' ')}: {listed}{last}."
+    return f"By {said_name(measure)}: {listed}{last}."
 
 
 def _of_runs(found: HeadsReport) -> str:

@@ -9,66 +9,64 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from attnviz.draw import document as doc
+from attnviz.draw.arcs import arcs_lines
 from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
+from attnviz.draw.regions import region_group
+from attnviz.inspect.heads.examples import (
+    LEAST_MAP,
+    LEAST_TEXT,
+    drawn_alike,
+    examples,
+    examples_with_arcs,
+    first_arcs,
+    labelled_maps,
+    text_maps,
+)
 from attnviz.inspect.heads.finding import (
     HeadWords,
     best_of,
     counts,
     described,
     overview_words,
-    said_links,
     scored,
 )
 from attnviz.inspect.heads.links import (
-    attention_from,
+    links_of,
     links_table,
-    named_word,
     pairs_table,
-    sink_words,
-    strongest_links,
     word_links,
 )
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words, variant_names
-from attnviz.measures.registry import label_named
-from attnviz.measures.rows import is_punctuation
-from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word, word_ranges
-from attnviz.records import HeadScores, HeadsRecord, Tokens
+from attnviz.measures.registry import label_named, said_name
+from attnviz.records import HeadScores, HeadsRecord
 
-_GAP = 2
+_GAP, _APART = 2, 3
 _LEAST_BESIDE = 72
-_SHORT_TEXT = 40
-"""The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
-
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
-_MOST_MAPS, _LEGEND = 6, 2
-_WIDE_TITLE = 28
-"""The columns of the title of a map, ``L0H0 · previous token .85`` and a gap."""
-
-_WIDE_SCALE, _NARROW_SCALE = 62, 28
-_SCALE = doc.WEIGHTS._replace(after="colour: √weight")
-_SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
-_LONGEST_LABEL, _BETWEEN = 12, 3
+_NARROW_SCALE = 28
 _LEAST_LINKS, _MOST_LINKS = 5, 14
-_LEAST_TEXT = 4
 _LISTED = 10
-_MEANINGS = {"peak": "to few tokens", "diff": "to many tokens"}
+_WIDE, _LISTS, _MOST_LISTED = 160, 46, 22
+"""The columns from which all heads, maps and lists stand next to each other, those of the lists,
+and the most lines of lists above maps."""
+
+_MEANINGS = {"peak": "few tokens", "wide": "many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
 
 
 def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the groups below the finding, fitted to this many columns and lines."""
+    """Return the groups below the finding, fitted to this many columns and lines.
+
+    view: what is shown. columns, lines: the room on the screen.
+    """
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
@@ -83,7 +81,15 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
         return [doc.Group([table]) for table in tables]
     if len(found.reports) > 1:
         return _runs(found, view, lines)
+    if report.regions is not None:
+        shares = region_group(report.regions, lambda head: report.name(*head), columns, lines // 3)
+        return [shares, *_overview(found, view, columns, lines - _tall(shares))]
     return _overview(found, view, columns, lines)
+
+
+def _tall(group: doc.Group) -> int:
+    """Return how many lines a group of tables side by side takes, with the empty line below it."""
+    return max(len(part.rows) for part in group.parts if isinstance(part, doc.Table)) + 3
 
 
 def _halves(
@@ -91,6 +97,7 @@ def _halves(
 ) -> doc.Group:
     """Return the parts in two columns of one width, or below each other if that is too narrow.
 
+    columns: the width of the screen. left, right: the parts of each column.
     wanted: the width of the left, which may exceed half if a single map at the right needs less.
     """
     if columns < _LEAST_BESIDE:
@@ -108,8 +115,7 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
             return max(
-                _NARROW_SCALE,
-                *(2 * place + width(label) + 3 for place, label in enumerate(labels)),
+                _NARROW_SCALE, *(2 * place + width(label) + 3 for place, label in enumerate(labels))
             )
     return 999
 
@@ -123,30 +129,101 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
     heads = {entry.head for entry in report.heads}
     if report.sorted_by is not None:
         left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
-        return [_halves(columns, left, _examples(found, view, half, lines))]
+        return [_halves(columns, left, examples(found, view, half, lines))]
     if report.selected and view.values:  # values need the whole width
-        maps = _examples(found, view, columns, lines)
-        return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
+        maps = examples(found, view, columns, lines)
+        return [doc.Group(maps), doc.Group(_links(found, view, _LEAST_LINKS), yields=1)]
     if report.selected:
-        links = _links(report, view, lines)
-        right = _examples(found, view, half, lines)
-        return [_halves(columns, right, links) if right else doc.Group(links)]
+        if columns >= _WIDE and len(report.heads) == 1:
+            view = view._replace(values=True)
+        right = examples(found, view, half, lines)
+        arcs = first_arcs(found, view, columns) if len(report.heads) == 1 else []
+        lower = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
+        less = examples(found, view, half, lower) if lower > 0 else []
+        arcs = arcs if less and drawn_alike(less, right) else []
+        right, lines = (less, lower) if arcs else (right, lines)
+        links = _links(found, view, lines)
+        above = [doc.Group(arcs)] if arcs else []
+        return [*above, _halves(columns, right, links) if right else doc.Group(links)]
+    if columns >= _WIDE and (wide := _wide(found, view, columns, lines)):
+        return wide
     grid = _grid(report, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
-        right = _examples(found, view, half, lines)
-        return [_halves(columns, _lists(report, view, lines), right)]
+        right = examples(found, view, half, lines)
+        return [_halves(columns, _lists(found, view, lines), right)]
     if columns < _LEAST_BESIDE:
-        return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
+        return [doc.Group([grid]), doc.Group(_lists(found, view, rest), yields=1)]
     if _INDENT + len(heads) * _CELL > half:
-        below = _halves(columns, _lists(report, view, rest), _examples(found, view, half, rest))
+        below = _halves(columns, _lists(found, view, rest), examples(found, view, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
-    right = _examples(found, view, half, lines)
+    right = examples(found, view, half, lines)
     small = _thumbnails(report, half, lines)
     if small:
-        return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
-    left = [grid, *_lists(report, view, rest)]
+        return [_halves(columns, [small], [*right, *_lists(found, view, _MOST_LINKS)])]
+    few = report.regions is not None and rest < _LEAST_LINKS
+    left = [grid, *([] if few else _lists(found, view, rest))]
     return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
+
+
+def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+    """Return all heads, maps of some with arcs of the first, and lists next to each other.
+
+    view: what is shown. columns, lines: the room. Maps stand below if the grid of heads is too
+    wide. Empty if all that does not fit.
+    """
+    report = found.first
+    heads = {entry.head for entry in report.heads}
+    room = columns - _LISTS - 2 * _APART
+    small = _thumbnails(report, room - LEAST_MAP, lines, brief=True)
+    wide = _INDENT + len(heads) * _FULL_CELL
+    grid = _grid(report, wide, lines)
+    every: list[doc.Part] = [grid]
+    if small is not None and small.small is not None:
+        every, wide = [small], len(heads) * (small.small[1] + _GAP) - _GAP
+    if room - wide >= LEAST_MAP:
+        middle = examples_with_arcs(found, view, room - wide, lines)
+        if small is None and not any(isinstance(one, doc.Maps) and one.texts for one in middle):
+            every += text_maps(report, view, wide, lines - len(grid.rows) - 5)
+        lists = _lists(found, view, lines)
+        if small is not None:
+            sinks: list[doc.Part] = [doc.Note(words) for words in overview_words(report)[1:]]
+            lists = [*sinks, *lists]
+        groups = [doc.Group(each, spaced=True) for each in (every, middle, lists)]
+        widths = wide, room - wide, _LISTS
+        return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=widths))]
+    if wide > room + _APART:
+        return []
+    tall = max(len(grid.rows) + LEAST_TEXT + 3, _MOST_LISTED)
+    every += text_maps(report, view, wide, tall - len(grid.rows) - 3)
+    groups = [doc.Group(each, spaced=True) for each in (every, _lists(found, view, tall))]
+    above = doc.Group(groups, beside=doc.Beside(0, _APART, widths=(room + _APART, _LISTS)))
+    below = examples_with_arcs(found, view, columns, lines - tall - 1)
+    return [above, doc.Group(below, spaced=True, yields=1)]
+
+
+def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
+    """Return a small map of each head, a row for each layer; None if they do not fit.
+
+    room, lines: the free columns and lines. brief: whether the title only says where labels come
+    from.
+    """
+    record = report.record
+    queries, keys = len(record.queries), len(record.keys)
+    layers = sorted({entry.layer for entry in report.heads})
+    heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
+    heading = _overview_title(report, shaded=False)[: 2 if brief else None]
+    rest = lines - _lines(heading, room)
+    size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
+    if size is None or heads * len(layers) > len(report.heads):
+        return None
+    maps = []
+    places = [(entry.layer, entry.head) for entry in report.heads]
+    for place, shown in zip(places, labelled_maps(report, places, HeadsView()).maps, strict=True):
+        what = described(report.scores(*place))
+        title = f"{shown.name} {scored(what.short, what.score)}"
+        maps.append(shown._replace(words=[(title, what.finding)]))
+    return doc.Maps(maps, heading, small=size, across=heads, scale=None)
 
 
 def label_grid(report: HeadsRecord) -> doc.HeadGrid:
@@ -165,8 +242,11 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
 
 
 def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
-    """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
-    title = _overview_title(report)
+    """Return the grid of labels with what it shows: sinks, where labels come from, the colours.
+
+    room, lines: the free columns and lines.
+    """
+    title = _overview_title(report, shaded=True)
     grid = label_grid(report)._replace(title=title)
     shorts = {entry.label.short for entry in report.heads}
     key = [
@@ -178,12 +258,15 @@ def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     return grid._replace(key=key) if taken <= lines else grid
 
 
-def _overview_title(report: HeadsRecord) -> doc.Words:
-    return [("labels", True), *((words, False) for words in overview_words(report))]
+def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
+    """Return the title over all heads. shaded: whether labels have a coloured background."""
+    source, *words = overview_words(report)
+    shade = ["shade: score"] * (shaded and any(each.label.is_finding for each in report.heads))
+    return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
 def _lines(words: doc.Words, room: int) -> int:
-    """Return about how many lines the words of a title take."""
+    """Return about how many lines the words of a title take in ``room`` columns."""
     return -(-width(" · ".join(text for text, _ in words)) // room)
 
 
@@ -199,8 +282,12 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
     return doc.Cell(strength, tint, score, what.short, tip)
 
 
-def _lists(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of heads by label, and the strongest links, in at most ``lines`` lines."""
+def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+    """Return a table of heads by label, and the links, in at most ``lines`` lines.
+
+    view: what is shown.
+    """
+    report = found.first
     rows = [
         doc.Row(
             [_counted(each.what), str(each.heads), best_of(report, each)],
@@ -211,12 +298,13 @@ def _lists(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
     columns = [doc.Column("", right=False), doc.Column("heads"), doc.Column("best", right=False)]
     room = lines - len(rows) - 2
     if room < _LEAST_LINKS:  # the finding gives the counts too
-        return _links(report, view, lines)
-    return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
+        return _links(found, view, lines)
+    return [doc.Table(columns, rows, least=2), *_links(found, view, room)]
 
 
 def _counted(what: HeadWords) -> str:
-    return what.said if what.finding else f"on this text: {what.said}"
+    short = f" ({what.short})" if what.short != what.said else ""
+    return what.said + short if what.finding else f"on this text: {what.said}{short}"
 
 
 def _repeats(report: HeadsRecord) -> bool:
@@ -225,14 +313,18 @@ def _repeats(report: HeadsRecord) -> bool:
     return not report.record.causal or any(score is not None for score in scores)
 
 
-def _links(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
+def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+    """Return the links between words in at most ``lines`` lines, those that beat chance first.
+
+    view: what is shown.
+    """
+    report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
-    count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
-    a_head = -(-count // len(report.heads)) if report.selected else 2
-    links = strongest_links(report, count, view.sink, max(a_head, 2))
-    if not links:
+    count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
+    table = links_of(found, view.sink, count)
+    if table is None:
         return [doc.Note(note)] if note else []
-    return [links_table(report, links, "strongest links", view.sink)._replace(more=note)]
+    return [table._replace(more=note)]
 
 
 def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
@@ -250,145 +342,19 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
         for entry, value in zip(report.heads, values, strict=True)
     ]
     source = label_source((each.label for each in report.heads), "{source}, {date}")
-    names = ("", measure.replace("_", " "), source)
+    names = ("", said_name(measure), source)
     columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
     return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
-
-
-# Examples ------------------------------------------------------------------------------------
-
-
-def _examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
-    """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
-    report, record = found.first, found.first.record
-    queries, keys = len(record.queries), len(record.keys)
-    places = distinctive(found)
-    if max(queries, keys) <= _SHORT_TEXT and places:
-        labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
-        cell = 4 if view.values and 4 * keys + labels <= room else 2
-        least = cell * keys + labels
-        wide = least if record.causal else least + 2 * keys
-        tall = queries + (1 if record.causal else 2)
-        beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
-        tall += room // beside < _WIDE_TITLE  # the title takes two lines
-        down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
-        if down and least <= room:
-            maps = _maps(report, places[: beside * down], view)
-            rows = -(-len(maps.maps) // beside)
-            spare = lines - rows * (tall + 1) >= _LEGEND
-            scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
-            return [maps._replace(scale=scale) if spare else maps]
-    return _texts(report, view, room, lines)
-
-
-def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
-    """Return the heads: those of the finding, labelled ones, then strongest links.
-
-    Chosen or sorted heads keep their order.
-    """
-    report = found.first
-    order = [(entry.layer, entry.head) for entry in report.heads]
-    if report.selected or report.sorted_by is not None:
-        return order
-    named = [each for each in counts(report) if each.what.finding]
-    shown = [each for each in named if not math.isnan(each.what.score)]
-    shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
-    linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
-    lead = [(link.layer, link.head) for link in said_links(found)]
-    places = lead, [each.place for each in shown], linking, [each.place for each in named], order
-    return [*dict.fromkeys(place for each in places for place in each)]
-
-
-def _maps(report: HeadsRecord, places: Sequence[tuple[int, int]], view: HeadsView) -> doc.Maps:
-    record = report.record
-    shown = []
-    for place in places:
-        what, name = described(report.scores(*place)), report.name(*place)
-        words = [(name, True), (scored(what.said, what.score), False)]
-        weights = report.weights(*place)
-        shown.append(
-            doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
-        )
-    return doc.Maps(shown, values=view.values, index_base=report.index_base, scale=None)
-
-
-def _thumbnails(report: HeadsRecord, room: int, lines: int) -> list[doc.Part]:
-    """Return a small map of each head, a row for each layer; empty if they do not fit."""
-    record = report.record
-    queries, keys = len(record.queries), len(record.keys)
-    layers = sorted({entry.layer for entry in report.heads})
-    heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    heading = _overview_title(report)
-    rest = lines - _lines(heading, room)
-    size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
-    if size is None or heads * len(layers) > len(report.heads):
-        return []
-    maps = []
-    places = [(entry.layer, entry.head) for entry in report.heads]
-    for place, shown in zip(places, _maps(report, places, HeadsView()).maps, strict=True):
-        what = described(report.scores(*place))
-        title = f"{shown.name} {scored(what.short, what.score)}"
-        maps.append(shown._replace(words=[(title, what.finding)]))
-    return [doc.Maps(maps, heading, small=size, across=heads, scale=None)]
-
-
-def _texts(
-    report: HeadsRecord, view: HeadsView, room: int, lines: int, chosen: Word | None = None
-) -> list[doc.Part]:
-    """Return the text coloured by attention from one word: mean of heads, and clearest head."""
-    if lines < _LEAST_TEXT:
-        return []
-    word = chosen or _last_word(report)
-    weights = attention_from(report, word.span)
-    weights[:, sink_of(report.record)[1] & (not view.sink)] = np.nan
-    if report.record.causal:
-        weights[:, word.span.stop :] = np.nan
-    if report.record.kind != "cross":
-        weights[:, list(word.span)] = np.nan
-    if np.isnan(weights).all():
-        return []
-    far = np.nan_to_num(weights)
-    far[:, max(word.span.start - 1, 0) : word.span.stop + 1] = 0  # neighbours are always linked
-    best = int(far.max(1).argmax())
-    names = [report.name(layer, head) for layer, head, _ in report.record]
-    token = named_word(report.record.queries, word)
-    mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
-    rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
-    letters = sum(map(len, report.record.keys.texts))
-    if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
-        rows.append((names[best], weights[best]))
-    said = sink_words(report, view.sink)
-    title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
-    maps = [_text(report, name, values) for name, values in rows]
-    taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)
-    return [
-        doc.Maps(maps, title, texts=True, lines=max((lines - taken) // len(maps), 1), scale=None)
-    ]
-
-
-def _text(report: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
-    """Return a map with one row of weights over the text."""
-    full = float(np.nanmax(values, initial=0.0)) or 1.0
-    one = Tokens((0,), (name,), (False,))
-    words = [(name, True), (f"full colour {share(full)}", False)]
-    return doc.Map(name, values[None, :], one, report.record.keys, words, full=full)
-
-
-def _last_word(report: HeadsRecord) -> Word:
-    """Return the last word that is neither special nor punctuation; else the last token."""
-    tokens = report.record.queries
-    for word in reversed(word_ranges(tokens)):
-        text = "".join(tokens.texts[word.start : word.stop])
-        if text.strip() and not tokens.special[word.start] and not is_punctuation(text):
-            return Word(word)
-    return Word(range(len(tokens) - 1, len(tokens)))
 
 
 # One word, several runs ----------------------------------------------------------------------
 
 
 def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return tables of the strongest links from and to the word, then the text it attends to."""
+    """Return tables of the strongest links from and to the word, then the text it attends to.
+
+    view: what is requested, a word. columns, lines: the room on the screen.
+    """
     word = view.words[0]
     tables = [
         links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
@@ -398,12 +364,15 @@ def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Gro
     groups = [_halves(columns, tables[:1], tables[1:])]
     rest = lines - max((len(table.rows) for table in tables), default=0) - 2
     if word[0] is not None:
-        groups.append(doc.Group(_texts(report, view, columns, rest, word[0]), yields=1))
+        groups.append(doc.Group(text_maps(report, view, columns, rest, word[0]), yields=1))
     return groups
 
 
 def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
-    """Return the maps of the heads that differ most between the runs, side by side."""
+    """Return the maps of the heads that differ most between the runs, side by side.
+
+    view: what is shown. lines: the free lines.
+    """
     moved = [each for each in found.moved if each is not None]
 
     def distance(place: tuple[int, int]) -> float:
@@ -417,7 +386,7 @@ def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
     for number, place in enumerate(places):
         maps = []
         for index in found.kept_by(*place):
-            (shown,) = _maps(found.reports[index], [place], HeadsView()).maps
+            (shown,) = labelled_maps(found.reports[index], [place], HeadsView()).maps
             maps.append(shown._replace(words=[*shown.words, *_run_words(found, index, place)]))
         drawn = doc.Maps(maps, values=view.values, lines=lines // len(places), scale=None)
         groups.append(doc.Group([drawn], yields=number))
@@ -425,7 +394,10 @@ def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
 
 
 def _run_words(found: HeadsReport, index: int, place: tuple[int, int]) -> doc.Words:
-    """Return how a run differs from the others, and how much attention the head moved."""
+    """Return how a run differs from the others, and how much attention the head moved.
+
+    index: of the run in ``found.reports``. place: the (layer, head).
+    """
     names = variant_names([report.record for report in found.reports])[1]
     moved = found.moved[index]
     words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]

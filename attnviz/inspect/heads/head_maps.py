@@ -16,12 +16,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.report import Report
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.chosen import (
-    HeadChoice,
-    chosen_heads,
-    one_head,
-    only,
-)
+from attnviz.inspect.heads.chosen import HeadChoice, chosen_heads, one_head, only
 from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.page import heads_page
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
@@ -85,7 +80,10 @@ class HeadMaps(Report):
         )
 
     def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
-        """Return the weights (query, key) of the one head chosen, or raise UsageError."""
+        """Return the weights (query, key) of the one head chosen, or raise UsageError.
+
+        head: such as ``"L1H2"``, ``"1.2"`` or ``(1, 2)``.
+        """
         return self.report.weights(*one_head(self.report, head))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -97,14 +95,20 @@ class HeadMaps(Report):
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.floating]:
-        """Return all weights as one array (head, query, key), layer by layer."""
+        """Return all weights as one array (head, query, key), layer by layer.
+
+        dtype, copy: as NumPy's protocol has them; copy=False raises ValueError.
+        """
         if copy is False:
             raise ValueError("the weights of several layers are not one array without a copy")
         stacked = np.stack([weights for _, _, weights in self.report.record])
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
-        """Return the label and scores of the one head chosen, or raise UsageError."""
+        """Return the label and scores of the one head chosen, or raise UsageError.
+
+        head: as in ``maps[head]``.
+        """
         return self.report.scores(*one_head(self.report, head))
 
     def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:

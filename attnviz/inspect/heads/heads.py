@@ -13,51 +13,54 @@ from attnviz.engine.text_pass import TextReader
 from attnviz.engine.vectors import vectors_of
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
-from attnviz.inspect.heads.report import (
-    HeadsReport,
-    HeadsView,
-    compare_heads,
-    heads_report,
-)
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, heads_report
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.heads.runs import requested_runs
 from attnviz.measures.words import find_word
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import AttentionRecord, HeadsRecord
+from attnviz.regions import region_reader
 
 Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
 
 
 def reckoned_length(text: str, request: HeadsRequest) -> int:
-    """Return about how many tokens are run, by which a checkpoint's backend is chosen."""
+    """Return about how many tokens are run, by which the backend (NumPy or torch) is chosen."""
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
 def heads(
-    opening: Opening, text: str, request: HeadsRequest, *, vectors: bool = False
+    opening: Opening, given: str, request: HeadsRequest, *, vectors: bool = False
 ) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
+    opening: a function that opens the model of a run, given the changes to it. given: the text.
     vectors: also keep queries, keys and the norms of values, which an interactive page shows.
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
     the same; UnsupportedError if the attention cannot be observed.
     """
     reports: list[HeadsRecord] = []
     pairs: list[PairLinks] = []
-    model, opened = None, None
+    model, opened, text = None, None, given
     for changes, choice in requested_runs(request):
         if model is None or opened != changes:
             model, opened = opening(changes), changes
+        if (reader := region_reader(model, given, request)) is not None:
+            text, choice = reader.text, replace(choice, encode=reader.encode)
         record, selected, changed = _captured(model, text, choice, request, vectors)
+        shown = text
+        if reader is not None:
+            shown, notes = reader.shown, record.model.notes + reader.notes(record.keys)
+            record = replace(record, model=replace(record.model, notes=notes))
         if request.pair is not None:
             pairs.append(_pair(model, record, text, choice, request.pair))
         report = heads_report(
             record,
             selected,
             *(choice.index_base, request.sort, request.reverse),
-            text=text,
+            text=shown,
             target=choice.target,
             sink=request.sink is not False,
             known=known_labels(model, record.kind, ignored=choice.no_known_labels),
@@ -76,7 +79,10 @@ def heads(
 def _captured(
     model: Model, text: str, choice: Choice, request: HeadsRequest, vectors: bool
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
-    """Return the record, whether heads were chosen, and further arguments for ``heads_report``."""
+    """Return the record, whether heads were chosen, and further arguments for ``heads_report``.
+
+    choice: the heads and the kind of attention of this run.
+    """
     if not (request.ablate or request.norm_weighted):
         found = vectors_of(model, asked(model, text, choice)) if vectors else None
         return *capture_text(model, text, choice), {"vectors": found}
@@ -94,4 +100,5 @@ def _pair(
     model: Model, record: AttentionRecord, text: str, choice: Choice, words: tuple[str, str]
 ) -> PairLinks:
     first, second = (find_word(record, word) for word in words)
-    return pair_links(model, record, (first, second), encoded(model, text, choice.truncate))
+    tokens = encoded(model, text, choice.truncate, choice.encode)
+    return pair_links(model, record, (first, second), tokens)

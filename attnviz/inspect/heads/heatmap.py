@@ -94,9 +94,10 @@ TokenLabels = str | Iterable[str]
 
 
 def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
-    """Return the tokens of one axis, by default their indices. Equal tokens have equal ids.
+    """Return the tokens of one axis; equal tokens have equal ids.
 
-    name: of the argument. axis: ``query`` or ``key``. length: of that axis of the weights.
+    labels: the tokens, or one text to split; by default the indices. name: of the argument.
+    axis: ``query`` or ``key``. length: of that axis of the weights.
 
     Raises UsageError if the labels are not texts, or not as many as ``length``.
     """
@@ -188,7 +189,10 @@ def heatmap(
 
 
 def _report(record: AttentionRecord, text: str) -> HeadsRecord:
-    """Return the report of the record, with scores of rows that are rescaled to sum to one."""
+    """Return the report of the record, with scores of rows that are rescaled to sum to one.
+
+    text: the tokens as one text.
+    """
     (layer,) = record.layers
     sums = layer.weights.sum(-1, keepdims=True)
     shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
@@ -198,7 +202,10 @@ def _report(record: AttentionRecord, text: str) -> HeadsRecord:
 
 
 def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
-    """Return the weight of the last colour, and notes on the rows for the reader."""
+    """Return the weight that has the last colour, and notes on the rows for the reader.
+
+    weights: (head, query, key). scale: that weight as the caller gave it, or None to choose one.
+    """
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
     sums = weights.sum(-1)
@@ -221,7 +228,10 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
 
 
 def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
-    """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True."""
+    """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True.
+
+    weights: (head, query, key). claimed: what the caller says; None if nothing.
+    """
     _, rows, columns = weights.shape
     found = rows == columns > 1 and not np.triu(weights, 1).any()
     if claimed and not found:
@@ -235,7 +245,10 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
 
 
 def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
-    """Return the model facts of an array of weights, for which no model is known."""
+    """Return the model facts of an array of weights, for which no model is known.
+
+    weights: (head, query, key). title: stands for the model's name. notes: for the reader.
+    """
     return ModelInfo(
         name=title,
         revision=None,

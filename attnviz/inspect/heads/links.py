@@ -14,15 +14,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
+from attnviz.draw.document import LEAST_ARC, Arc, Arcs, Column, Map, Maps, Row, Table, Tone
 from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import share
+from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word, WordPlaces
+from attnviz.measures.word_links import FEWEST_HEADS, WordLink, WordLinks
+from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text, words_of_tokens
 from attnviz.records import AttentionRecord, HeadsRecord, Tokens
 
 LONGEST = 14
 """The most columns of a token in a link on a first screen."""
+
+NO_MORE = 0.05
+"""The least that a weight lies above its usual to be listed."""
 
 _LONGEST_IN_TABLES = 24
 _A_HEAD = 2
@@ -30,7 +35,10 @@ _A_HEAD = 2
 
 
 class Link(NamedTuple):
-    """The attention weight of a head from a query to a key, with their indices."""
+    """The attention weight of one head from a query to a key.
+
+    layer, head: of the head. query, key: the positions of the tokens.
+    """
 
     layer: int
     head: int
@@ -52,15 +60,25 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
     return found
 
 
+def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
+    """Return which cells (query, key) join two words; of cross attention all do."""
+    if record.kind == "cross":
+        return np.ones((len(record.queries), len(record.keys)), bool)
+    starts = np.array([word.start for word in words_of_tokens(record.queries)])
+    return np.asarray(starts[:, None] != starts)
+
+
 def strongest_links(
     report: HeadsRecord, count: int, sink: bool = False, each: int = _A_HEAD
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
+    sink: also list links with the sink.
+
     Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
-    head.
+    head. Links within a word are left out: they say how it was split.
     """
-    allowed = linking(report.record, sink)
+    allowed = linking(report.record, sink) & between_words(report.record)
     found = [
         Link(layer, head, *place)
         for layer, head, weights in report.record
@@ -80,7 +98,10 @@ def strongest_links(
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
-    """Return the ``count`` largest positive weights as (query, key, weight), largest first."""
+    """Return the ``count`` largest positive weights as (query, key, weight), largest first.
+
+    weights: (query, key).
+    """
     flat = np.nan_to_num(weights).ravel()
     order = np.argsort(-flat, kind="stable")[:count] if flat.size < 2**14 else _ends(flat, count)
     keys = weights.shape[1]
@@ -92,7 +113,10 @@ def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, 
 
 
 def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
-    """Return the indices of the ``count`` largest numbers, without sorting the others: too slow."""
+    """Return the indices of the ``count`` largest numbers of a vector, the largest first.
+
+    The others are not sorted, which would be too slow.
+    """
     places = np.argpartition(flat, -count)[-count:] if count < len(flat) else np.arange(len(flat))
     return np.asarray(places[np.argsort(-flat[places], kind="stable")])
 
@@ -115,19 +139,26 @@ def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: boo
 # One word ------------------------------------------------------------------------------------
 
 
-def attention_from(report: HeadsRecord, span: range) -> NDArray[np.floating]:
-    """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019)."""
+def attention_from(report: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
+    """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019).
+
+    span: the places of its tokens among the queries.
+    """
     return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
 
 
 def attention_to(report: HeadsRecord, span: range) -> NDArray[np.floating]:
-    """Return the weights (head, query) to a word: the sum over its tokens (Clark et al. 2019)."""
+    """Return the weights (head, query) to a word: the sum over its tokens (Clark et al. 2019).
+
+    span: the places of its tokens among the keys.
+    """
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
 
 
 def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
     """Return two lists of each head's strongest link, from the word and to it, strongest first.
 
+    word: its places among the queries and the keys. sink: also count links with the sink.
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
     record = report.record
@@ -153,9 +184,36 @@ def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> lis
     return found
 
 
+def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) -> Arcs | None:
+    """Return arcs from each word to the one that a head attends to most; None for cross attention.
+
+    layer, head: of the head. sink: whether words attend to the sink too.
+    """
+    record = report.first.record
+    if record.kind == "cross":
+        return None
+    words = word_ranges(record.keys)
+    starts = [word.start for word in words]
+    allowed = linking(record, sink) & between_words(record)
+    weights = np.where(allowed, np.nan_to_num(report.first.weights(layer, head)), 0)
+    sums = np.add.reduceat(np.add.reduceat(weights, starts, axis=1, dtype=float), starts, axis=0)
+    means = sums / np.asarray([[len(word)] for word in words])
+    found = [
+        Arc(word, words[key], float(row[key]))
+        for word, row, key in zip(words, means, means.argmax(1).tolist(), strict=True)
+        if row[key] >= LEAST_ARC and word_text(record.keys, word)
+    ]
+    said = sink_words(report.first, sink)
+    title = [(report.first.name(layer, head), True), ("where each word attends most", False)]
+    return Arcs(record.keys, found, [*title, *([(said, False)] if said else [])])
+
+
 def named_word(tokens: Tokens, word: Word) -> str:
-    """Return the word in quotes, its place, and the other places where it occurs."""
-    text = word_label(tokens.texts[word.span.start : word.span.stop])
+    """Return the word in quotes, its place, and the other places where it occurs.
+
+    tokens: of the text.
+    """
+    text = word_label([word_text(tokens, word.span)])
     first, last = word.span.start, word.span.stop - 1
     place = f"token {first}" if first == last else f"tokens {first}-{last}"
     if word.elsewhere:
@@ -166,6 +224,7 @@ def named_word(tokens: Tokens, word: Word) -> str:
 def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
     """Return two maps with a row for each head: the word as a query, and the word as a key.
 
+    word: its places among the queries and the keys. values: write the weights into the cells.
     In cross attention a word may be on one axis only; the other map is left out.
     """
     record = report.record
@@ -192,7 +251,10 @@ def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
 
 
 def sink_words(report: HeadsRecord, sink: bool) -> str:
-    """Return words on the weights of a list of links: norm-weighted, with or without the sink."""
+    """Return words on the weights of a list of links: norm-weighted, with or without the sink.
+
+    sink: whether links with the sink are listed.
+    """
     words = ["norm-weighted"] * report.norm_weighted
     if sink_of(report.record)[1].any():
         kept = "sink included" if sink else "sink left out"
@@ -203,7 +265,11 @@ def sink_words(report: HeadsRecord, sink: bool) -> str:
 def links_table(
     report: HeadsRecord, links: Sequence[Link], title: str, sink: bool, least: int = 1
 ) -> Table:
-    """Return a table of links: query → key, weight, head. least: the rows of a short screen."""
+    """Return a table of links: query → key, weight, head.
+
+    title: over the table. sink: whether links with the sink are listed. least: how many rows a
+    short screen must show.
+    """
     queries, keys = link_names(report.record, LONGEST)
     rows = [
         Row(
@@ -222,12 +288,70 @@ def links_table(
     return Table(columns, rows, heading, least=least)
 
 
+def above_usual(links: WordLinks | None) -> list[WordLink]:
+    """Return the links whose weight is more than rounding above what is usual for the head."""
+    found = links.links if links else ()
+    return [link for link in found if link.weight - link.habit >= NO_MORE]
+
+
+def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> Table:
+    """Return a table of links between words, with the head that has most above its usual weight.
+
+    heads: how many were measured; if they suffice, links are in the order of their chance, and
+        those that do not beat it are faint.
+    """
+    queries, keys = link_names(report.record, LONGEST)
+    tested = heads >= FEWEST_HEADS
+    rows = [
+        Row(
+            [
+                f"{queries[link.query.start]} → {keys[link.key.start]}",
+                report.name(link.layer, link.head),
+                share(link.weight),
+                share(link.habit),
+                str(link.heads),
+            ],
+            tone="faint" if tested and not link.beats_chance else "plain",
+        )
+        for link in links
+    ]
+    said = f"furthest {'beyond chance' if tested else 'above usual'} first"
+    title = [("links", True), (said, False), *[("norm-weighted", False)] * report.norm_weighted]
+    columns = [Column("", right=False), Column("best", right=False, tone="strong")]
+    columns += [Column("weight"), Column("usual", keep=4), Column("heads", keep=5)]
+    if not tested:
+        columns, rows = columns[:-1], [row._replace(cells=row.cells[:-1]) for row in rows]
+    return Table(columns, rows, title, least=1)
+
+
+def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
+    """Return the links between words furthest beyond chance; None if there is none.
+
+    sink: list links with the sink, too. count: how many links.
+
+    The strongest links with the sink, of a text too long to test, and of chosen heads without a
+    link above their usual.
+    """
+    report, agreed = found.first, found.agreed_links
+    above = [] if sink else above_usual(agreed)[:count]
+    if agreed is not None and above:
+        return agreed_table(report, above, agreed.heads)
+    if agreed is not None and not (sink or report.selected):
+        return None
+    links = strongest_links(report, count, sink, max(-(-count // len(report.heads)), _A_HEAD))
+    return links_table(report, links, "strongest links", sink) if links else None
+
+
 def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     """Return a table of each head's strongest pairs, query → key and weight; see ``head_links``.
 
+    count: how many pairs for each head. sink: include the sink's keys.
     A token that occurs several times is shown with its place.
     """
-    queries, keys = link_names(report.record, _LONGEST_IN_TABLES)
+    queries, keys = (
+        _unique(tokens, _LONGEST_IN_TABLES, words=False)
+        for tokens in (report.record.queries, report.record.keys)
+    )
     rows = []
     for entry in report.heads:
         links = head_links(report, entry.layer, entry.head, count, sink)
@@ -244,16 +368,25 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
 
 
 def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
-    """Return the tokens of both axes in at most ``longest`` columns, repeated ones with a place."""
+    """Return the word of each query and of each key, in at most ``longest`` columns.
+
+    A word that repeats has the place of its first token.
+    """
     return _unique(record.queries, longest), _unique(record.keys, longest)
 
 
-def _unique(tokens: Tokens, longest: int) -> list[str]:
-    labels = token_labels(tokens)
-    counts = Counter(labels)
+def _unique(tokens: Tokens, longest: int, words: bool = True) -> list[str]:
+    labels = list(token_labels(tokens))
+    spans = [range(place, place + 1) for place in range(len(tokens))]
+    if words:
+        spans = words_of_tokens(tokens)
+        for place, word in enumerate(spans):
+            if len(word) > 1:
+                labels[place] = word_label([word_text(tokens, word)])
+    counts = Counter(label for label, word in set(zip(labels, spans, strict=True)))
     names = []
-    for place, label in enumerate(labels):
-        sign = f"#{place}" if counts[label] > 1 else ""
+    for label, word in zip(labels, spans, strict=True):
+        sign = f"#{word.start}" if counts[label] > 1 else ""
         room = max(longest - len(sign), 1)
         names.append((label if width(label) <= room else fit(label, room)) + sign)
     return names

@@ -11,8 +11,8 @@ import numpy as np
 from attnviz.draw.labels import token_labels
 from attnviz.draw.page.data import Look, Measure, Page, PageCapture, PageHead, QueryKey
 from attnviz.draw.provenance import share
+from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, said_links, scored
-from attnviz.inspect.heads.first import distinctive
 from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words

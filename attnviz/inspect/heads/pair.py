@@ -33,7 +33,10 @@ _ROUNDING = 1e-6
 
 
 class Direction(NamedTuple):
-    """The places of one word as queries and of another as keys."""
+    """One direction between two words.
+
+    queries: the positions of one word's tokens. keys: the positions of the other's.
+    """
 
     queries: range
     keys: range
@@ -42,9 +45,10 @@ class Direction(NamedTuple):
 class PairLink(NamedTuple):
     """The attention of one head in one direction between the two words.
 
-    direction: the index in ``PairLinks.directions``. weight: from the first word to all tokens of
-    the second, mean over the tokens of the first, in [0, 1]. chance: the mean weight over shuffled
-    texts. reached: the share of these with at least this weight; NaN if some weight is NaN.
+    layer, head: of the head. direction: the index in ``PairLinks.directions``. weight: from the
+    first word to all tokens of the second, mean over the tokens of the first, in [0, 1]. chance:
+    the mean weight over shuffled texts. reached: the share of these with at least this weight; NaN
+    if some weight is NaN.
     """
 
     layer: int
@@ -61,15 +65,20 @@ class PairLink(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, float, float]:
-        """Return a sort key: the fewest shuffled texts that reach the weight, then the weight."""
+        """Return a sort key by which the link furthest from chance comes first.
+
+        It is (whether ``reached`` is NaN, ``reached``, minus the weight).
+        """
         return math.isnan(self.reached), self.reached, -self.weight
 
 
 class PairLinks(NamedTuple):
     """The heads that link two words, furthest from chance first.
 
-    names: of each direction, such as ``it → animal``. draws: the number of shuffled texts. moved:
-    the number of tokens that were shuffled.
+    names: of each direction, such as ``it → animal``. directions: from one word to the other, and
+    back, if a query sees the key.
+    links: one for each head and direction. draws: the number of shuffled texts. moved: the number
+    of tokens that were shuffled.
     """
 
     names: Sequence[str]
@@ -91,13 +100,11 @@ def pair_links(
     words: tuple[WordPlaces, WordPlaces],
     text: Tokens,
     draws: int = DRAWS,
-    progress: Callable[[float], object] | None = None,
 ) -> PairLinks:
     """Measure the two words in ``record``, and in ``draws`` texts whose other tokens are permuted.
 
+    words: for each of the two its places among the queries and the keys.
     text: what the encoder reads if ``record`` is of a decoder; else it is not used.
-    progress: called with the share that is done.
-
     Raises UsageError if no query sees the key, or fewer than two tokens can be shuffled.
     """
     directions = _directions(record, words)
@@ -112,8 +119,6 @@ def pair_links(
         backend_of(model).observe(seen, inputs[start : start + batch], cells=None)
         for (number, layer, head), weights in seen.weights.items():
             chance[layer, head][start + number] = weights
-        if progress is not None:
-            progress(min(start + batch, draws) / draws)
     links = [
         PairLink(
             *place,
@@ -138,7 +143,10 @@ def _reached(shuffled: NDArray[np.float64], weight: float) -> float:
 def _directions(
     record: AttentionRecord, words: tuple[WordPlaces, WordPlaces]
 ) -> tuple[Direction, ...]:
-    """Return the directions between the two words in which a query sees a key."""
+    """Return the directions between the two words in which a query sees a key.
+
+    words: for each of the two its places among the queries and the keys.
+    """
     (first_query, first_key), (second_query, second_key) = words
     found = []
     for query, key in ((first_query, second_key), (second_query, first_key)):
@@ -167,7 +175,8 @@ def _shuffled(
 ) -> tuple[list[Input], int]:
     """Return the shuffled inputs, and the number of tokens permuted in each.
 
-    Raises UsageError if that is less than two.
+    directions: the words, which stay in place. text: what the encoder reads. draws: how many
+    inputs. Raises UsageError if fewer than two tokens can be permuted.
     """
     queries = {place for each in directions for place in each.queries}
     keys = {place for each in directions for place in each.keys}
@@ -234,7 +243,10 @@ def _of_record(
 
 
 def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:
-    """Return the weight in each direction: the sum over the keys, the mean over the queries."""
+    """Return the weight in each direction: the sum over the keys, the mean over the queries.
+
+    weights: (query, key) of one head. directions: the positions of the words.
+    """
     return np.array(
         [weights[np.ix_(each.queries, each.keys)].sum(1).mean() for each in directions], float
     )
@@ -244,7 +256,11 @@ def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> ND
 
 
 def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: int = 0) -> Table:
-    """Return a table with a row for each head and direction. least: the rows of a short screen."""
+    """Return a table with a row for each head and direction.
+
+    report_name: gives the name of a head from its layer and number. least: how many rows a short
+    screen must show.
+    """
     title = [("Heads that link the two words", True), (f"chance: {pair_control(pair)}", False)]
     columns = [
         Column("", right=False),
@@ -269,5 +285,5 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
 
 
 def pair_control(pair: PairLinks) -> str:
-    """Return words that explain what chance means here."""
+    """Return words that explain what the table's column ``chance`` means here."""
     return f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"

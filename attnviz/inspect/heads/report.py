@@ -17,6 +17,8 @@ from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.measures.regions import region_shares
+from attnviz.measures.registry import said_name
 from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.word_links import WordLinks, agreed_links
@@ -50,6 +52,7 @@ def heads_report(
 ) -> HeadsRecord:
     """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
+    smallest_first: sort the other way.
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
     text, target: the texts as given; the target that a model wrote is taken from the record.
     sink: False leaves the attention sink out of the kept weights; scores are always computed on
@@ -60,7 +63,7 @@ def heads_report(
 
     Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """
-    heads = head_scores(record, known)
+    heads, regions = head_scores(record, known), region_shares(record)
     sinks = _sinks(record)
     if sort is not None:
         heads = _sorted(heads, sort, smallest_first)
@@ -90,6 +93,7 @@ def heads_report(
         ablated=tuple(sorted(ablated)),
         norm_weighted=norms is not None,
         vectors=vectors,
+        regions=regions,
     )
 
 
@@ -132,12 +136,15 @@ def _without_sink(record: AttentionRecord) -> AttentionRecord:
 def _sorted(
     heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
 ) -> tuple[HeadScores, ...]:
-    """Return the heads sorted by a measure; heads without a value come last."""
+    """Return the heads sorted by a measure; heads without a value come last.
+
+    measure: its name in ``HeadScores.scores``. smallest_first: else the largest comes first.
+    """
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
         raise UsageError(
-            f"{measure} cannot be measured here: the text repeats no token, or this kind of "
-            "attention has none; choose another --sort"
+            f"{said_name(measure)} cannot be measured here: the text repeats no token, or this "
+            "kind of attention has none; choose another --sort"
         )
     measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
     return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
@@ -224,7 +231,7 @@ class HeadsReport(Report):
 
     @property
     def first(self) -> HeadsRecord:
-        """Return the first report, which gives the shared facts and the order of heads."""
+        """Return the report of the first run: it gives the shared facts and the order of heads."""
         return self.reports[0]
 
     @property
@@ -244,9 +251,10 @@ class HeadsReport(Report):
 def total_variation(
     weights: NDArray[np.floating], other: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Return the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]| for weights (..., query, key).
+    """Return the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|, one number for each head.
 
-    The total variation distance, in [0, 1]: the share of attention that moves to other keys.
+    weights, other: A and B, (..., query, key). It is the total variation distance, in [0, 1]: the
+    share of attention that moves to other keys.
     """
     moved: NDArray[np.floating] = np.abs(weights - other).sum(-1).mean(-1) / 2
     return moved

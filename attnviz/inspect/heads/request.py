@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.errors import UsageError
-from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.measures.registry import OF_ONE_TEXT, complete_measure, find_label, said_name
 from attnviz.options import (
     HeadChoice,
     IndexBase,
     Known,
     Options,
+    RegionOptions,
     Truncation,
     flag,
     option,
     spelled_heads,
 )
+
+_SAID = [said_name(name) for name in OF_ONE_TEXT]
+
+
+def _complete(incomplete: str) -> list[str]:
+    return complete_measure(incomplete, OF_ONE_TEXT)
 
 
 @dataclass(frozen=True)
@@ -65,16 +72,16 @@ class ViewOptions(Options, panel="View"):
     )
     sort: str | None = option(
         "MEASURE",
-        f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
-        choices=OF_ONE_TEXT,
+        f"Order the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
+        autocompletion=_complete,
     )
     reverse: bool = flag("Order the smallest first.")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ablate", spelled_heads(self.ablate))
         super().__post_init__()
-        if self.sort is not None and self.sort not in OF_ONE_TEXT:
-            raise UsageError(f"sort={self.sort!r} is not one of {', '.join(OF_ONE_TEXT)}")
+        if self.sort is not None:
+            object.__setattr__(self, "sort", find_label(self.sort, OF_ONE_TEXT, "measure"))
         if self.reverse and self.sort is None:
             raise UsageError("--reverse turns the order of --sort around: add --sort MEASURE")
         lists = {"--top": self.top, "--token": self.token, "--pair": self.pair}
@@ -104,5 +111,7 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 
 
 @dataclass(frozen=True)
-class HeadsRequest(HeadChoice, Kinds, Truncation, ViewOptions, Compared, Known, IndexBase):
+class HeadsRequest(
+    HeadChoice, Kinds, Truncation, RegionOptions, ViewOptions, Compared, Known, IndexBase
+):
     """All options of ``heads``."""

@@ -60,7 +60,10 @@ def _each_run(request: HeadsRequest) -> Iterator[RequestedRun]:
 
 
 def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Return the names between the commas; raise UsageError if one is unknown or repeated."""
+    """Return the names between the commas; raise UsageError if one is unknown or repeated.
+
+    option: its name, for messages. typed: its value, None if not given. known: the valid names.
+    """
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
     for place, name in enumerate(names):
         if name not in known:

@@ -49,7 +49,7 @@ class Mean:
         return not self.unclear and self.adjusted is not None and self.adjusted <= _SIGNIFICANT
 
     def times(self, factor: float) -> Mean:
-        """Return the mean of the number times ``factor``, such as 100 for a percentage."""
+        """Return the mean and all that belongs to it times ``factor``, such as 100 for percent."""
         ends, base, error = self.interval, self.base_rate, self.error
         return replace(
             self,
@@ -66,7 +66,7 @@ NOT_MEASURED = Mean()
 def intervals(values: NDArray[np.floating], seed: int) -> list[Ends | None]:
     """Return the confidence interval of each mean over texts; None for fewer than five texts.
 
-    values: (text, change).
+    values: (text, change). seed: of the bootstrap.
     """
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]
@@ -77,7 +77,7 @@ def intervals(values: NDArray[np.floating], seed: int) -> list[Ends | None]:
 def p_values(values: NDArray[np.floating], seed: int) -> list[float | None]:
     """Return the adjusted p-value of each mean over texts; None for fewer than five texts.
 
-    values: (text, change), the changes of one family.
+    values: (text, change), the changes of one family. seed: of the bootstrap.
     """
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]

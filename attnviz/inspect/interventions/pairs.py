@@ -26,10 +26,10 @@ _MOST_SHOWN = 4
 
 @dataclass(frozen=True)
 class TokenPair:
-    """Two encoded prompts.
+    """A clean and a corrupt prompt as tokens.
 
-    places: for each token of ``corrupt`` the token of ``clean`` that it corresponds to, -1 for
-        none; None if all correspond one by one.
+    places: for each token of ``corrupt`` the position in ``clean`` of the token that it corresponds
+        to, -1 for none; None if all correspond one by one.
     target: what the decoder has written so far; None for a model with one stack.
     """
 
@@ -40,19 +40,19 @@ class TokenPair:
 
     @property
     def engine(self) -> Pair:
-        """Return the pair as the engine takes it."""
+        """Return the pair in the form that the engine's functions take."""
         inputs = Input(self.clean, self.target), Input(self.corrupt, self.target)
         return Pair(*inputs, self.places)
 
     @property
     def matches(self) -> tuple[tuple[int, int], ...]:
-        """Return the tokens (clean, corrupt) that correspond to each other."""
+        """Return the positions (in clean, in corrupt) of tokens that correspond to each other."""
         places = range(len(self.corrupt)) if self.places is None else self.places
         return tuple((place, at) for at, place in enumerate(places) if place >= 0)
 
     @property
     def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the tokens of the clean and of the corrupt prompt that differ from the other's."""
+        """Return the positions of the tokens that differ: those in clean, those in corrupt."""
         same = [
             (place, at)
             for place, at in self.matches
@@ -71,8 +71,9 @@ def encode_pair(
 ) -> TokenPair:
     """Return the tokens of a pair and how they correspond: one by one, or as ``align`` says.
 
-    Raises UsageError for prompts that are equal or too long, and for unequal lengths without
-    ``align``.
+    align: where prompts of unequal length are aligned; None if they must be equally long. target:
+    what the decoder has written so far. Raises UsageError for prompts that are equal or too long,
+    and for unequal lengths without ``align``.
     """
     clean, corrupt = model.encode(prompts.clean), model.encode(prompts.corrupt)
     for tokens in (clean, corrupt):
@@ -103,7 +104,7 @@ def encode_pair(
 
 
 def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
-    """Return the number of tokens that two prompts share at their start, and at their end."""
+    """Return how many tokens both prompts share at their start, and how many at their end."""
     least = min(len(clean), len(corrupt))
     begin = 0
     while begin < least and clean.ids[begin] == corrupt.ids[begin]:
@@ -117,6 +118,7 @@ def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
 def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
     """Return the place in ``clean`` of each token of ``corrupt``, -1 for none.
 
+    align: where the tokens between are aligned, at their start or end.
     clean, corrupt: the numbers of tokens; begin, end: how many both share at their ends.
     """
     within = [length - begin - end for length in (clean, corrupt)]
@@ -129,7 +131,10 @@ def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tup
 
 
 def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
-    """Return the tokens in which two prompts differ, such as ``Tom | . (clean), Ann (corrupt)``."""
+    """Return the tokens in which two prompts differ, such as ``Tom | . (clean), Ann (corrupt)``.
+
+    begin, end: how many tokens both share at their start and at their end.
+    """
     sides = []
     for name, tokens in (("clean", clean), ("corrupt", corrupt)):
         differ = token_labels(tokens)[begin : len(tokens) - end]
@@ -143,7 +148,8 @@ def fitting(
 ) -> tuple[dict[int, _T], list[str]]:
     """Return what ``make`` returns for each pair that fits, by its index, and a note on the others.
 
-    make: raises UsageError for a pair that does not fit. Raises UsageError if none fits.
+    given: all pairs. places: the indices of those to try. make: takes an index, and raises
+    UsageError for a pair that does not fit. Raises UsageError if none fits.
     """
     found: dict[int, _T] = {}
     failures = []
@@ -195,6 +201,8 @@ def control_pairs(
 ) -> ControlPairs:
     """Return a control for each pair, or ``draws`` controls for a single one.
 
+    pairs: those that are measured. seed: of the draws.
+
     The source is the clean prompt for ``denoise``, the corrupt one for ``noise``. A control takes
     it from a pair of as many tokens whose differing tokens are others; if there is none, the tokens
     that differ are drawn at random from the vocabulary.
@@ -225,6 +233,8 @@ def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> Token
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
     """Return whether another pair's source can serve as a control of this pair.
+
+    direction: which of the two prompts is the source.
 
     It can if it has other tokens wherever this pair's prompts differ.
     """

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, option
 from attnviz.reading import PACKAGED
 from attnviz.texts import read_rows
 
@@ -15,7 +18,11 @@ _NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
 
 
 class Prompts(NamedTuple):
-    """Two prompts as they were given, and the words that are expected after each."""
+    """Two prompts as they were given, and the expected words.
+
+    answer, foil: the right and the wrong next word; None for what the model predicts after
+    ``clean`` and after ``corrupt``.
+    """
 
     clean: str
     corrupt: str
@@ -44,11 +51,39 @@ class PromptPairs(NamedTuple):
         return f"pair {index + 1} (line {self.lines[index]}): " if self.lines else ""
 
 
+@dataclass(frozen=True)
+class PromptPair(Options):
+    """Two prompts, or many pairs."""
+
+    clean: str | None = argument(
+        "[CLEAN]",
+        "Prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
+        words=True,
+    )
+    corrupt: str | None = argument(
+        "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
+    )
+    pairs: Path | PromptPairs | None = option(
+        "FILE",
+        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
+        "reads standard input.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs: Any = self.pairs
+        if isinstance(pairs, str | os.PathLike):
+            object.__setattr__(self, "pairs", Path(pairs))
+        elif pairs is not None and not isinstance(pairs, PromptPairs):
+            object.__setattr__(self, "pairs", given_pairs(pairs))
+
+
 def read_pairs(
     clean: str | None, corrupt: str | None, file: Path | PromptPairs | None
 ) -> PromptPairs:
-    """Return the pair of CLEAN and CORRUPT, those of ``--pairs``, or the built-in ones.
+    """Return the pairs: ``clean`` and ``corrupt`` alone, those in ``file``, or the built-in ones.
 
+    clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
     if file is not None:
@@ -73,7 +108,10 @@ def read_pairs(
 
 
 def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
-    """Return the pairs that Python code gave; UsageError for anything else."""
+    """Return the pairs that Python code gave; raise UsageError for anything else.
+
+    rows: a mapping for each pair, with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil``.
+    """
     made = []
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, label_title
+from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.provenance import label_title
 from attnviz.draw.signed import Place, interval_text, layer_grid, ranked_table
 from attnviz.inspect.interventions.means import Mean
 from attnviz.records import HeadLabel
@@ -22,7 +22,8 @@ Cells = tuple[str | doc.Column, Sequence[str]]
 def place_name(place: Place, letters: str, base: int) -> str:
     """Return the name of a place, such as ``L2H5`` or ``L2KV1``; without letters ``L2``.
 
-    base: 0, or 1 for names that start at one.
+    place: (layer, head), (layer, key/value head) or (layer, 0). letters: such as ``H``, between
+    both numbers. base: the number of the first layer and head, 0 or 1.
     """
     layer = f"L{place[0] + base}"
     return f"{layer}{letters}{place[1] + base}" if letters else layer
@@ -40,7 +41,9 @@ def effect_grid(
 ) -> doc.HeadGrid:
     """Return a grid with a cell for each place; grey if its confidence interval includes zero.
 
-    Values that are not finite have no cell. The other parameters are those of ``layer_grid``.
+    found: the effects by (layer, column); values that are not finite have no cell. scale, title: of
+    the grid. column: returns the name of a column. base: the number of the first layer, 0 or 1.
+    blank: further places, without a value. bar: the colour bar; None for a first screen.
     """
     known = {place: one for place, one in found.items() if math.isfinite(one.value)}
     return layer_grid(
@@ -64,7 +67,8 @@ def effect_table(
 ) -> doc.Table:
     """Return a row for each effect: a bar, its value, its interval or standard error, the rest.
 
-    columns: the value as it is written, then those behind the interval; a column without any
+    title: over the table. names, found: the name and the effect of each row. scale: of the numbers.
+    columns: the value as it is written, then the columns after the interval; a column without any
     filled cell is left out. Rows whose interval includes zero are grey.
     """
     doubt: Cells = ("95% interval", [interval_text(one.interval, scale) for one in found])
@@ -76,12 +80,15 @@ def effect_table(
 
 
 def number(value: float | None, scale: NumberScale) -> str:
-    """Return a number as text; empty if it was not measured."""
+    """Return a number as text on a scale; empty if it is None or NaN, so not measured."""
     return "" if value is None or math.isnan(value) else scale.text(value)
 
 
 def base_rates(title: str, found: Sequence[Mean], scale: NumberScale) -> Cells:
-    """Return the column of the base rates."""
+    """Return the column of the base rates, under a title.
+
+    found: the effect of each row. scale: of the numbers.
+    """
     return title, [number(one.base_rate, scale) for one in found]
 
 
@@ -90,7 +97,11 @@ def label_column(
     heads: Iterable[Place | None],
     write: Callable[[HeadLabel], str],
 ) -> Cells:
-    """Return the column of the labels of heads; None stands for several heads."""
+    """Return the column of the labels of heads.
+
+    labels: by (layer, head). heads: that of each row; None stands for several heads. write: returns
+    the words for a label.
+    """
     known = [labels.get(head) if head is not None else None for head in heads]
     cells = ["" if label is None else write(label) for label in known]
     return doc.Column(label_title(labels.values()), right=False), cells
@@ -99,7 +110,7 @@ def label_column(
 def incomplete(done: int, wanted: int, noun: str, changes: str) -> str:
     """Return the first words of the finding of an interrupted run.
 
-    done, wanted: texts or pairs, each called ``noun``. changes: such as ``ablations``.
+    done, wanted: how many texts or pairs, each called ``noun``. changes: such as ``ablations``.
     """
     share = f"{done} of {counted(wanted, noun)}" if wanted > 1 else f"a part of the {changes}"
     return f"Incomplete, {share}. "

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.engine.effects import Scores
 from attnviz.engine.patching import PatchScores
 from attnviz.errors import LoadError
@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Scores | PatchScores)
 
 
 class Series(ABC, Generic[S]):
-    """The pieces of one part of a study: those of the resume file, then those that are measured.
+    """Hold the pieces of one part of a study: those of the resume file, then those now measured.
 
     name: the part's name in the resume file. count: the number of changes; pieces name changes by
     their index. texts: the number of texts, or of pairs. pieces: what is done, by text.
@@ -53,10 +53,13 @@ class Series(ABC, Generic[S]):
 
     @abstractmethod
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, S]]:
-        """Measure the changes that each text misses; yield its index and each finished piece."""
+        """Measure the changes that each text misses; yield the index of the text and each piece.
+
+        missing: by the index of the text, the indices of its changes.
+        """
 
     def cost(self, text: int) -> float:
-        """Return what one change of a text takes, in the unit of the progress."""
+        """Return what one change of a text takes, in the unit of the progress. text: its index."""
         return 1.0
 
     @abstractmethod
@@ -65,23 +68,32 @@ class Series(ABC, Generic[S]):
 
     @abstractmethod
     def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> S:
-        """Return a piece from what the resume file has kept; any ValueError means damage."""
+        """Return a piece from what the resume file has kept; any ValueError means damage.
+
+        text: its index. changes: the indices of the piece's changes. metrics: their values by name.
+        kept: what ``details`` returned when the piece was stored.
+        """
 
     def changes(self, piece: S) -> tuple[int, ...]:
         """Return the index of each change that a piece has measured."""
         return tuple(getattr(piece, self.changed))
 
     def done(self, text: int) -> set[int]:
-        """Return the changes that are measured over one text."""
+        """Return the indices of the changes that are measured over one text. text: its index."""
         return {index for piece in self.pieces.get(text, ()) for index in self.changes(piece)}
 
     def cover(
-        self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[float], None]
+        self,
+        wanted: Sequence[int],
+        texts: Iterable[int],
+        add: Callable[[float], None],
+        finished: Callable[[int], None] = lambda text: None,
     ) -> int:
         """Measure the wanted changes over the texts, except those that are already done.
 
-        add: called with the cost of the changes that have just been finished.
-        Returns the number of changes that were measured, over all texts.
+        wanted, texts: their indices. add: called with the cost of the changes that have just been
+        finished. finished: called with the index of a text as soon as all wanted changes are
+        measured. Returns the number of changes that were measured, over all texts.
         """
         measured = 0
         missing: dict[int, list[int]] = {}
@@ -100,6 +112,8 @@ class Series(ABC, Generic[S]):
             self._add(text, piece)
             measured += len(changes)
             add(len(changes) * self.cost(text))
+            if self.done(text).issuperset(missing[text]):
+                finished(text)
         return measured
 
     def _add(self, text: int, piece: S) -> None:
@@ -125,7 +139,7 @@ class Series(ABC, Generic[S]):
 
 
 class Study(ABC):
-    """What was measured for one request; everything that is done is kept, however the run ends.
+    """Measure what one request asks for; everything that is done is kept, however the run ends.
 
     file: the resume file. seconds: how long it took.
     complete: False if Ctrl-C interrupted it.
@@ -136,7 +150,7 @@ class Study(ABC):
 
     @abstractmethod
     def run(self, watch: Watch) -> None:
-        """Measure everything that the request asks for."""
+        """Measure everything that the request asks for. watch: is given the progress."""
 
     @property
     @abstractmethod
@@ -146,7 +160,7 @@ class Study(ABC):
     def measure(self, watch: Watch) -> None:
         """Measure to the end, or until Ctrl-C.
 
-        Raises KeyboardInterrupt if nothing was measured until then.
+        watch: is given the progress. Raises KeyboardInterrupt if nothing was measured until then.
         """
         start = time.monotonic()
         try:
@@ -159,7 +173,10 @@ class Study(ABC):
 
 
 def progress(total: float, advance: Advance) -> Callable[[float], None]:
-    """Return a function that adds up finished costs and reports their share of ``total``."""
+    """Return a function that adds up finished costs and reports their share of ``total``.
+
+    advance: is called with that share, from 0 to 1.
+    """
     done = 0.0
 
     def add(cost: float) -> None:
@@ -171,6 +188,9 @@ def progress(total: float, advance: Advance) -> Callable[[float], None]:
 
 
 def model_identity(model: Model) -> dict[str, str]:
-    """Return what every result depends on: the model, its weights and their number format."""
+    """Return what every result depends on: the model, its weights and their number format.
+
+    It is compared with the one in a resume file.
+    """
     info = model.info
     return {"model": info.name, "weights": weights_fingerprint(model), "dtype": info.dtype}

@@ -6,22 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.regions import share_facts
+from attnviz.draw.values import json_number, json_numbers, model_facts
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.registry import STATISTICS, label_named
 from attnviz.reading import finite, optional, typed
+from attnviz.records import RegionShares
 
 SCHEMA = "attnviz.patterns/1"
 
 
-def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: json_number(value) for name, value in values.items()}
+def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> dict[str, Any]:
+    """Return the JSON object of one head; a value that was not measured is ``null``.
 
-
-def _head(entry: PatternScores) -> dict[str, Any]:
-    """Return the facts on one head; a value that was not measured is ``null``."""
+    entry: its scores. regions: how much heads attend between regions; None if the text has none.
+    """
     found: dict[str, Any] = {
         "layer": entry.layer,
         "head": entry.head,
@@ -29,22 +31,25 @@ def _head(entry: PatternScores) -> dict[str, Any]:
         "score": json_number(entry.score),
         "margin": json_number(entry.margin),
         "agreement": json_number(entry.agreement),
-        "scores": _numbers(entry.scores),
-        "base_rate": _numbers(entry.base_rate),
-        "strength": _numbers(entry.strength),
+        "scores": json_numbers(entry.scores),
+        "base_rate": json_numbers(entry.base_rate),
+        "strength": json_numbers(entry.strength),
         "intervals": {name: [*map(json_number, ends)] for name, ends in entry.intervals.items()},
-        "statistics": _numbers(entry.statistics),
+        "statistics": json_numbers(entry.statistics),
         "measured": dict(entry.measured),
         "events": entry.events,
     }
     if entry.control:
-        found["control"] = _numbers(entry.control)
+        found["control"] = json_numbers(entry.control)
+    if regions is not None:
+        found["regions"] = share_facts(regions, (entry.layer, entry.head))
     return found
 
 
-def head_of(facts: Mapping[str, Any]) -> PatternScores:
-    """Return the label, the scores and the intervals of a head that ``patterns_data`` wrote.
+def read_scores(facts: Mapping[str, Any]) -> PatternScores:
+    """Return the label, the scores and the intervals of one head.
 
+    facts: its object as ``patterns_data`` wrote it.
     Raises KeyError, TypeError or ValueError for anything else.
     """
     ends = {
@@ -87,6 +92,8 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
     """
     control, watch = report.control, report.watch
     heads = report.heads if watch is None else report.ranked(watch)
+    regions = report.regions
+    sizes = {} if regions is None else {"queries": regions.queries, "keys": regions.keys}
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
@@ -111,34 +118,44 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
         "labels_from": None if report.labels_from == "none" else report.labels_from,
         "labels_date": report.labels_date or None,
         "not_measured": dict(report.not_measured),
-        "untestable": _numbers(report.untestable),
+        "untestable": json_numbers(report.untestable),
         "control": control
         and {"weights": "random", "seed": control.seed, "labelled": dict(control.labelled)},
         "seconds": round(report.seconds, 3),
         "notes": list(report.notes),
-        "heads": [_head(entry) for entry in heads],
+        **({"regions": sizes} if sizes else {}),
+        "heads": [score_entry(entry, regions) for entry in heads],
     }
 
 
 def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:
     """Yield a row for each head, ranked if one label is watched; indices start at 0.
 
+    watch: that label, or None.
     The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control,
     ``random.NAME`` belong to the score NAME; statistics have their own names.
-    A cell is empty if it was not measured.
+    A cell is empty if it was not measured. With regions, ``share.A>B`` and ``uniform.A>B`` are
+    the attention from region A to region B, and that of uniform attention.
     """
+    regions = report.regions
+    pairs = [] if regions is None else [*product(regions.queries, regions.keys)]
+    of_pairs = [f"{kind}.{one}>{other}" for kind in ("share", "uniform") for one, other in pairs]
     names = dict.fromkeys(name for entry in report.heads for name in entry.scores)
     kinds = ("score", "base", "strength", *(["random"] if report.control else []))
     columns = (f"{kind}.{name}" for kind in kinds for name in names)
-    yield ("layer", "head", "label", "margin", "agreement", *STATISTICS, *columns)
+    yield ("layer", "head", "label", "margin", "agreement", *STATISTICS, *columns, *of_pairs)
     for entry in report.heads if watch is None else report.ranked(watch):
         numbers = (entry.margin, entry.agreement)
         statistics = (entry.statistics.get(name) for name in STATISTICS)
         by_name = (entry.scores, entry.base_rate, entry.strength, entry.control)[: len(kinds)]
         scores = (values.get(name) for values in by_name for name in names)
+        found: list[float] = []
+        if regions is not None:
+            at = regions.heads.index((entry.layer, entry.head))
+            found = [*regions.share[at].ravel().tolist(), *regions.uniform[at].ravel().tolist()]
         yield (
             entry.layer,
             entry.head,
             entry.label,
-            *map(json_number, (*numbers, *statistics, *scores)),
+            *map(json_number, (*numbers, *statistics, *scores, *found)),
         )

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import model_words
+from attnviz.draw.regions import region_finding, region_group
 from attnviz.inspect.patterns.data import patterns_rows
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
 from attnviz.inspect.patterns.words import (
     NOT_MEASURED,
     behind,
+    explanation,
     finding,
     found_labels,
     gaps,
     interval,
-    percent,
     plain,
     provenance_words,
-    reading,
     score,
+    share_of_texts,
     short,
     signed,
     size_words,
 )
-from attnviz.measures.registry import MEASURES, STATISTICS, label_named
+from attnviz.measures.registry import MEASURES, STATISTICS, label_named, said_name
 
 _LEAD = 8
 _LONGEST = 100
@@ -39,18 +42,20 @@ _MOST_ROWS = 4096
 def patterns_document(
     report: PatternReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: labels and the best heads of each, or a ranking by one label."""
+    """Return the document: labels and the best heads of each, or a ranking by one label.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     model, watch, top = report.model.name, report.watch, report.top
     advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
     groups = [doc.Group(_about(report)), doc.Group(notes)]
+    if report.regions is not None:
+        groups.append(region_group(report.regions, report.head_name))
     if watch is None:
         named = found_labels(report)
         best = [_best_heads(report, name, top or _LISTED) for name in named]
-        groups += [
-            doc.Group([label_grid(report)]),
-            doc.Group(best, beside=doc.Beside(86, gap=4)),
-        ]
+        groups += [doc.Group([label_grid(report)]), doc.Group(best, beside=doc.Beside(86, gap=4))]
         maps = _label_maps(report, named)
     else:
         groups += [doc.Group([part]) for part in _watched(report, watch, top or _RANKED)]
@@ -62,25 +67,32 @@ def patterns_document(
     sizes = size_words(report)
     return doc.Document(
         f"patterns of {model}",
-        f"What the heads of {model} do" + (f": {watch}" if watch is not None else ""),
+        f"What the heads of {model} do" + (f": {said_name(watch)}" if watch is not None else ""),
         groups,
-        [doc.Say(text, _LONGEST) for text in reading(report, [watch] if watch else report.labels)]
-        if explain
-        else (),
+        explanation(report, [watch] if watch else report.labels) if explain else None,
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[(model, True), *((words, False) for words in sizes)],
         quoted=report.text,
-        finding=finding(report, watch),
+        finding=_finding(report, watch),
         first=partial(_first, report, watch, maps),
     )
 
 
+def _finding(report: PatternReport, watch: str | None) -> str:
+    if report.regions is None or report.model.weights == "random":
+        return finding(report, watch)
+    return region_finding(report.regions, report.head_name)
+
+
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
-    """Yield the options to try next on the command line."""
+    """Yield the options to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
         known = "induction" if "induction" in named else named[0]
-        yield f"--watch {known} ranks all heads by one label"
+        yield f"--watch {shlex.quote(said_name(known))} ranks all heads by one label"
     elif report.watch in named:
         best = report.labelled(report.watch)[0]
         name = report.name(best.layer, best.head)
@@ -147,13 +159,19 @@ def _first(
 ) -> list[doc.Group]:
     """Return the overview and the best head of each label, or all heads by the watched label.
 
-    They stand next to each other if there is room; maps stand below if there are lines left.
+    watch: that label, or None. maps: examples. room, lines: the columns and lines of the screen.
+    Both stand next to each other if there is room; maps stand below if there are lines left.
     """
+    if report.regions is not None:
+        shares = region_group(report.regions, report.head_name, room, len(report.regions.queries))
+        rest = lines - len(report.regions.queries) - 3
+        below = _first(replace(report, regions=None), watch, maps, room, rest)
+        return [shares, *(group._replace(yields=1) for group in below)]
     if watch is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
     grid = grid._replace(title=(), key=(), scale=None)
-    table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
+    table = leaders_table(report) if watch is None else _ranked(report, watch, _RANKED)
     sentences = [doc.Say(text) for text in gaps(report, watch, brief=True)]
     if not table.rows:
         return [doc.Group([grid]), doc.Group(sentences, yields=1)]
@@ -173,7 +191,7 @@ def _first(
     return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
 
 
-def _leaders(report: PatternReport) -> doc.Table:
+def leaders_table(report: PatternReport) -> doc.Table:
     """Return a table with a row for each label: its best head, score, chance and sample size."""
     has_intervals = any(entry.intervals for entry in report.heads)
     titles = ("score", "chance", *(["95%"] if has_intervals else []), "n", "heads")
@@ -202,11 +220,12 @@ _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching
 """For a label, related scores and the titles of their columns."""
 
 
-def _ranking(
+def score_table(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
     """Return a table with a row for each head: its score as a bar, the base rate, statistics.
 
+    name: of the score. heads: the rows.
     everyone: whether heads without the label are listed too; then each one's label is shown.
     """
     columns = {
@@ -221,7 +240,7 @@ def _ranking(
     if everyone:
         columns[doc.Column("label", right=False)] = [_said(entry) for entry in heads]
     elif any(entry.agreement is not None for entry in heads):  # a single text gives none
-        columns[doc.Column("in agreement")] = [percent(entry.agreement) for entry in heads]
+        columns[doc.Column("in agreement")] = [share_of_texts(entry.agreement) for entry in heads]
     columns[doc.Column("above chance")] = [signed(_margin(entry, name)) for entry in heads]
     for other, title in _BESIDE.get(name, {}).items():
         if any(entry.scores.get(other) is not None for entry in heads):
@@ -249,7 +268,7 @@ def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[
         written = score if MEASURES[name].unit == "share" else plain
         cells = [written(entry.statistics.get(name)) for entry in heads]
         if set(cells) != {NOT_MEASURED}:
-            columns[doc.Column(MEASURES[name].said or name)] = cells
+            columns[doc.Column(said_name(name))] = cells
     return columns
 
 
@@ -267,7 +286,10 @@ def _head_table(
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
-    """Return a table of the best heads of a label, with scores and base rates."""
+    """Return a table of the ``top`` best heads of a label, with scores and base rates.
+
+    name: of the label.
+    """
     heads = report.labelled(name)
     listed = heads[:top]
     rest = len(heads) - len(listed)
@@ -277,12 +299,15 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
         (counted(len(heads), "head"), False),
         (label.meaning, False),
     ]
-    rows = _ranking(report, name, listed, everyone=False)
+    rows = score_table(report, name, listed, everyone=False)
     return rows._replace(title=title, more=f"and {rest} more" if rest else "")
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """Yield the grid of one score and the ranking of all heads; nothing if no head has it."""
+    """Yield the grid of one score and the ranking of all heads; nothing if no head has it.
+
+    name: of the score. top: how many heads are listed.
+    """
     ranked = report.ranked(name)
     if not ranked:
         return
@@ -295,7 +320,7 @@ def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
 
 
 def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
-    table = _ranking(report, name, report.ranked(name)[:top], everyone=True)
+    table = score_table(report, name, report.ranked(name)[:top], everyone=True)
     return table._replace(least=_LEAST_ROWS)
 
 
@@ -303,7 +328,10 @@ _STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = 
 
 
 def _statistics(report: PatternReport) -> doc.Table:
-    """Return a table of each head's evenness, entropy, distance, confidence and sink weight."""
+    """Return a table of each head's evenness, entropy, distance, confidence and sink weight.
+
+    Evenness is the entropy as a share of that of uniform attention.
+    """
     heads = report.heads
     evenness = [entry.statistics.get("normalised_entropy") for entry in heads]
     columns = {
@@ -336,7 +364,10 @@ _MAPPED = 2
 
 
 def _map(report: PatternReport, entry: PatternScores, name: str, example: Example) -> doc.Map:
-    """Return the map of a head over a text on which its label can be seen."""
+    """Return the map of a head over a text on which its label can be seen.
+
+    entry: the scores of the head. name: of the score to show. example: the map's numbers.
+    """
     head = report.name(entry.layer, entry.head)
     value = entry.score if name == entry.label else entry.scores.get(name)
     words = [(head, True), (f"{label_named(name).said} {score(value)}", False)]

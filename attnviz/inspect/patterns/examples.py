@@ -31,7 +31,10 @@ Place = tuple[int, int]
 def examples_of(
     probing: Probing, texts: Sequence[ProbeText], report: PatternReport
 ) -> PatternReport:
-    """Return the report with a small map for the best heads of each label."""
+    """Return the report with a small map for the best heads of each label.
+
+    probing: runs the model. texts: those that heads were scored on.
+    """
     maps: dict[Place, Example] = {}
     for label in report.labels:
         heads = _best(report, label, maps)
@@ -47,14 +50,20 @@ def _place(head: PatternScores) -> Place:
 
 
 def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> list[PatternScores]:
-    """Return the best heads of a label that have no map yet, those labelled with it first."""
+    """Return the best heads of a label that have no map yet, those labelled with it first.
+
+    taken: the maps by (layer, head).
+    """
     labelled = report.labelled(label)[:_LABELLED]
     others = [head for head in report.ranked(label)[:_OTHERS] if head.label is None]
     return [head for head in (*labelled, *others) if _place(head) not in taken]
 
 
 def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input | None:
-    """Return a short text on which the label can be seen, or None."""
+    """Return a short text on which the label can be seen, or None.
+
+    probing: prepares texts for the model. texts: those that heads were scored on.
+    """
     own = [text for text in texts if text.probe == OWN]
     if label_named(label).family == "relation":
         fitting = [

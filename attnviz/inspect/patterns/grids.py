@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
+from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, shades
-from attnviz.draw.provenance import counted
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.inspect.patterns.words import score, short
 from attnviz.measures.registry import label_named
@@ -19,7 +19,10 @@ _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
 
 
 def label_tint(name: str, strength: float) -> Tint:
-    """Return a label's colour, from dark but visible at strength 0 to full at 1."""
+    """Return a label's colour, from dark but visible at strength 0 to full at 1.
+
+    name: of the label.
+    """
     return Tint(round(min(max(strength, 0.0), 1.0) * (STEPS - 1)), shades(label_named(name).colour))
 
 
@@ -34,7 +37,10 @@ def _grid(
     key: Sequence[Key],
     scale: Scale | None,
 ) -> HeadGrid:
-    """Return the grid with a cell for each of the report's heads."""
+    """Return the grid with a cell for each of the report's heads.
+
+    cells: in the order of the heads. title, key, scale: what stands around the grid.
+    """
     base = report.index_base
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
@@ -76,7 +82,7 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:
-    """Return the grid of the scores for one label, coloured by strength."""
+    """Return the grid of the scores for one label, coloured by strength. name: of the label."""
     cells = []
     for entry in report.heads:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
@@ -88,7 +94,10 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
 
 
 def _tip(report: PatternReport, entry: PatternScores) -> str:
-    """Return a tooltip with every score of a head and its base rate."""
+    """Return a tooltip with every score of a head and its base rate.
+
+    entry: the scores of the head.
+    """
     said = "no label" if entry.label is None else label_named(entry.label).said
     lines = [f"{report.name(entry.layer, entry.head)}: {said}"]
     lines += [

@@ -8,7 +8,13 @@ from dataclasses import replace
 from datetime import date
 
 from attnviz.draw.whole_file import whole_file
-from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.capture import (
+    Choice,
+    attention_kind,
+    check_regions,
+    encoded,
+    target_tokens,
+)
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
@@ -21,6 +27,7 @@ from attnviz.measures.registry import LABELS, find_label
 from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import Advance, Tokens
+from attnviz.regions import region_reader
 
 Sentences = Sequence[AnnotatedSentence] | None
 """The sentences that a person annotated; None for those that ship with attnviz."""
@@ -43,7 +50,11 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
 def reckoned_size(
     name: str, text: str | None, request: PatternsRequest, sentences: Sentences
 ) -> int | None:
-    """Return about how many tokens are run, to choose the backend; None if it must be torch."""
+    """Return about how many tokens are run, to choose the backend; None if it must be torch.
+
+    name: of the model. text: what is scored in place of the built-in probes, or None.
+    sentences: what ``read_sentences`` returned.
+    """
     if request.control and name not in ("tiny", "mha"):
         return None  # torch draws the random twin
     return reckoned_probe_tokens(text, sentences)
@@ -56,12 +67,15 @@ def patterns(
     *,
     sentences: Sentences = None,
     file: str = "",
+    examples: bool = True,
     advance: Advance = lambda done: None,
 ) -> PatternReport:
     """Score what every head does over a text, or over the built-in probes, and label it.
 
-    sentences: see ``read_sentences``. file: where the text comes from, if a person did not type it.
-    advance: called with the share of the work that is done.
+    text: what is scored in place of the built-in probes, or None. sentences: see
+        ``read_sentences``. file: where the text comes from, if it was not typed.
+    examples: also keep small maps over short texts. advance: called with the share of the work
+        that is done.
 
     Labels from the usual probes are stored for later runs; see ``engine.known_labels``.
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
@@ -70,7 +84,11 @@ def patterns(
     info, base = model.info, request.index_base
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
     attention = attention_kind(model, choice)
-    tokens = None if text is None else encoded(model, text, request.truncate)
+    reader = None if text is None else region_reader(model, text, request)
+    encode = None if reader is None else reader.encode
+    read = text if reader is None else reader.text
+    tokens = None if read is None else encoded(model, read, request.truncate, encode)
+    check_regions(attention, tokens or Tokens.bare(()))
     targets: tuple[Tokens, ...] = ()
     if tokens and isinstance(model, TwoStackModel) and attention in ("decoder", "cross"):
         targets = (target_tokens(model, tokens, choice),)
@@ -87,8 +105,11 @@ def patterns(
         progress=lambda done, total: advance(done / max(total, 1)),
         index_base=base,
         no_known_labels=request.no_known_labels,
+        examples=examples,
     )
     notes = report.notes
+    if reader is not None and tokens is not None:
+        text, notes = reader.shown, notes + reader.notes(tokens)
     if text is None and request.is_usual:
         notes += tuple(keep_labels(model, report))
     watch = request.watch
@@ -134,12 +155,18 @@ def keep_labels(model: Model, report: PatternReport) -> list[str]:
 
 
 def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
-    """Return the labels that can be watched: the known ones, and the annotated relations."""
+    """Return the labels that can be watched: the known ones, and the annotated relations.
+
+    sentences: those that are annotated.
+    """
     return [*LABELS, *(pair.relation for sentence in sentences for pair in sentence.pairs)]
 
 
 def _control_seed(request: PatternsRequest, drawn: int | None) -> int | None:
-    """Return the seed of the control, which differs from that of a model with random weights."""
+    """Return the seed of the control, or None without a control.
+
+    drawn: the seed of the model's own weights if they are random: the control must differ from it.
+    """
     if request.control is None:
         return None
     return request.seed + 1 if drawn == request.seed else request.seed

@@ -48,7 +48,8 @@ _BATCH_TOKENS = 2048
 class ProbeText:
     """One text to be scored.
 
-    probe: one of the names above. passage: its tokens.
+    probe: the name of its set, such as ``NATURAL``, one of the constants above. passage: its
+    tokens.
     seed: of a random text. words: of an annotated sentence.
     """
 
@@ -65,9 +66,11 @@ def probe_texts(
     sentences: Sequence[AnnotatedSentence],
     seeds: Sequence[int],
 ) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
-    """Return every text to run, and sentences on the texts that cannot be run.
+    """Return every text to run, and for each text that cannot be run a sentence with the reason.
 
-    texts: a person's own, in place of natural text and random tokens; None for these.
+    texts: the user's own, which are run in place of natural text and random tokens; None for these.
+    targets: the decoder's text for each of ``texts``; empty for other models.
+    sentences: annotated ones, for the grammatical relations. seeds: of the random tokens.
     Raises UsageError if a text is too short for any score.
     """
     found: list[ProbeText] = []
@@ -87,7 +90,7 @@ def probe_texts(
 def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
     """Return about how many tokens are run, before there is a tokenizer.
 
-    text: a person's own. sentences: annotated ones, in place of those that ship.
+    text: the user's own, or None. sentences: annotated ones, in place of those that ship.
     """
     texts = natural_texts() if text is None else (text, text)  # a second time for its labels
     if sentences is None:
@@ -106,7 +109,7 @@ def _check_length(tokens: Tokens) -> None:
 
 
 def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:
-    """Return texts of random tokens, repeated twice and four times.
+    """Return texts of random tokens, repeated twice and four times, for each seed.
 
     They are shorter if the model has no room for the usual length; empty if none fits.
     """
@@ -162,7 +165,11 @@ def described(
     probing: Probing,
     skipped: tuple[str, ...] = (),
 ) -> Probe:
-    """Return the report's description of one probe."""
+    """Return the report's description of one probe, a set of texts.
+
+    texts: of all probes. probe: the name of this one. scores: the names of those that come from it.
+    skipped: a sentence for each text that could not be scored.
+    """
     mine = [text for text in texts if text.probe == probe]
     lengths = [len(text.passage.queries(probing.kind)) for text in mine]
     pairs: dict[str, int] = {}
@@ -257,7 +264,10 @@ def _sentence(number: int, cells: Mapping[str, str]) -> AnnotatedSentence:
 
 
 def _places(text: str, words: list[str]) -> tuple[range, ...]:
-    """Return the characters of each word in the text, without punctuation at its ends."""
+    """Return the characters of each word in the text, without punctuation at its ends.
+
+    Raises _LineError if a word is not in the text.
+    """
     places, begin = [], 0
     for word in words:
         start = text.find(word, begin)

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
 from attnviz.measures.registry import View
-from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Source, Tokens
+from attnviz.records import (
+    HeadLabel,
+    Kind,
+    ModelInfo,
+    Provenance,
+    RegionShares,
+    Source,
+    Tokens,
+)
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -103,6 +111,7 @@ class Example:
 class PatternScores:
     """The scores of one head.
 
+    layer, head: of the head, from 0.
     label: the name of the score that stands out most, or None if no score reaches its threshold.
     scores: by name, in [0, 1], but ``rare`` and ``monotone`` in [-1, 1]; None if not measured, for
         the reason in ``PatternReport.not_measured``.
@@ -208,6 +217,7 @@ class PatternReport(Report, Provenance):
     labels_date: when ``patterns`` stored them; empty for other sources.
     watch: the one label by which heads are ranked, or None.
     stats: show the statistics of every head. top: heads listed for a label; None: the usual few.
+    regions: the shares between the regions of the text, in the view; None without regions.
     """
 
     model: ModelInfo
@@ -228,6 +238,7 @@ class PatternReport(Report, Provenance):
     watch: str | None = None
     stats: bool = False
     top: int | None = None
+    regions: RegionShares | None = None
 
     command = "patterns"
     lists = ("heads",)

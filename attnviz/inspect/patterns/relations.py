@@ -47,7 +47,10 @@ def word_pieces(
 def _spans(
     tokens: Tokens, text: str, units: Callable[[str], Iterator[tuple[str, int]]]
 ) -> list[range] | None:
-    """Return each token's characters in the text, empty for special tokens; None if they differ."""
+    """Return each token's characters in the text, empty for special tokens.
+
+    units: yields the characters to compare and their places. None if tokens and text differ.
+    """
     stream = list(units(text))
     joined = "".join(unit for unit, _ in stream)
     places = [place for _, place in stream] + [len(text)]
@@ -109,7 +112,7 @@ _TIE = 1e-6
 class FoundPair:
     """The result of testing which heads find one annotated pair of words.
 
-    offset: from the query's place to the key's, in words and punctuation marks.
+    relation: its name. offset: from the query's place to the key's, in words and punctuation marks.
     by_chance: the chance that even attention over the tokens finds the pair. Words of several
         tokens get more of it, and words that tie for the largest weight share the hit.
     hits: (head,) 1 if the head's largest weight is on the annotated word, else 0; words that tie
@@ -142,10 +145,10 @@ class WordView:
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
     def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[FoundPair]:
-        """Return what heads with weights (head, query, key) over the tokens find.
+        """Return for each annotated pair which heads find it.
 
-        seen: (query, key) which tokens each token sees. A pair whose words do not see each other is
-        left out.
+        weights: (head, query, key) over the tokens. seen: (query, key) which tokens each token
+        sees. A pair whose words do not see each other is left out.
         """
         visible = (self._of_unit.T @ seen @ self._of_unit).astype(int)
         by_word = word_weights(weights, self.units)
@@ -166,7 +169,10 @@ class WordView:
         return found
 
     def pairs(self) -> list[tuple[str, int, int]]:
-        """Return (relation, query, key) of every pair whose words both have tokens."""
+        """Return (relation, query, key) of every pair whose words both have tokens.
+
+        Query and key are indices among the words of the sentence and its other tokens.
+        """
         pairs = []
         for pair in self._sentence.pairs:
             query, key = self._unit[pair.dependent], self._unit[pair.head]
@@ -183,7 +189,8 @@ def word_weights(
 ) -> NDArray[np.float64]:
     """Return weights between words (head, word, word) from weights between tokens.
 
-    words: the tokens of each. The weight to a word is the sum over its tokens, from it the mean.
+    weights: (head, token, token). words: the token positions of each word. The weight to a word is
+    the sum over its tokens, from it the mean.
     """
     to = _memberships(weights.shape[-1], words)
     share = to / to.sum(0)
@@ -191,7 +198,10 @@ def word_weights(
 
 
 def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """Return 1 for each token (row) that belongs to a word (column), else 0."""
+    """Return 1 for each token (row) that belongs to a word (column), else 0.
+
+    tokens: how many there are. words: the token positions of each word.
+    """
     found = np.zeros((tokens, len(words)))
     for word, places in enumerate(words):
         found[list(places), word] = 1
@@ -199,9 +209,9 @@ def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.floa
 
 
 def relation_base_rate(found: Sequence[FoundPair]) -> float:
-    """Return the share of pairs that the best fixed offset finds, or even attention if more.
+    """Return the share of pairs that the best fixed offset finds, or even attention if it is more.
 
-    0 without pairs.
+    It is 0 without pairs.
     """
     offsets = Counter(pair.offset for pair in found)
     even = sum(pair.by_chance for pair in found)

@@ -14,6 +14,7 @@ from attnviz.options import (
     Kind,
     Known,
     Options,
+    RegionOptions,
     Seed,
     Truncation,
     flag,
@@ -68,7 +69,9 @@ class _Shown(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class PatternsRequest(Truncation, Kind, HeadChoice, _Scoring, _Shown, Known, IndexBase, Seed):
+class PatternsRequest(
+    Truncation, Kind, HeadChoice, RegionOptions, _Scoring, _Shown, Known, IndexBase, Seed
+):
     """All options of ``patterns``."""
 
     @property

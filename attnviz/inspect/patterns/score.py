@@ -28,7 +28,7 @@ from attnviz.inspect.patterns.records import (
     Probe,
 )
 from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
-from attnviz.inspect.patterns.sums import cells_of, measure
+from attnviz.inspect.patterns.sums import TextScores, cells_of, measure
 from attnviz.measures.labels import (
     THRESHOLD,
     KnownLabels,
@@ -38,10 +38,11 @@ from attnviz.measures.labels import (
     testable,
 )
 from attnviz.measures.one_text import head_scores
+from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -68,7 +69,6 @@ def score_patterns(
     seeds: Sequence[int] = (0, 1, 2),
     control: int | None = None,
     heads: Mapping[int, Container[int]] | None = None,
-    threshold: float = THRESHOLD,
     progress: Callable[[int, int], None] | None = None,
     index_base: int = 0,
     examples: bool = True,
@@ -85,7 +85,6 @@ def score_patterns(
     seeds: of the random tokens.
     control: the seed of a randomly initialised twin whose scores must be exceeded as well.
     heads: the heads to score in each layer; None scores all.
-    threshold: the strength from which a score labels a head.
     progress: called as ``progress(done, total)``, in pairs of tokens.
     examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
@@ -119,7 +118,7 @@ def score_patterns(
     if texts is not None:
         before = known_labels(model, probing.kind, ignored=no_known_labels)
         said = _said(probing, texts[0], targets, heads, before)
-    rule = _Rule(math.inf if model.info.weights == "random" else threshold, least, said)
+    rule = _Rule(math.inf if model.info.weights == "random" else THRESHOLD, least, said)
     lost = {place for result in results for place in result.lost}
     scored = tuple(
         _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
@@ -135,7 +134,7 @@ def score_patterns(
         view=view,
         heads=scored,
         labels=names,
-        thresholds=dict.fromkeys(names, threshold),
+        thresholds=dict.fromkeys(names, THRESHOLD),
         probes=_probes(probing, probes, skipped, relations),
         not_measured=_not_measured(
             attention, scored, own=texts is not None, relations=_unscored(sentences, relations)
@@ -143,14 +142,26 @@ def score_patterns(
         untestable=_untestable(found, relations, least),
         control=None
         if control is None
-        else _control(control, twin, names, _Rule(threshold, least)),
+        else _control(control, twin, names, _Rule(THRESHOLD, least)),
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
+        regions=_regions(model.info, results),
         labels_from=_source(said),
         labels_date=max((label.date for label in (said or {}).values()), default=""),
     )
     return examples_of(probing, probes, report) if examples else report
+
+
+def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | None:
+    """Return the shares between the regions of the user's own text; None if it has no regions.
+
+    results: the scores of each text, the user's own first.
+    """
+    passage, layers = results[0].text.passage, results[0].layers
+    sums = {(at, one.heads): one.regions for at, one in layers.items() if one.regions is not None}
+    kind: Kind = "self" if passage.target is None else "cross"
+    return shares(info, passage.queries(kind), passage.keys(kind), sums) if sums else None
 
 
 class _Rule(NamedTuple):
@@ -166,7 +177,10 @@ class _Rule(NamedTuple):
     said: Mapping[Place, HeadLabel] | None = None
 
     def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
-        """Return the head's label, or None. found: the strength of each score."""
+        """Return the name of the head's label, or None.
+
+        place: (layer, head). summary: of its scores. found: the strength of each score.
+        """
         found = {
             name: value
             for name, value in found.items()
@@ -199,7 +213,11 @@ def _said(
     heads: Mapping[int, Container[int]] | None,
     known: KnownLabels | None,
 ) -> dict[Place, HeadLabel]:
-    """Return each head's label in ``heads`` over the beginning of the text, sinks included."""
+    """Return the label of each (layer, head) over the beginning of the text, sinks included.
+
+    targets: the decoder's text, if there is one. heads: by layer, those to label. known: labels
+    that were measured before.
+    """
     target = targets[0].cut(_READ) if targets else None
     record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
     found = head_scores(record, known)
@@ -236,7 +254,10 @@ def _notes(
 
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
-    """Return the relations of the annotated sentences, the usual ones first."""
+    """Return the relations of the annotated sentences, the usual ones first.
+
+    probes: all texts, of which some are annotated.
+    """
     found = {
         relation
         for text in probes
@@ -248,13 +269,19 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
 
 
 def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """Return the relations that are annotated but could not be scored in any sentence."""
+    """Return the relations that are annotated but could not be scored in any sentence.
+
+    found: the names of those that could.
+    """
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
 
 
 def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
-    """Return where the labels of a person's own text come from; ``none`` for probes."""
+    """Return where the labels of the user's own text come from; ``none`` for probes.
+
+    said: these labels by (layer, head); None for probes.
+    """
     if said is None:
         return "none"
     return next((label.source for label in said.values() if label.is_known), "text")
@@ -263,7 +290,10 @@ def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
 def _untestable(
     found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
-    """Return the base rates of the relations that even a perfect head could not get as a label."""
+    """Return by name the base rates of relations that even a perfect head could not get as a label.
+
+    found: the scores by (layer, head). deviations: how many standard deviations a label needs.
+    """
     rates = {}
     for name in relations:
         bases = {
@@ -275,7 +305,10 @@ def _untestable(
 
 
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """Return the names for which some head has both a score and a base rate."""
+    """Return the names for which some head has both a score and a base rate.
+
+    found: the scores by (layer, head). relations: the names of the annotated ones.
+    """
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
     return tuple(
         name
@@ -322,7 +355,10 @@ def _head(
 
 
 def _unknown(entry: PatternScores) -> PatternScores:
-    """Return a head without scores: the texts on which it did not overflow are no fair sample."""
+    """Return the head's entry without any score, for a head that overflowed on some text.
+
+    The texts on which it did not overflow are no fair sample.
+    """
     return PatternScores(
         entry.layer,
         entry.head,
@@ -338,7 +374,8 @@ def _unknown(entry: PatternScores) -> PatternScores:
 def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
     """Return the highest score, by layer and name, of any head of the random twin.
 
-    Its heads are drawn alike: it does not matter which of them reaches it.
+    twin: its scores by (layer, head). Its heads are drawn alike: it does not matter which of them
+    reaches it.
     """
     floors: dict[int, dict[str, float]] = {}
     for (layer, _), summary in twin.items():
@@ -361,15 +398,12 @@ def _control(
 
 
 def _not_measured(
-    attention: Conditions,
-    heads: Sequence[PatternScores],
-    *,
-    own: bool,
-    relations: Sequence[str],
+    attention: Conditions, heads: Sequence[PatternScores], *, own: bool, relations: Sequence[str]
 ) -> dict[str, str]:
-    """Return the reason for each score that no head has.
+    """Return the reason for each score that no head has, by name.
 
-    own: whether a person's own text was scored.
+    attention: its kind, and whether it is causal. heads: the scores of all heads. own: whether the
+    user's own text was scored.
     relations: annotated relations of which no pair could be scored.
     """
     names = dict.fromkeys(name for head in heads for name in head.scores)

@@ -35,7 +35,11 @@ _FOLDS = 10
 
 @dataclass
 class HeadSummary:
-    """The summary of one head over all texts; names as in ``PatternScores``."""
+    """The summary of one head over all texts, by the name of the score.
+
+    scores, base_rate, intervals, measured, statistics: as in ``PatternScores``. single: (score,
+    base rate) of each text, of a relation of each fold of its sentences.
+    """
 
     scores: dict[str, float | None] = field(default_factory=dict)
     base_rate: dict[str, float | None] = field(default_factory=dict)
@@ -60,7 +64,10 @@ class HeadSummary:
 def summaries(
     results: Sequence[TextScores], relations: Sequence[str]
 ) -> dict[tuple[int, int], HeadSummary]:
-    """Return the summary of each head by (layer, head), in that order."""
+    """Return the summary of each head by (layer, head), in that order.
+
+    results: the scores over each text. relations: the names of the annotated ones.
+    """
     places = sorted(
         {
             (layer, head)
@@ -69,11 +76,27 @@ def summaries(
             for head in scores.heads
         }
     )
-    return {place: _summary(results, relations, *place) for place in places}
+    pairs = _pairs(results)
+    return {place: _summary(results, relations, pairs, *place) for place in places}
+
+
+_Pairs = Mapping[tuple[str, int], Sequence[tuple[int, Sequence[int], FoundPair]]]
+"""By relation and layer the fold of a sentence, the heads that were scored, and a pair in it."""
+
+
+def _pairs(results: Sequence[TextScores]) -> _Pairs:
+    pairs: dict[tuple[str, int], list[tuple[int, Sequence[int], FoundPair]]] = {}
+    sentences = (result for result in results if result.text.words is not None)
+    for number, result in enumerate(sentences):
+        for layer, scores in result.layers.items():
+            for found in scores.found:
+                entry = number % _FOLDS, scores.heads, found
+                pairs.setdefault((found.relation, layer), []).append(entry)
+    return pairs
 
 
 def _summary(
-    results: Sequence[TextScores], relations: Sequence[str], layer: int, head: int
+    results: Sequence[TextScores], relations: Sequence[str], pairs: _Pairs, layer: int, head: int
 ) -> HeadSummary:
     summary = HeadSummary()
     values: dict[str, list[tuple[float, float]]] = {}
@@ -101,7 +124,7 @@ def _summary(
         for name in SCORES_OF.get(probe, {}).values():
             _enter(summary, name, values.get(name, []))
     for relation in relations:
-        _enter_relation(summary, relation, results, layer, head)
+        _enter_relation(summary, relation, pairs.get((relation, layer), ()), head)
     summary.reach = {name: math.fsum(shares) / len(shares) for name, shares in reach.items()}
     every = sum(delimiters.values())
     if every > 0:
@@ -111,7 +134,10 @@ def _summary(
 
 
 def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, float, float]]:
-    """Yield (name, score, base rate) of each measure that this text could show."""
+    """Yield (name, score, base rate) of each measure that this text could show.
+
+    result: the scores over the text. layer, head: of the head.
+    """
     scores = result.layers.get(layer)
     if scores is None or head not in scores.heads:
         return
@@ -137,20 +163,18 @@ def _enter(summary: HeadSummary, name: str, values: Sequence[tuple[float, float]
 
 
 def _enter_relation(
-    summary: HeadSummary, relation: str, results: Sequence[TextScores], layer: int, head: int
+    summary: HeadSummary,
+    relation: str,
+    found: Sequence[tuple[int, Sequence[int], FoundPair]],
+    head: int,
 ) -> None:
     by_fold: dict[int, list[float]] = {}
     pairs: list[FoundPair] = []
-    sentences = (result for result in results if result.text.words is not None)
-    for number, result in enumerate(sentences):
-        scores = result.layers.get(layer)
-        if scores is None or head not in scores.heads:
-            continue
-        place = scores.heads.index(head)
-        for found in scores.found:
-            if found.relation == relation and not math.isnan(found.hits[place]):
-                pairs.append(found)
-                by_fold.setdefault(number % _FOLDS, []).append(float(found.hits[place]))
+    for fold, heads, pair in found:
+        hit = float(pair.hits[heads.index(head)]) if head in heads else math.nan
+        if not math.isnan(hit):
+            pairs.append(pair)
+            by_fold.setdefault(fold, []).append(hit)
     hits = [hit for fold in by_fold.values() for hit in fold]
     base = relation_base_rate(pairs)
     summary.scores[relation] = _mean(hits)

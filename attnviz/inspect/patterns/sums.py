@@ -12,6 +12,7 @@ from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import ProbeText, batches
 from attnviz.inspect.patterns.relations import FoundPair
+from attnviz.measures.regions import RegionSums
 from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
     FORMULAS,
@@ -24,6 +25,7 @@ from attnviz.measures.rows import (
     norm_weighted,
     rescaled,
 )
+from attnviz.measures.sinks import sink_keys
 from attnviz.records import Kind
 
 Weights = NDArray[np.floating]
@@ -65,7 +67,7 @@ _Measured = tuple[
 
 
 class ScoreSums:
-    """Takes blocks of rows of one text, in any order, and gives the scores of each head.
+    """Take blocks of rows of one text, in any order, and give the scores of each head.
 
     In the end they equal the measures of the whole matrix, but only one block is in memory.
     names: of the measures; None for all.
@@ -87,7 +89,7 @@ class ScoreSums:
         return block
 
     def measured(self, block: RowBlock) -> _Measured:
-        """Return what a block of rows adds."""
+        """Return what a block of rows adds, without adding it."""
         weights, raw = block.weights, self._text.attention.view == "raw"
         # Without key 0, a row that attended to key 0 alone has no weight left to score.
         alive = None if raw else weights.sum(-1) != 0
@@ -103,7 +105,7 @@ class ScoreSums:
         return sums, _moments(centre_rows(weights), block.queries)
 
     def take(self, measured: _Measured) -> None:
-        """Add what a block of rows adds."""
+        """Add what a block of rows adds, as ``measured`` returned it."""
         sums, moments = measured
         for name, (total, number) in sums.items():
             before = self._sums.get(name, (0.0, 0))
@@ -127,7 +129,10 @@ class ScoreSums:
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """Return (head,), by name, the scores of equal tokens, as means over shuffled orders."""
+        """Return by name the scores (head,) that the tokens would get in a random order.
+
+        They are means over several orders.
+        """
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")
@@ -141,7 +146,7 @@ Evens = dict[tuple[int, ...], tuple[NDArray[np.float64], _Measured]]
 
 
 class LayerSums:
-    """Takes blocks of rows of one layer, and gives its scores and those of uniform attention.
+    """Take blocks of rows of one layer, and give its scores and those of uniform attention.
 
     Uniform attention is even over the keys that the layer lets each query see.
     evens: shared by the layers of one text, which then measure uniform attention once.
@@ -152,13 +157,19 @@ class LayerSums:
         self._evens = {} if evens is None else evens
         self._found = ScoreSums(text)
         self._even = ScoreSums(text, set(FORMULAS).difference(of_family("identity")))
+        self._regions = None
+        if text.keys.regions:
+            sink = sink_keys(text.keys, text.attention.causal)
+            self._regions = RegionSums(text.queries, text.keys, sink)
         self._marks = np.flatnonzero(text.delimiters)
         self._on_marks: NDArray[np.float64] = np.zeros((1, len(self._marks)))
         self._evenly_on_marks = np.zeros(len(self._marks))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
-        """Add a block of rows; see ``ScoreSums.add``."""
+        """Add a block of rows; the arguments are those of ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
+        if self._regions is not None:
+            self._regions.add(weights, start, block.seen)
         there = self._marks < weights.shape[-1]
         marks = self._marks[there]
         key = (start, *weights.shape[-2:])
@@ -185,6 +196,7 @@ class LayerSums:
             uniform,
             self._even.reach(),
             delimiters=self._delimiters(),
+            regions=None if self._regions is None else self._regions.sums(),
         )
 
     def _delimiters(self) -> dict[int, NDArray[np.float64]]:
@@ -194,7 +206,10 @@ class LayerSums:
 
 
 def _moments(centres: Weights, queries: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the sums from which ``_correlation`` relates centres to their queries' places."""
+    """Return the sums over rows from which ``_correlation`` is computed.
+
+    centres: where each row looks on average. queries: the index of each row's query.
+    """
     y, x = centres.astype(np.float64), queries.astype(np.float64)
     ones = np.ones_like(y)
     return np.asarray(np.stack([ones, x * ones, x * x * ones, y, y * y, x * y]).sum(-1))
@@ -225,6 +240,7 @@ class LayerScores:
     delimiters: by token, (head,) how much more attention of the mean query it gets than by even
         attention.
     found: the pairs of an annotated sentence.
+    regions: the sums of ``RegionSums``, if the text has regions.
     """
 
     heads: tuple[int, ...]
@@ -234,13 +250,14 @@ class LayerScores:
     reach: Mapping[str, float] = field(default_factory=dict)
     delimiters: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
     found: Sequence[FoundPair] = ()
+    regions: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
     """The scores over one text.
 
-    layers: by index.
+    text: the one that was scored. layers: the scores by the index of the layer.
     lost: the heads (layer, head) with weights that are NaN.
     """
 
@@ -258,7 +275,8 @@ def measure(
 ) -> tuple[TextScores, ...]:
     """Return the scores of every text, in the order of ``texts``.
 
-    heads: the heads to score in each layer; None scores all.
+    probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
+    each layer; None scores all. work: counts what is done.
     """
     found: dict[int, TextScores] = {}
     for batch in batches(texts):
@@ -271,7 +289,7 @@ def measure(
 
 
 def cells_of(text: ProbeText, kind: Kind) -> int:
-    """Return the work for a text: its number of (query, key) pairs."""
+    """Return the work for a text: its number of (query, key) pairs. kind: of attention."""
     return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
 
 
@@ -337,14 +355,13 @@ class _Scoring:
         return self._kept[layer]
 
     def _collect(
-        self,
-        text: int,
-        layer: int,
-        start: int,
-        weights: NDArray[np.floating],
-        mask: Bools | None,
+        self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
     ) -> None:
-        """Collect the matrix of a sentence, which is short, and score its words at the last row."""
+        """Collect the matrix of a sentence, which is short, and score its words at the last row.
+
+        text: its index in the batch. start: the query of the first row. weights: (head, row, key).
+        mask: which keys each row sees, or None.
+        """
         facts, words = self._facts[text], self._texts[text].words
         shape = len(facts.queries), len(facts.keys)
         nothing = np.zeros((len(weights), *shape), weights.dtype), np.zeros(shape, bool)

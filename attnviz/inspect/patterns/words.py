@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attnviz.draw.provenance import LONGEST_FINDING, counted, spoken_date
+from attnviz.draw.document import Explanation, Meaning
+from attnviz.draw.numbers import counted, whole_percent
+from attnviz.draw.provenance import LONGEST_FINDING, spoken_date
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
-from attnviz.measures.registry import BASES, View, label_named
+from attnviz.measures.registry import View, label_named
 from attnviz.records import SINKS, Source
 
 NOT_MEASURED = "n/m"
@@ -43,19 +45,22 @@ def signed(value: float | None) -> str:
     return NOT_MEASURED if value is None else _bare(f"{value:+.3f}")
 
 
-def percent(value: float | None) -> str:
+def share_of_texts(value: float | None) -> str:
     """Return a share of texts, such as ``92%``."""
-    return NOT_MEASURED if value is None else f"{value:.0%}"
+    return NOT_MEASURED if value is None else whole_percent(value)
 
 
 def interval(entry: PatternScores, name: str) -> str:
-    """Return the ends of the 95% interval of a head's score, such as ``.79–.90``."""
+    """Return the ends of the 95% interval of a head's score, such as ``.79–.90``.
+
+    name: of the score. Empty if it has none.
+    """
     ends = entry.intervals.get(name)
     return "" if ends is None else "–".join(map(short, ends))
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """Return the size of the sample of a head's score, such as ``81 pairs``."""
+    """Return the size of the sample of a head's score, such as ``81 pairs``. name: of the score."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"
@@ -162,7 +167,7 @@ def size_words(report: PatternReport) -> list[str]:
 
 
 def finding(report: PatternReport, watch: str | None) -> str:
-    """Return the answer in a sentence: how many heads have each label, or the watched one."""
+    """Return in a sentence how many heads have each label, or the watched one. watch: its name."""
     if watch is not None:
         return _watched_finding(report, watch)
     if report.model.weights == "random":
@@ -206,7 +211,7 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
         pairs = behind(ranked[0], watch)
         return (
             f"{said} cannot be tested: a fixed offset explains "
-            f"{percent(report.untestable[watch])} of {pairs}."
+            f"{whole_percent(report.untestable[watch])} of {pairs}."
         )
     best, labelled = ranked[0], len(report.labelled(watch))
     ends = interval(best, watch)
@@ -230,7 +235,7 @@ def _reason(report: PatternReport, name: str) -> str:
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
     """Return sentences on what cannot be tested or has no number, and why.
 
-    brief: only what a first screen needs.
+    watch: the one label that is shown, or None. brief: only what a first screen needs.
     """
     if watch is not None:
         if not report.ranked(watch):
@@ -247,7 +252,9 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
 
 
 def _untestable(rates: Mapping[str, float]) -> str:
-    found = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
+    found = ", ".join(
+        f"{label_named(name).said} {whole_percent(rate)}" for name, rate in rates.items()
+    )
     return (
         "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
         f"fixed offset, which explains {found}"
@@ -256,78 +263,25 @@ def _untestable(rates: Mapping[str, float]) -> str:
 
 # A reading -----------------------------------------------------------------------------------
 
-_HOW = (
-    "How to read this: each cell of the grid is one attention head, rows are layers. Its word is "
-    "its label: what the head does most clearly; the brighter, the stronger. Scores go from 0 "
-    "(never) to 1 (always).",
-    "chance: what the score would be without the pattern. Strength is the share of what could be "
-    "gained over it; a head whose best strength stays below the threshold gets no label.",
-    "95%: the interval of the mean over texts (Student's t), or of the share of annotated pairs "
-    "(Wilson). n: how many there are.",
-    "in agreement: the share of the texts (of annotated ones of ten equal parts) that show this "
-    "label on their own.",
-)
-_OWN = (
-    "your text: too short for the threshold alone. A head keeps the label that the card or an "
-    "earlier run on the probes gave it, else it gets one where at least 8 places of the text show "
-    "the pattern, clear of chance over all heads."
-)
-_CONTROL = (
-    "random: the score of the same head in a model of this shape with random weights. What that "
-    "does as well no training explains: strength is counted from the highest such score of the "
-    "layer."
-)
-_DIRECTIONS = {
-    True: "scored from the later word to the earlier, for no token sees the future",
-    False: "scored from the dependent (a subject, a pronoun and so on) to its head",
-}
-"""How annotated pairs are read if attention is causal, and if not."""
 
-_FURTHER = {
-    "induction": "prefix match: the prefix-matching score, the same over random tokens repeated "
-    "several times, all copies counted (Olsson et al. 2022).",
-    "alignment": "monotone: how steadily the attended place moves on as the output is written, "
-    "from -1 (backwards) to 1.",
-}
-"""Scores shown next to a label's own."""
+def explanation(report: PatternReport, names: Sequence[str]) -> Explanation:
+    """Return over what the scores were measured, and what the labels mean.
 
-_SINK = (
-    "sink or induction: a head that reaches both thresholds is called induction. Where nothing "
-    "repeats, which is nearly everywhere, it attends to the first token."
-)
-_END = "A label says what a head attends to, not that it matters: attnviz ablate measures that."
-
-
-def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
-    """Yield how to read the grid and its numbers, then what each label means and who has it."""
-    yield from _HOW
+    names: the labels of the screen, of which those that most heads have come first.
+    """
+    labels = [name for name in found_labels(report) if name in names]
+    labels += [name for name in names if name not in labels]
+    named = map(label_named, labels)
+    terms = [Meaning((label.short, label.said), f"{label.meaning}.") for label in named]
     if report.text:
-        yield _OWN
+        size = counted(report.probes[0].longest, "token")
+        return Explanation("patterns", f"scores are of this text alone, {size}.", terms)
+    parts = [counted(sum(probe.texts for probe in report.probes), "text")]
+    pairs = sum(sum(probe.pairs.values()) for probe in report.probes)
+    parts += [counted(pairs, "annotated pair")] if pairs else []
+    seeds = dict.fromkeys(str(seed) for probe in report.probes for seed in probe.seeds)
+    parts += [f"random tokens of seeds {', '.join(seeds)}"] if seeds else []
     if report.control is not None:
-        yield _CONTROL
-    families = {name: label_named(name).family for name in names}
-    for words in dict.fromkeys(BASES[family] for family in families.values()):
-        named = [label_named(name).said for name in families if BASES[families[name]] == words]
-        yield f"chance of {', '.join(named)}: {words}."
-    if "relation" in families.values():
-        yield f"annotated pairs: {_DIRECTIONS[report.causal]}."
-    for name in names:
-        yield _about(report, name)
-    yield from (_FURTHER[name] for name in names if name in _FURTHER)
-    if {"first", "induction"} <= set(names):
-        yield _SINK
-    yield _END
-
-
-def _about(report: PatternReport, name: str) -> str:
-    """Return what a label means, its least strength, and the head that has it most."""
-    threshold = report.thresholds.get(name)
-    given = "" if threshold is None else f"; from strength {threshold:.2f}"
-    heads = report.labelled(name)
-    where = "no head here"
-    if heads:
-        best = heads[0]
-        where = f"best {report.name(best.layer, best.head)} {score(best.score)}"
-    label = label_named(name)
-    short_form = "" if label.short == label.said else f" ({label.short})"
-    return f"{label.said}{short_form}: {label.meaning}{given}; {where}."
+        parts.append(f"a control with random weights of seed {report.control.seed}")
+    measured = f"measured over {', '.join(parts)}. A label says where a head attends, not that it "
+    return Explanation("patterns", f"{measured}matters.", terms)

@@ -94,8 +94,9 @@ def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
 def prune_rows(report: PruneReport) -> Iterator[tuple[object, ...]]:
     """Yield a row for each number of heads left; indices start at 0, losses are nats per token.
 
-    The whole model comes first. What was not measured is empty. All losses are held-out ones,
-    except in the last column.
+    Columns: heads_left, layer, head, score, loss, random_loss, random_low, random_high,
+    held_out_ratio, ranking_loss. The whole model comes first. What was not measured is empty. All
+    losses are held-out ones, except in the last column.
     """
     order = ("heads_left", "layer", "head", "score", "loss")
     yield (*order, "random_loss", "random_low", "random_high", "held_out_ratio", "ranking_loss")

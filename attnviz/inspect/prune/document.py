@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.provenance import model_words
 from attnviz.inspect.prune.records import PruneReport
 
 _METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}
@@ -18,23 +18,14 @@ _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
 """Columns from which on the grid stands next to the curve, the steps below the grid, and the curve
 has all the room that it needs."""
 
-_EXPLANATION = (
-    "How to read this: heads are removed for good, one after another, and the loss (nats per "
-    "token: how badly the text is predicted) is measured after each removal.",
-    "Held out: the order is chosen on one half of the texts and every loss is that of the other "
-    "half, because a head that looks useless on the text it was ranked on often is not elsewhere. "
-    "A limit (--until-loss) is held against the held-out loss as well.",
-    "The curve: where it stays low, the removed heads were not needed. Random orders of as many "
-    "heads, on the same held-out half, say how much of that is due to the ranking.",
-    "Cut or masked: an architecture has one head count for all layers. Where every layer can "
-    "spare equally many heads, they are cut out of the tensors; else zeros switch them off.",
-)
-
 
 def prune_document(
     report: PruneReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the held-out losses step by step, the removed heads, the result."""
+    """Return the document: the held-out losses step by step, the removed heads, the result.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
     advice = _hints(report) if hints else []
     groups = [
@@ -49,7 +40,7 @@ def prune_document(
         f"pruned heads of {model.name}",
         title,
         groups,
-        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        doc.Explanation("prune", f"{_halves(report)}, seed {report.seed}.") if explain else None,
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[
             model_words(model)[0],
@@ -87,7 +78,7 @@ def _halves(report: PruneReport) -> str:
 
 
 def _finding(report: PruneReport) -> str:
-    """Return how much the held-out loss rose, and whether less than in random orders."""
+    """Return a sentence: how much the held-out loss rose, and whether less than in random order."""
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
@@ -140,7 +131,10 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 
 def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curve, grid and, if there is room, the steps."""
+    """Return the first screen: curve, grid and, if there is room, the steps.
+
+    columns, lines: the room on the screen.
+    """
     result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     if not report.steps:
         return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]
@@ -183,7 +177,11 @@ def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
 
 
 def _finite(points: list[tuple[float, float]], total: int) -> list[tuple[float, float]]:
-    """Return the points with a finite loss; in half precision a loss may overflow."""
+    """Return the points with a finite loss; in half precision a loss may overflow.
+
+    points: (heads left, loss) of a curve. total: how many heads the whole model has; if no loss is
+    finite, the result is the single point (total, 0).
+    """
     return [(left, loss) for left, loss in points if math.isfinite(loss)] or [(float(total), 0.0)]
 
 
@@ -272,7 +270,7 @@ def _steps(report: PruneReport) -> doc.Table:
 
 
 def _spread(report: PruneReport) -> list[int]:
-    """Return the places of all steps if they are few, else of those with a random order."""
+    """Return the indices of all steps if they are few, else of those with a random order."""
     places = range(len(report.steps))
     if len(places) <= _ROWS:
         return list(places)

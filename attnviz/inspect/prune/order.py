@@ -31,7 +31,7 @@ class RemovalBounds:
     """What an order of removals must leave in the model.
 
     layers: the numbers of the layers that have attention.
-    heads, kv_heads: of each layer.
+    heads, kv_heads: how many query heads and key/value heads each of them has.
     empty_layers: whether a layer may lose all its heads.
     uniform: whether removals come in rounds, each of which takes one query head of every key/value
         head of every layer, so that all layers stay alike.
@@ -64,11 +64,11 @@ class RemovalBounds:
         return self.kv_heads if self.kv_heads < self.heads else 1
 
     def all_heads(self) -> list[Head]:
-        """Return every head, layer by layer."""
+        """Return the (layer, head) of every head, layer by layer."""
         return [(layer, head) for layer in self.layers for head in range(self.heads)]
 
     def may_go(self, head: Head, removed: Collection[Head]) -> bool:
-        """Return whether ``head`` can be removed next, after ``removed``."""
+        """Return whether ``head`` can be removed next, after ``removed``; each is (layer, head)."""
         if head in removed:
             return False
         layer, place = head
@@ -80,7 +80,10 @@ class RemovalBounds:
         return not self.uniform or gone <= len(removed) // self.round
 
     def ordered(self, preference: Sequence[Head], removed: Collection[Head] = ()) -> Iterator[Head]:
-        """Yield the heads of ``preference``, each as early as it can be removed."""
+        """Yield the heads of ``preference``, each as early as it can be removed.
+
+        removed: the heads that are removed already.
+        """
         gone = list(removed)
         waiting = [head for head in preference if head not in gone]
         while True:
@@ -96,7 +99,7 @@ class RemovalBounds:
 class Goal:
     """When to stop removing heads.
 
-    count: after so many removals.
+    count: after this many removals.
     loss: before the loss in nats per token would rise above it; None for no limit.
     among: only these heads are removed; by default any.
     """
@@ -109,6 +112,7 @@ class Goal:
 def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, baseline: float) -> Goal:
     """Return when to stop removing heads.
 
+    bounds: what must be left. baseline: the loss of the whole model.
     Raises UsageError if the model does not have the heads, or would lose too many.
     """
     if request.heads:
@@ -165,6 +169,7 @@ def removal_order(
     """Return the removals, the least important head first, with the loss after each.
 
     ranking: measures importance. held_out: measures the losses, and checks their limit.
+    bounds: what must be left. goal: when to stop. method: the measure of importance.
     rerank: True ranks all remaining heads again after each removal.
     """
     order = _reranked if rerank else _ranked
@@ -187,7 +192,11 @@ _Chosen = list[tuple[Head, float]]
 def _ranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """Yield the removals of one ranking, in batches that are measured together."""
+    """Yield the removals of one ranking, in batches that are measured together.
+
+    meter: measures importance. bounds: what must be left. goal: when to stop. how: the measure of
+    importance.
+    """
     scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
     order = order[: goal.count]
@@ -197,14 +206,20 @@ def _ranked(
 
 
 def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
-    """Return a sort key: the least important head first, NaN last."""
+    """Return a sort key for heads: the least important head first, NaN last.
+
+    scores: the importance of each.
+    """
     return lambda head: (math.isnan(scores[head]), scores[head], head)
 
 
 def _reranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """Yield one removal at a time, the least important of the remaining heads."""
+    """Yield one removal at a time, the least important of the remaining heads.
+
+    The arguments are those of ``_ranked``.
+    """
     removed: list[Head] = []
     loss = meter.baseline
     while len(removed) < goal.count:
@@ -226,7 +241,10 @@ def _scores(
     candidates: Sequence[Head],
     loss: float,
 ) -> dict[Head, float]:
-    """Return each candidate's importance after ``removed``: the rise of the loss or a gradient."""
+    """Return each candidate's importance after ``removed``: the rise of the loss or a gradient.
+
+    meter: measures it. loss: without the heads in ``removed``.
+    """
     if method == "gradient":
         gradients = meter.gradients(removed)
         return {head: gradients[head] for head in candidates}
@@ -245,7 +263,10 @@ def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneS
 def random_losses(
     meter: ScanMeter, bounds: RemovalBounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
-    """Return the losses after each number of removals in ``counts``, in random orders."""
+    """Return the losses after each number of removals in ``counts``, in random orders.
+
+    meter: measures them. bounds: what must be left. draws: how many orders. seed: of the orders.
+    """
     if not counts or not draws:
         return ()
     generator = random.Random(seed)
@@ -262,7 +283,7 @@ def random_losses(
 
 
 class ScanMeter:
-    """Measures the loss over the texts of a scan, without some heads.
+    """Measure the loss over the texts of a scan, without some heads.
 
     texts: how many there are; all have the same weight.
     probe: any head, removed if only the whole model's loss is wanted.
@@ -284,7 +305,10 @@ class ScanMeter:
 
     @property
     def baseline(self) -> float:
-        """Return the loss of the whole model; UsageError if it predicts no tokens."""
+        """Return the loss of the whole model in nats per token.
+
+        Raises UsageError if it predicts no tokens.
+        """
         if self._baseline is None:
             self._measure([Variant((self._probe,))])
         assert self._baseline is not None
@@ -293,6 +317,7 @@ class ScanMeter:
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
         """Return the loss in nats per token without the heads of each removal.
 
+        removals: each the (layer, head) of all that are switched off at once.
         Raises UsageError for a model that predicts no tokens.
         """
         keys = [tuple(sorted(removal)) for removal in removals]
@@ -302,11 +327,14 @@ class ScanMeter:
         return [losses[key] if key else self.baseline for key in keys]
 
     def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """Return the first-order importance of every head without ``removed``."""
+        """Return the first-order importance of every head in the model without ``removed``."""
         return self._scanner.gradients(removed)
 
     def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """Return the mean loss of each removal; store that of the whole model."""
+        """Return the mean loss of each removal; store that of the whole model.
+
+        variants: the heads of each removal.
+        """
         deltas = np.full((self._texts, len(variants)), np.nan)
         clean = np.full(self._texts, np.nan)
         wanted = dict.fromkeys(range(self._texts), range(len(variants)))

@@ -1,7 +1,7 @@
 """The plan of a model without some heads, in words and numbers, before anything is written.
 
-The bundled model's plan is arithmetic on its config, so that ranking its heads needs no
-``transformers``; that of any other model is tried on shells without memory, in ``store``.
+The plan of a model that NumPy runs is arithmetic on the shapes of its tensors, so that ranking its
+heads needs no ``transformers``; that of any other is tried on shells without memory, in ``store``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from attnviz.inspect.prune.records import Head, PrunedModel
-from attnviz.models.bundled import Bundled
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.model import Model
+from attnviz.models.stack_model import StackModel
 from attnviz.records import ModelInfo
 
 RELATIVE = ("Llama", "Mistral")
@@ -20,39 +21,68 @@ RELATIVE = ("Llama", "Mistral")
 Mistral's has the same tensors and computation without that rule."""
 
 
-class BundledPlan:
-    """The plan of the bundled model, a Llama checkpoint; it has the interface of ``PruneStore``."""
+def is_planned(model: Model) -> bool:
+    """Return whether ``StackPlan`` can plan this model just as transformers would."""
+    if not isinstance(model, StackModel) or model.parameters is None:
+        return False
+    # Mistral, which stands in for Llama, has no biases.
+    relative = model.info.architecture.startswith(RELATIVE[0])
+    return not (relative and any(role.endswith(".bias") for role in model.stack.tensors.shapes))
 
-    def __init__(self, model: Bundled) -> None:
-        self._info, self._config = model.info, model.checkpoint.config
+
+class StackPlan:
+    """Plan the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch."""
+
+    def __init__(self, model: StackModel) -> None:
+        assert model.parameters is not None
+        self._info, self._shapes = model.info, model.stack.tensors.shapes
+        self.parameters, self._fewer = model.parameters
         self.layers = tuple(range(self._info.layers))
-        shapes = self._config.tensor_shapes().values()
-        self.parameters = sum(map(math.prod, shapes))
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
-        """Return the plan without these heads."""
-        info, config = self._info, self._config
+        """Return the plan of the model without these heads, each (layer, head)."""
+        info = self._info
         removed = heads_by_layer(heads, self.layers)
         plan = next(iter(cut_plans(removed, self.layers, info.heads, info.kv_heads)), None)
-        if plan is None:
-            return masked_record(info, removed, self.layers, self.parameters)
-        narrow = info.head_dim * info.layers * config.d_model
+        if plan is None or not self._fewer:
+            return masked_record(info, removed, self.layers, self.parameters, self._fewer)
         # A query head has a query and an output projection, a key/value head a key and a value one.
-        gone = 2 * narrow * (info.heads - plan.heads + info.kv_heads - plan.kv_heads)
+        every, shared = self._numbers("query", "output"), self._numbers("key", "value")
+        gone = every * (info.heads - plan.heads) // info.heads
+        gone += shared * (info.kv_heads - plan.kv_heads) // info.kv_heads
         llama, mistral = RELATIVE
         name = info.architecture
-        if config.d_model % plan.heads:
+        if self._shapes["layers.0.query.weight"][1] % plan.heads:
             name = name.replace(llama, mistral)
         return cut_record(info, name, plan, removed, self.parameters - gone)
 
+    def _numbers(self, *parts: str) -> int:
+        """Return how many numbers of some projections belong to heads.
+
+        parts: the names of these projections.
+        """
+        return sum(
+            math.prod(shape)
+            for role, shape in self._shapes.items()
+            for part in parts
+            if role.endswith((f".{part}.weight", f".{part}.bias"))
+            and not role.endswith(".output.bias")
+        )
+
 
 def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
-    """Return the heads that each layer loses."""
+    """Return for each layer the numbers of the heads that it loses.
+
+    heads: (layer, head) of each. layers: all that have attention.
+    """
     return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
 
 
 def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
-    """Return the removed heads that stay as zeros: all without a plan, else those it keeps."""
+    """Return the removed (layer, head) that stay as zeros: all without a plan, else those it keeps.
+
+    removed: by layer, the numbers of the heads.
+    """
     return tuple(
         (layer, head)
         for layer in sorted(removed)
@@ -64,7 +94,11 @@ def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
 def cut_record(
     info: ModelInfo, architecture: str, plan: CutPlan, removed: Removed, parameters: int
 ) -> PrunedModel:
-    """Return the record of a smaller model; its note says if the architecture is another one."""
+    """Return the record of a smaller model; its note says if the architecture is another one.
+
+    info: the facts of the whole model. architecture: the class of the smaller one. plan: the heads
+    that it has. removed: by layer, those that were to go. parameters: how many it has.
+    """
     note = ""
     if architecture != info.architecture:
         note = (
@@ -86,7 +120,9 @@ def masked_record(
 ) -> PrunedModel:
     """Return the record of a model of the same shape, with zeros for heads and a note on why.
 
-    layers: those that have heads. shrinks: whether the architecture can have fewer at all.
+    info: the facts of the model. removed: by layer, the heads that are zero. layers: those that
+    have heads. parameters: how many it has. shrinks: whether the architecture can have fewer heads
+    at all.
     """
     note = f"the config of {info.architecture} cannot say that it has fewer heads of that width"
     if shrinks:

@@ -10,10 +10,11 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnviz.draw.numbers import counted
 from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.prune.order import (
     Goal,
     RemovalBounds,
@@ -22,14 +23,16 @@ from attnviz.inspect.prune.order import (
     random_losses,
     removal_order,
 )
-from attnviz.inspect.prune.plan import BundledPlan
+from attnviz.inspect.prune.plan import StackPlan, is_planned
 from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
 from attnviz.inspect.prune.request import PruneRequest
-from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
+from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.stack_model import StackModel
 from attnviz.records import UNWATCHED, Advance, Tokens, Watch
 from attnviz.texts import Texts, encode_texts
 
@@ -41,16 +44,13 @@ _POINTS = 12
 
 
 def prune(
-    model: Model,
-    texts: Texts,
-    request: PruneRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, texts: Texts, request: PruneRequest, *, advance: Watch = UNWATCHED
 ) -> PruneReport:
     """Remove the least important heads; return the losses next to those of random removals.
 
-    Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads cannot be
-    removed for good, UsageError if heads, texts or memory do not fit the model.
+    texts: half of them rank the heads, the other half measures the losses. advance: is given the
+    progress. Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads
+    cannot be removed for good, UsageError if heads, texts or memory do not fit the model.
     """
     if isinstance(model, OwnAttention):
         raise UsageError(
@@ -74,20 +74,21 @@ def prune(
     if not request.until_loss:  # refused before anything is measured
         work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
         advance.expect(
-            f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
+            f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}",
             partial(_seconds, model, halves, work.total),
         )
     options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
     ]
-    probe = bounds.all_heads()[0]
+    probe = bounds.all_heads()[-1]  # the cheapest
     ranking, held_out = (
         ScanMeter(scan, len(half), probe, work.add)
         for scan, half in zip(scans, halves, strict=True)
     )
     for meter in (ranking, held_out):
-        require_number("loss", meter.baseline, info)
+        require_number("loss", meter.baseline, model.info)  # which then knows of broken weights
+    info = model.info
     goal = goal_of(request, bounds, info, held_out.baseline)
     work.total = _estimate(bounds, goal, request)
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
@@ -123,7 +124,7 @@ def prune(
 
 
 def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
-    """Return the half that heads are ranked on, and the held-out one.
+    """Return two halves of the texts: the one that heads are ranked on, and the held-out one.
 
     Several texts are dealt out in turn, each with its copies: what was ranked on is not held out.
     A single text is cut in the middle; each part keeps the special tokens at its ends.
@@ -163,10 +164,37 @@ def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
     )
 
 
-def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> BundledPlan | PruneStore:
-    """Return the store of ``model``; the bundled one is loaded again only to be written."""
-    if isinstance(model, Bundled) and out is None:
-        return BundledPlan(model)
+def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
+    """Return about how many tokens a model reads, and in how many texts.
+
+    The first number is None if torch must run the model.
+    """
+    if request.out is not None or request.method == "gradient":
+        return None, 1
+    rounds = 3 + request.draws // 2  # ranking, the losses of both halves, random orders
+    return rounds * sum(map(reckoned_tokens, texts.texts)), rounds * len(texts.texts)
+
+
+def needs_torch(model: Model) -> bool:
+    """Return whether only transformers knows how to cut an opened model, or its mask token."""
+    if not isinstance(model, NumpyCheckpoint):
+        return False
+    return not is_planned(model) or not (model.causal or model.mask_id is not None)
+
+
+def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
+    """Return what plans or writes ``model``; the bundled one is loaded again only to be written.
+
+    out: the directory to write to; None to plan only. ids: a text, over which the written model is
+    compared.
+    """
+    if out is None and isinstance(model, StackModel) and is_planned(model):
+        return StackPlan(model)
+    if isinstance(model, NumpyCheckpoint):
+        raise UnsupportedError(
+            f"{model.info.name!r} runs in NumPy, and torch stores or plans it without heads: load "
+            "it with the backend torch"
+        )
     from attnviz.inspect.prune.store import PruneStore  # brings transformers
 
     return PruneStore(model, out, ids)
@@ -200,7 +228,11 @@ def _notes(
 
 
 class _Work:
-    """The progress of measuring, in removals over one half; ``total`` is an estimate."""
+    """Count the measuring that is done, and report its share.
+
+    The unit is one removal measured over one of the two halves of the texts. ``total``, an
+    estimate, is set when it is known.
+    """
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
@@ -214,7 +246,10 @@ class _Work:
 
 
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
-    """Return about how many removals will be measured, each over one half."""
+    """Return about how many removals will be measured, each over one half of the texts.
+
+    bounds: what must be left in the model. goal: when to stop.
+    """
     candidates = len(goal.among) if goal.among is not None else bounds.total
     ranked = candidates if request.method == "exact" else 0
     if request.rerank:
@@ -223,7 +258,10 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how long so many removals take, each over one half of the texts."""
+    """Return about how long this many removals take, each over one half of the texts.
+
+    halves: the texts of both.
+    """
     sizes = sizes_of(model)
     text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
     one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)
@@ -231,7 +269,10 @@ def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) 
 
 
 def _spread(count: int, together: int) -> list[int]:
-    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds."""
+    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds.
+
+    together: how many removals make a round.
+    """
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})

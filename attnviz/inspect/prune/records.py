@@ -25,7 +25,7 @@ class PruneStep:
     layer, head: what was removed.
     score: its importance when it was chosen, by ``PruneRequest.method``.
     heads_left: of all layers together, afterwards.
-    loss: held-out nats per token, afterwards. ranking_loss: those of the ranking half.
+    loss: nats per token over the held-out half, afterwards. ranking_loss: over the ranking half.
     """
 
     layer: int
@@ -50,7 +50,10 @@ class Half:
 
 @dataclass(frozen=True)
 class RandomLoss:
-    """The held-out losses when as many heads are removed in random orders, nats per token."""
+    """The held-out losses, nats per token, when heads are removed in random orders.
+
+    heads_left: how many heads are left. losses: one for each order.
+    """
 
     heads_left: int
     losses: tuple[float, ...]
@@ -150,12 +153,12 @@ class PruneReport(Report, Provenance):
         return self.held_out.baseline
 
     def ratio(self, loss: float) -> float:
-        """Return a held-out loss over that of the whole model; NaN if that is 0."""
+        """Return a held-out loss divided by that of the whole model; NaN if that is 0."""
         return loss / self.baseline if self.baseline else math.nan
 
     @property
     def last_random(self) -> RandomLoss | None:
-        """Return the random orders of as many removals as were made; None if none were drawn."""
+        """Return the losses of random orders with as many removals as here; None without any."""
         left = self.total - len(self.steps)
         return next((point for point in self.random if point.heads_left == left), None)
 
@@ -166,7 +169,7 @@ class PruneReport(Report, Provenance):
 
     @property
     def removed(self) -> tuple[Head, ...]:
-        """Return the removed heads in the order of their removal."""
+        """Return the (layer, head) of the removed heads in the order of their removal."""
         return tuple((step.layer, step.head) for step in self.steps)
 
     def name(self, layer: int, head: int) -> str:

@@ -68,9 +68,7 @@ class _Measure(Options, panel="What is measured"):
     """The order of the removals, and what it is compared with."""
 
     method: Importance = option(
-        "METHOD",
-        "Rank by exact Δ loss or gradient (first-order estimate).",
-        "exact",
+        "METHOD", "Rank by exact Δ loss or gradient (first-order estimate).", "exact"
     )
     rerank: bool = flag("Rank the remaining heads again after each removal.")
     draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)

@@ -49,7 +49,9 @@ def smaller_models(
 ) -> Iterator[Smaller]:
     """Yield ways of storing the rest with fewer parameters, the smallest first; often none.
 
-    state: the tensors of ``model``, in which the removed heads are already zero.
+    state: the tensors of ``model``, in which the removed heads are already zero. removed: by layer,
+    the numbers of these heads. projections: by layer, where heads are joined. shape: how many heads
+    of which width the model has.
     """
     for plan in cut_plans(removed, projections, shape.heads, shape.kv_heads):
         for config, model_class in _descriptions(model, plan, shape.head_dim):
@@ -79,7 +81,10 @@ def count_parameters(model: Any) -> int:
 
 
 def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
-    """Yield configs that describe ``plan``, each with the class of the model or of a relative."""
+    """Yield configs that describe ``plan``, each with the class of the model or of a relative.
+
+    head_dim: the width of a head.
+    """
     own = type(model)
     config = _resized(model.config, plan, head_dim)
     if config is not None:
@@ -101,12 +106,15 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
-    """Return the config with the plan's numbers of heads, or None if it does not allow them."""
+    """Return the config with the plan's numbers of heads, or None if it does not allow them.
+
+    head_dim: the width of a head.
+    """
     return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 
 def _tried(make: Callable[[], Any]) -> Any:
-    """Return what the library makes, or None if it fails."""
+    """Return what ``make``, a call into transformers, returns, or None if it fails."""
     try:
         with third_party("it cannot be made smaller"):
             return make()

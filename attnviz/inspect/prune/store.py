@@ -50,7 +50,7 @@ _SCHEMA = "attnviz.pruned/1"
 
 
 class PruneStore:
-    """A loaded model that is to lose some heads.
+    """Remove heads from a loaded model for good.
 
     directory: where the result is written; None to plan only.
     ids: a text, over which the written model is compared.
@@ -75,7 +75,7 @@ class PruneStore:
         self.parameters = count_parameters(self._model.model)
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
-        """Return the model without these heads, planned or written."""
+        """Return the model without these heads, each (layer, head), planned or written."""
         model, projections = self._model, self._projections
         removed = heads_by_layer(heads, self.layers)
         if self._directory is None:
@@ -90,6 +90,8 @@ def difference_from_masked(
 ) -> Difference:
     """Return a function that compares a model's outputs over ``ids`` with those of a masked one.
 
+    model: the whole model, in which the heads are switched off. ids: the tokens of the text that
+    both read.
     heads: (layer, head) pairs of the model's default kind of attention.
 
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
@@ -115,7 +117,10 @@ def difference_from_masked(
 
 
 def _answer(output: Any) -> Tensor:
-    """Return the logits, or the final hidden states of a model without a head, in float64."""
+    """Return the logits in float64, or for a model without logits the final hidden states.
+
+    output: what transformers returned.
+    """
     logits = getattr(output, "logits", None)
     answer: Tensor = logits if logits is not None else output[0]
     return answer.double()
@@ -124,7 +129,10 @@ def _answer(output: Any) -> Tensor:
 def plan_pruned(
     model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
 ) -> PrunedModel:
-    """Return what ``write_pruned`` will most likely make; nothing is written or run."""
+    """Return what ``write_pruned`` will most likely make; nothing is written or run.
+
+    removed: by layer, the query heads to remove. projections: of every layer with attention.
+    """
     state = _shapes_only(model)  # no tensor is read or copied
     ways = smaller_models(model.model, state, removed, projections, _shape(model))
     way = next(ways, Smaller(model.model, None, state))
@@ -194,7 +202,10 @@ def _record(
 
 
 def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> bool:
-    """Return whether the architecture can have fewer heads of the same width at all."""
+    """Return whether the architecture can have fewer heads of the same width at all.
+
+    projections: of every layer with attention.
+    """
     shape = _shape(model)
     first = range(max(shape.heads // shape.kv_heads, 1))
     state = _shapes_only(model)
@@ -233,7 +244,10 @@ def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[st
 
 
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
-    """Return the model in ``draft``, loaded on the device and in the dtype of ``model``."""
+    """Return the model that was written, loaded on the device and in the dtype of ``model``.
+
+    draft: its directory. shell: a model of its class, without memory for its tensors.
+    """
     whole = model.model
     with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(

@@ -33,7 +33,8 @@ def rollout_data(report: RolloutReport) -> dict[str, Any]:
 def rollout_rows(report: RolloutReport) -> Iterator[tuple[object, ...]]:
     """Yield a row for each query and key: their tokens, the rollout, the last layer's weight.
 
-    Pairs that a causal mask hides are left out.
+    Columns: query, key, query_token, key_token, rollout, last_layer. Pairs that a causal mask hides
+    are left out.
     """
     texts = report.tokens.texts
     yield ("query", "key", "query_token", "key_token", "rollout", "last_layer")

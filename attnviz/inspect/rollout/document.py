@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import advised, model_words, named, notes_group, share
 from attnviz.inspect.rollout.page import rollout_page
 from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
@@ -34,24 +35,13 @@ _TALL = 30
 _CHROME = 3
 """The lines of a map's title and of its colour key."""
 
-_EXPLANATION = (
-    "How to read this: a row is an output token, a column an input token, and the cell is the "
-    "share of the output that comes from there; a row sums to one.",
-    "rollout: in each layer half of a token is taken to come from the tokens its heads attend to, "
-    "mean over heads, and half from itself (the residual stream). The layers are multiplied, so "
-    "that what a token has from others counts on through all of them (Abnar & Zuidema 2020).",
-    "last layer: the mean attention weights of the last layer alone. Its keys are positions rather "
-    "than words: every layer below has mixed other tokens into them.",
-    "attention sink: heads with nothing to do attend to the first token or to special tokens. "
-    "Their columns of the result are left out and each row is rescaled to sum to one; --sink keeps "
-    "them.",
-    "limits: rollout knows the attention weights, not the values that they carry; it weights all "
-    "heads equally and ignores the MLPs. It describes flow, and is no evidence of influence.",
-)
-
 
 class _Kept(NamedTuple):
-    """Rollout and last layer (query, key) as drawn, NaN if left out; indices of shown tokens."""
+    """The matrices as they are drawn.
+
+    rollout, layer: the rollout and the last layer's weights, (query, key), NaN if left out. places:
+    the positions of the tokens that are shown.
+    """
 
     rollout: NDArray[np.floating]
     layer: NDArray[np.floating]
@@ -61,7 +51,10 @@ class _Kept(NamedTuple):
 def rollout_document(
     found: RolloutReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the rollout through all layers next to the last layer's attention."""
+    """Return the document: the rollout through all layers next to the last layer's attention.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     info, text, target = found.model, found.text, found.target
     kept = _kept(found)
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
@@ -84,7 +77,11 @@ def rollout_document(
             doc.Group([doc.Note(_left_out(found)), maps]),
             doc.Group([_texts(found, kept)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        doc.Explanation(
+            "rollout", f"measured in one pass over this text alone, {len(found.tokens)} tokens."
+        )
+        if explain
+        else None,
         [doc.Facts([(hint, False) for hint in further[found.keep_sink :]], tone="faint")]
         if hints
         else (),
@@ -109,7 +106,7 @@ def _kept(found: RolloutReport) -> _Kept:
 
 
 def _finding(found: RolloutReport) -> str:
-    """Return a sentence on the origin of the last token: the sink's share, then the largest."""
+    """Return a sentence on where the last token comes from: the sink's share, then the largest."""
     name = f"“{_label(found, found.last)}”, the last token,"
     row, at_sink = found.matrix[found.last], found.at_sink
     if at_sink.all():
@@ -184,7 +181,10 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
 
 def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the coloured text, next to as many maps as can be read there."""
+    """Return the coloured text, next to as many maps as can be read there.
+
+    kept: the matrices as they are drawn. columns, lines: the room on the screen.
+    """
     count = len(kept.places)
     drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]
     key = doc.Group([doc.Maps(())], yields=2)

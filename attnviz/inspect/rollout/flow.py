@@ -20,9 +20,10 @@ from attnviz.records import Input, Kind, Tokens
 
 
 def rollout_after(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
-    """Return the rollout (query, key) after a layer of mean weights (query, key); rows sum to one.
+    """Return the rollout (query, key) after one more layer; rows sum to one.
 
-    before: the rollout of the layers below, None for the first layer.
+    mean: the layer's weights (query, key), mean over its heads. before: the rollout of the layers
+    below, None for the first layer.
     """
     mixed: Matrix = 0.5 * mean.astype(np.float64)
     mixed[np.diag_indices_from(mixed)] += 0.5
@@ -65,7 +66,7 @@ def follow(
 
 
 class _Follow:
-    """Observer that multiplies each layer's mean weights onto the rollout of the layers below."""
+    """Multiply each layer's mean weights onto the rollout of the layers below; an observer."""
 
     norms = False
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnviz.draw.numbers import counted
 from attnviz.draw.page.data import Page, PageCapture, PageHead
-from attnviz.draw.provenance import counted
 from attnviz.inspect.rollout.records import RolloutReport
 
 ROLLOUT, LAYER = "rollout", "last layer"

@@ -23,8 +23,8 @@ Matrix = NDArray[np.float64]
 class RolloutReport(Report):
     """Attention followed through all layers (Abnar & Zuidema 2020).
 
-    kind: the attention that was followed; never cross attention.
-    tokens: of both axes.
+    model: its facts. kind: the attention that was followed; never cross attention. causal: whether
+    a query sees no later key. tokens: of both axes.
     matrix: float64 (query, key): the share of each output that comes from each input token; rows
         sum to one.
     raw: float64 (query, key): the mean over the heads of the last layer's weights.
@@ -57,12 +57,12 @@ class RolloutReport(Report):
 
     @property
     def at_sink(self) -> NDArray[np.bool_]:
-        """Return which tokens (token,) are special or, in causal attention, the first one."""
+        """Return which tokens (token,) belong to the sink: special ones, or the first if causal."""
         return sink_keys(self.tokens, self.causal)
 
     @property
     def last(self) -> int:
-        """Return the place of the last token outside sink and blanks, or of the very last one."""
+        """Return the position of the last token outside sink and blanks, else of the last one."""
         blank = np.array([not text.strip() for text in self.tokens.texts])
         content = np.flatnonzero(~self.at_sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1

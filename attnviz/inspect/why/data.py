@@ -12,13 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.values import (
-    json_number,
-    known_label_facts,
-    model_facts,
-    table_of,
-    token_facts,
-)
+from attnviz.draw.values import json_number, known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.attribution.parts import Part
 from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 
@@ -68,7 +62,10 @@ def _asked(each: ExplainedPrompt) -> dict[str, Any]:
 
 
 def _sums(prompts: Sequence[ExplainedPrompt]) -> dict[str, Any]:
-    """Return the model's logit, also before its softcap, and the sum: means over the prompts."""
+    """Return the logit, the logit before the softcap, and the sum of the parts.
+
+    Each is the mean over the prompts.
+    """
     found = [each.found for each in prompts]
     uncapped = [each.uncapped for each in found if each.uncapped is not None]
     return {
@@ -94,7 +91,10 @@ def _prompt(each: ExplainedPrompt) -> dict[str, Any]:
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> dict[str, Any]:
-    """Return one part; for a head also its sources, its label and its confidence interval."""
+    """Return the JSON object of one part; for a head also its sources, label and interval.
+
+    effects: what each head writes, by the key of the head.
+    """
     entry: dict[str, Any] = {"kind": part.kind, "layer": part.layer, "head": part.head}
     if part.attention is None or part.layer is None or part.head is None:
         mean = report.part(part.kind, part.layer) if part.layer is not None else part.contribution

@@ -10,8 +10,8 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, label_title, notes_group, share
-from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
+from attnviz.draw.provenance import advised, label_title, notes_group, probability, share
+from attnviz.draw.signed import explained, interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.inspect.why.words import (
@@ -25,7 +25,6 @@ from attnviz.inspect.why.words import (
     label_of,
     logits,
     placed,
-    probability,
     quoted,
     sum_words,
 )
@@ -37,12 +36,15 @@ _LONGEST_TOKEN = 14
 _MOST_MAPPED = 8
 GREY = "95% interval includes 0"
 
-FEED_FORWARD = "FF"
-"""The heading of the column of the feed-forward blocks."""
+_MLP = "MLP"
+"""The heading of the column of the MLPs."""
 
 
 def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of one run."""
+    """Return the document of one run.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = _hints(report, explain) if hints else []
     tokens = report.first.given.predicted
     groups = [
@@ -65,7 +67,7 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
         name=f"direct logit attribution in {report.model.name}",
         title=" ".join(report.first.text.split()),
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted="" if report.many else report.first.text,
@@ -75,7 +77,10 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
 
 
 def _hints(report: WhyReport, explained: bool) -> list[str]:
-    """Return the options to try next on the command line."""
+    """Return the options to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     if not report.tallies or not report.effects:
         return []
     first, hints = report.first, list[str]()
@@ -84,7 +89,7 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
     if first.foil is None and not report.many:
         others = [first.words[one] for one, _ in first.found.top if one != first.found.answer]
         words = [word.strip() for word in others if word.strip().isalpha()]
-        hints += [f"--foil {word}" for word in words[:1]]
+        hints += [f"--foil {word}: compare with it" for word in words[:1]]
     if not report.many:
         hints.append("--texts FILE")
     if not explained:
@@ -146,13 +151,13 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     scale = NumberScale.over(values.values())
     base, several = report.index_base, len(kinds) > 1
     names = [f"L{layer + base}" + (f" {kind}" if several else "") for layer, kind in rows]
-    columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
+    columns = [*(f"H{head + base}" for head in range(heads)), _MLP]
     title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
     grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
     return signed_grid(names, columns, values, scale, grey, GREY)._replace(
         title=[
             (title + scale.times * (not scaled), True),
-            (f"{FEED_FORWARD}: feed-forward", False),
+            (f"{_MLP}: feed-forward", False),
             *([(grey_words, False)] if grey else []),
         ],
         scale=signed_scale(scale, "logits", "value") if scaled else None,
@@ -160,7 +165,10 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
 
 def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
-    """Return whether a layer has a row for this attention; without heads it has only one."""
+    """Return whether the grid has a row for a layer and a kind of attention.
+
+    A layer without heads has only one row.
+    """
     there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
     return kind in there or (not there and kind == report.kinds[0])
 
@@ -168,23 +176,29 @@ def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
 # The ranking ---------------------------------------------------------------------------------
 
 
-def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
+def rankings(report: WhyReport) -> list[doc.Part]:
     """Return the heads that write most for the answer and against it, in two tables."""
     titles = ("Write most for the answer", "Write most against it")
     return [
         _table(report, found, title)
-        for found, title in zip(report.ranking(most), titles, strict=True)
+        for found, title in zip(report.ranking(), titles, strict=True)
         if found
     ]
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """Return one table of all heads, largest effect first. least: rows that always stay."""
+    """Return one table of all heads, largest effect first.
+
+    least: how many rows a short screen must show.
+    """
     return _table(report, report.ordered, "")._replace(least=least)
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """Return a ranking with a row for each head: its effect, base rate, label and source token."""
+    """Return a ranking with a row for each head: its effect, base rate, label and source token.
+
+    effects: in the order of the rows. title: of the table.
+    """
     scale = NumberScale.over(effect.value for effect in effects)
     copies = {} if report.copying is None else report.copying.copying
     sources = [None if report.many else report.first.source(each.head) for each in effects]
@@ -195,7 +209,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"logits{scale.times}", [scale.text(each.value) for each in effects]),
         ("95% interval", [interval_text(each.interval, scale) for each in effects]),
-        ("base rate", ["" if each.base is None else scale.text(each.base) for each in effects]),
+        ("control", ["" if each.base is None else scale.text(each.base) for each in effects]),
         ("copies", [share(copies[each.head]) if each.head in copies else "" for each in effects]),
         (
             doc.Column(label_title(report.labels.values()), right=False),
@@ -206,11 +220,15 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         ("share", [_of_whole(report, each.value) for each in effects]),
     ]
     names, values = [report.name(each.head) for each in effects], [each.value for each in effects]
-    return ranked_table(title, names, values, scale, columns, [each.unclear for each in effects])
+    table = ranked_table(title, names, values, scale, columns, [each.unclear for each in effects])
+    return explained(table, "control", "another word in the answer's place before")
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
-    """Return an effect as a share of the logit; empty if tiny or if an effect exceeds it."""
+    """Return an effect as a percentage of the logit; empty if tiny or if an effect exceeds it.
+
+    value: the effect in logits.
+    """
     largest = max(abs(effect.value) for effect in report.effects)
     if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
         return ""
@@ -222,7 +240,7 @@ def every_part(report: WhyReport) -> doc.Table:
     base = report.index_base
     parts = [(report.name(effect.head), effect.value) for effect in report.effects]
     for layer in report.layers:
-        parts.append((f"L{layer + base} feed-forward", report.part("mlp", layer)))
+        parts.append((f"L{layer + base} {_MLP}", report.part("mlp", layer)))
         parts.append((f"L{layer + base} bias", report.part("bias", layer)))
     inner = sum(report.part("bias", layer) for layer in report.layers)
     parts += [("embedding", report.part("embedding")), ("final bias", report.part("bias") - inner)]
@@ -243,7 +261,10 @@ def mapped(report: WhyReport) -> list[HeadKey]:
 
 
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
-    """Return the first prompt, each token coloured by what a head moves from it to the answer."""
+    """Return the first prompt, each token coloured by what a head moves from it to the answer.
+
+    lines: the most lines of it on a first screen, for one head; 0 for several heads, whole.
+    """
     first, maps = report.first, []
     largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
     for head in mapped(report)[: 1 if lines else _MOST_MAPPED]:
@@ -265,7 +286,10 @@ def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
 
 
 def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
-    """Return maps of what the chosen heads move from key to query, towards the same answer."""
+    """Return maps of what the chosen heads move from key to query, towards the same answer.
+
+    scaled: with a colour bar.
+    """
     first = report.first
     found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]
     limit = max((float(np.abs(weights).max(initial=0.0)) for _, weights in found), default=0.0)
@@ -340,14 +364,20 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return the requested write maps if they fit, else the coloured text."""
+    """Return the requested write maps if they fit, else the coloured text.
+
+    columns, lines: the room for them.
+    """
     if maps := _maps(report, columns, lines):
         return maps
     return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
 
 
 def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return as many of the requested write maps as fit, with the number of hidden ones."""
+    """Return as many of the requested write maps as fit, with the number of hidden ones.
+
+    columns, lines: the room for them.
+    """
     for part in write_maps(report, scaled=False):
         lines -= len(part.maps) > 1
         queries, keys = part.maps[0].weights.shape

@@ -29,7 +29,10 @@ LEAST_CONTROLS = 19
 
 
 class SourceToken(NamedTuple):
-    """The token that a head moves most from: its place among the keys, and its contribution."""
+    """The token from which a head moves most.
+
+    place: its index among the keys. contribution: how much it adds to the logit.
+    """
 
     place: int
     contribution: float
@@ -38,6 +41,7 @@ class SourceToken(NamedTuple):
 class HeadEffect(NamedTuple):
     """What one head writes towards the answer, mean over the prompts, in logits.
 
+    head: (kind of attention, layer, head). value: the mean.
     interval: 95% confidence interval, None for fewer than five prompts.
     base: the base rate, with another token in the answer's earlier places; None if there are none.
     p: of the difference to the base rate, adjusted for all heads; None if not tested.
@@ -97,11 +101,17 @@ class ExplainedPrompt:
         return self.found.top[0][0] == self.found.answer
 
     def keys(self, head: HeadKey) -> Tokens:
-        """Return the tokens that a head attends to."""
+        """Return the tokens that a head attends to.
+
+        head: (kind of attention, layer, head); only the kind matters.
+        """
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> SourceToken | None:
-        """Return the token that most of a head's output comes from, or None if not known."""
+        """Return the token that most of a head's output comes from, or None if not known.
+
+        head: (kind of attention, layer, head).
+        """
         row = self.found.rows.get(head)
         if row is None or not len(row):
             return None
@@ -179,16 +189,20 @@ class WhyReport(Report, Provenance):
 
     @property
     def sum(self) -> float:
-        """Return the sum of all parts, mean over the prompts."""
+        """Return the sum of all parts in logits, mean over the prompts."""
         return self._mean([each.found.sum for each in self.prompts])
 
     @property
     def apart(self) -> float:
-        """Return the largest difference between a sum and its logit."""
+        """Return the largest difference, over prompts, of the sum of the parts and the logit."""
         return max(abs(each.found.sum - each.found.decomposed) for each in self.prompts)
 
     def part(self, kind: PartKind, layer: int | None = None) -> float:
-        """Return the mean contribution of all parts of a kind, or of those in one layer."""
+        """Return the contribution in logits of all parts of a kind, mean over the prompts.
+
+        kind: such as heads or feed-forward blocks. layer: only the parts in this layer; None for
+        all.
+        """
         return self._mean(
             [
                 fsum(
@@ -227,7 +241,11 @@ class WhyReport(Report, Provenance):
 
     @property
     def best(self) -> HeadEffect | None:
-        """Return the largest effect of the requested or all heads, if possible a clear one."""
+        """Return the largest effect among the requested heads (by default all).
+
+        A head whose effect differs significantly from its base rate is preferred. None without
+        heads.
+        """
         asked = [one for one in self.ordered if one.head in self.shown] or self.ordered
         return next((one for one in asked if one.clear), asked[0] if asked else None)
 
@@ -255,7 +273,10 @@ class WhyReport(Report, Provenance):
         return [float(p) for p in adjusted_p(apart, self.seed)]
 
     def ranking(self, top: int | None = None) -> tuple[list[HeadEffect], list[HeadEffect]]:
-        """Return the ``top`` heads that write most for the answer, and half as many against it."""
+        """Return the ``top`` heads that write most for the answer, and half as many against it.
+
+        top: None for the number that was requested.
+        """
         top = self.top if top is None else top
         order = sorted(self.effects, key=lambda effect: -effect.value)
         matter = [effect for effect in order if effect.value > 0]
@@ -263,7 +284,11 @@ class WhyReport(Report, Provenance):
         return matter[:top], against[: (top + 1) // 2]
 
     def name(self, head: HeadKey, index_base: int | None = None) -> str:
-        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``."""
+        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``.
+
+        head: (kind of attention, layer, head). index_base: the first number, 0 or 1; None for the
+        report's own.
+        """
         base = self.index_base if index_base is None else index_base
         kind, layer, number = head
         return f"L{layer + base}H{number + base}" + (f" {kind}" if len(self.kinds) > 1 else "")

@@ -23,9 +23,7 @@ class _Question(Options, panel="What is explained"):
     """Which logit is explained, and at which position."""
 
     answer: str | None = option(
-        "TOKEN",
-        "Explain this token's logit (default: the model's top prediction).",
-        words=True,
+        "TOKEN", "Explain this token's logit (default: the model's top prediction).", words=True
     )
     foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
     position: str | None = option(
@@ -36,7 +34,7 @@ class _Question(Options, panel="What is explained"):
     )
     controls: int | None = option(
         "N",
-        "Prompts of the base rate, in which another token stands where the answer stood before "
+        "Prompts of the control, in which another token stands where the answer stood before "
         "(default: 20, for many prompts 5 each; 0: none): a run of the model each.",
         min=0,
         max=1000,

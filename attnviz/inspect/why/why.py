@@ -47,7 +47,11 @@ _ROWS = (".csv", ".jsonl", ".ndjson")
 
 
 class Prompt(NamedTuple):
-    """A prompt and the question about it, as written. place: its name in messages."""
+    """A prompt and the question about it, as written.
+
+    text: the prompt. answer, foil: the tokens that are compared, None for the defaults. position:
+    where the answer is predicted, a word or an index. place: the prompt's name in messages.
+    """
 
     text: str
     answer: str | None
@@ -100,7 +104,8 @@ def why(
 ) -> WhyReport:
     """Decompose the logit of each prompt: what each head writes towards the predicted token.
 
-    source: where the prompts come from, in words, or "" if a person typed them.
+    prompts: with the question about each. source: where they come from, in words, or "" if they
+    were typed. advance: is called with the share that is done.
     If the parts do not sum to the model's own logit, ``tallies`` of the report is False and nothing
     in it is ranked; see its ``require_tally``.
     Raises UsageError if prompts, positions, tokens or heads do not fit the model, UnsupportedError
@@ -158,19 +163,30 @@ def why(
 def open_model(
     name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
 ) -> Model:
-    """Load the model with the faster of NumPy and torch that can decompose these logits."""
+    """Load the model with the faster of NumPy and torch that can decompose these logits.
+
+    options: how it is loaded. prompts: their length decides which is faster.
+    """
     if request.copying:
         return load(name, options)
     runs = 1 + _wanted(request, len(prompts))
     tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
-    model = load(name, replace(options, tokens=tokens))
+    return load_apart(name, replace(options, tokens=tokens))
+
+
+def load_apart(name: str, options: LoadOptions) -> Model:
+    """Load the model; on torch if NumPy can run it but cannot decompose its logits.
+
+    options: how it is loaded.
+    """
+    model = load(name, options)
     if (
         options.backend == "auto"
         and isinstance(model, StackModel)
         and not isinstance(model, Bundled)
         and NumpyAttributor.of(model) is None
     ):
-        return load(name, options)
+        return load(name, replace(options, tokens=None))
     return model
 
 
@@ -192,13 +208,12 @@ def _encoded(model: Model, prompt: Prompt, request: WhyRequest) -> Input:
 
 
 def _attributed(
-    attributor: Attributor,
-    model: Model,
-    prompt: Prompt,
-    given: Input,
-    maps: Collection[HeadKey],
+    attributor: Attributor, model: Model, prompt: Prompt, given: Input, maps: Collection[HeadKey]
 ) -> ExplainedPrompt:
-    """Return the prompt's logit as a sum; a UsageError names the prompt."""
+    """Return the prompt's logit as a sum of parts; an error names the prompt.
+
+    given: its tokens. maps: the heads whose maps (query, key) are also kept.
+    """
     try:
         answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
         found = attributor.attribute(
@@ -221,7 +236,8 @@ def _attributed(
 def _require_numbers(found: Attribution, model: Model) -> None:
     """Raise an error if weights that are not finite have reached the logit.
 
-    Fused attention may turn weights of NaN into zeros: the logit is finite, but a row is missing.
+    found: the logit and its parts. Fused attention may turn weights of NaN into zeros: the logit is
+    finite, but a row is missing.
     """
     info = model.info
     lost = info.not_finite and len(found.rows) < len(found.heads)
@@ -230,7 +246,11 @@ def _require_numbers(found: Attribution, model: Model) -> None:
 
 
 def _position(tokens: Tokens, typed: str | None) -> int | None:
-    """Return the index of a word's last token, or the index that was typed."""
+    """Return the position that ``--position`` names: of a token, or of a word's last token.
+
+    tokens: of the prompt. typed: an index or a word (``WORD:2`` is its second place); None gives
+    None. Raises UsageError if the prompt does not have it.
+    """
     if typed is None:
         return None
     word = find_in(tokens, typed)
@@ -243,7 +263,10 @@ def _position(tokens: Tokens, typed: str | None) -> int | None:
 
 
 def _chosen(model: Model, found: Attribution, request: WhyRequest) -> tuple[HeadKey, ...]:
-    """Return the heads of ``--layer`` and ``--head``, whose write maps are shown."""
+    """Return the heads of ``--layer`` and ``--head``, whose write maps are shown.
+
+    found: the logit of a prompt and its parts. Each head is (kind of attention, layer, head).
+    """
     info = model.info
     chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
     if chosen is None:
@@ -290,6 +313,7 @@ def _controls(
 ) -> Iterator[Input]:
     """Yield copies of the prompt, each with a different token in the answer's earlier places.
 
+    plain: the explained prompt. wanted: how many copies. seed: of the draws.
     Yields none if the prompt does not contain the answer, or if the parts do not tally.
     """
     given, found = plain.given, plain.found
@@ -308,7 +332,10 @@ def _controls(
 
 
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
-    """Return the other places of the answer that the model sees."""
+    """Return the positions at which the answer's token stands and that the prediction sees.
+
+    tokens: of the prompt. found: its logit, with the answer's id.
+    """
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
     both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all tokens
     seen = len(tokens) if both else found.position
@@ -319,7 +346,10 @@ def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
 def _others(
     vocabulary: Vocabulary, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> list[int]:
-    """Return tokens that are not in the prompt, first those that begin as the answer does."""
+    """Return ids of tokens that are not in the prompt, first those that begin as the answer does.
+
+    plain: the explained prompt. wanted: how many ids. seed: of the draws.
+    """
     generator = np.random.default_rng(seed)
     there = {*plain.given.ids, *(plain.given.target_ids or ()), plain.found.answer}
     there |= {plain.found.foil} if plain.found.foil is not None else set()

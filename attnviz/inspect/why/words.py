@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from attnviz.draw.document import Facts, Part, Quote, Words
+from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
-from attnviz.draw.provenance import (
-    counted,
-    fits_two_lines,
-    known_text,
-    listed,
-    model_words,
-    named,
-    share,
-)
+from attnviz.draw.numbers import counted, listed
+from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
+from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import Tokens
 
 _LONGEST_TOKEN = 14
@@ -45,9 +39,35 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its place, such as ``“Tom” (4)``."""
-    label = cut(token_labels(tokens)[place], _LONGEST_TOKEN)
+    """Return a token and its place, such as ``“Tom” (4)``; of a piece the whole word.
+
+    place: the index of the token. quotes: put it in quotes.
+    """
+    word = words_of_tokens(tokens)[place]
+    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
+    label = cut(label, _LONGEST_TOKEN)
     return f"“{label}” ({place})" if quotes else f"{label} ({place})"
+
+
+def next_word(tokens: Tokens, position: int, piece: str) -> str:
+    """Return the token predicted behind a position in quotes, with the word that it is part of.
+
+    tokens: of the prompt. piece: the text of the predicted token.
+
+    A piece that ends a word is ``“sail·or”``; one that begins a word of the text ``“sail” of
+    “sailor”``.
+    """
+    last, words = len(tokens) - 1, words_of_tokens(tokens)
+    if position == last and not tokens.special[last]:
+        there = tokens.texts[words[last].start :]
+        longer = Tokens((0,) * (len(there) + 1), (*there, piece), (False,) * (len(there) + 1))
+        if any(text.startswith(" ") for text in there) and not word_ranges(longer)[1:]:
+            return f"“{cut(f'{token_label(text_of(there))}·{piece}', _LONGEST_TOKEN)}”"
+    for place, text in enumerate(tokens.texts):
+        if text == piece and words[place][1:] and words[place].start == place:
+            whole = token_label(word_text(tokens, words[place]))
+            return f"{quoted(piece)} of “{cut(whole, _LONGEST_TOKEN)}”"
+    return quoted(piece)
 
 
 def logits(value: float) -> str:
@@ -66,7 +86,7 @@ def explained_logit(report: WhyReport) -> str:
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
-        return "the answer's logit" + (" less the foil's" if pairs else "")
+        return "the answer's logit" + (" less the other token's" if pairs else "")
     if first.foil is not None:
         return f"logits {quoted(first.answer)} - {quoted(first.foil)}"
     return f"the logit of {quoted(first.answer)}"
@@ -89,7 +109,7 @@ def heading(report: WhyReport) -> Words:
 
 
 def finding(report: WhyReport) -> str:
-    """Return the finding in a sentence that claims no more than the prompts can support."""
+    """Return the main result in a sentence that claims no more than the prompts can support."""
     if not report.tallies:
         return (
             f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
@@ -117,7 +137,11 @@ def finding(report: WhyReport) -> str:
 
 
 def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool) -> str:
-    """Return what one prompt predicts and with what probability, then which head writes it."""
+    """Return what one prompt predicts and with what probability, then which head writes it.
+
+    best: the head to name. most: the head with the largest effect. little: whether ``best`` writes
+    less than a tenth of the logit, so that it is not worth naming.
+    """
     lead, whole = _predicted(report), f"{report.logit:.2f} logits"
     if little:
         largest = f"the largest, {report.name(most.head)}, writes {logits(most.value)}"
@@ -146,21 +170,18 @@ def _predicted(report: WhyReport) -> str:
     found, tokens = first.found, first.given.predicted
     at = f" after {placed(tokens, found.position)}" if found.position != len(tokens) - 1 else ""
     token, value = found.top[0]
-    said = f"Next{at}: {quoted(first.words[token])} {probability(value)}."
+    word = next_word(tokens, found.position, first.words[token])
+    said = f"Next{at}: {word} {probability(value)}."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
 
 
-def probability(value: float) -> str:
-    """Return a probability in three or four characters, such as ``.97``."""
-    if value >= 0.0095:
-        return share(value)
-    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
-
-
 def _writes(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the best head writes over many prompts, with its interval."""
+    """Return what the best head writes over many prompts, with its interval.
+
+    best: the effect of that head.
+    """
     ends = ""
     if best.interval is not None:
         ends = " [{}, {}]".format(*map(logits, best.interval))
@@ -173,7 +194,10 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the head writes if another token stands where the answer stood."""
+    """Return what the head writes with another token in the answer's place, to end a sentence.
+
+    best: the effect of the head.
+    """
     if best.base is None:
         return "; no control, the answer is not in it"
     return f"; with another word in its place {logits(best.base)}"
@@ -187,21 +211,21 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     if len(report.prompts) < LEAST_TEXTS:
         return "; too few prompts for intervals"
     if best.base is None:
-        return "; no base rate, the answers are not in the prompts"
+        return "; no control, the answers are not in the prompts"
     known = len(report.controlled)
     few = f" over {known} of them" if known < len(report.prompts) else ""
-    said = f", base rate {logits(best.base)}{few}"
+    said = f", control {logits(best.base)}{few}"
     if not report.tested:
         return f"{said}; a test needs {LEAST_TEXTS}"
     if not best.clear:
-        return f"{said}; {_none(report)} from its base rate"
+        return f"{said}; {_none(report)} from its control"
     clear = sorted(
         (effect for effect in report.effects if effect.clear and effect is not best),
         key=lambda effect: -abs(effect.value),
     )
     names = [report.name(effect.head) for effect in clear[:_NAMED]]
     if not names:
-        return f"{said}; no other head stands out from its base rate"
+        return f"{said}; no other head stands out from its control"
     return f"{said}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
 
 
@@ -243,7 +267,7 @@ def sum_words(report: WhyReport) -> Words:
     """Return the logit as a sum over kinds of parts, and its difference to the model's own."""
     parts = {
         "heads": report.part("head"),
-        "FF": report.part("mlp"),
+        "MLP": report.part("mlp"),
         "embedding": report.part("embedding"),
         "bias": report.part("bias"),
     }
@@ -264,7 +288,7 @@ def caveats(report: WhyReport) -> list[str]:
     found = [
         "direct effect: what a head writes into the residual stream, read by the unembedding with "
         "the final norm's scale held at its value in this run. What it does by way of later heads "
-        "and feed-forward blocks is not in it: attnviz ablate and attnviz patch measure that."
+        "and MLPs is not in it: attnviz ablate and attnviz patch measure that."
     ]
     softcap = report.first.found.softcap
     if softcap is not None:
@@ -277,13 +301,13 @@ def caveats(report: WhyReport) -> list[str]:
         each = counted(len(controlled[0].base), "control prompt")
         where = f" ({len(controlled)} of the prompts have one)" if report.many else ""
         found.append(
-            f"base rate: the same head's contribution to the same answer, mean over {each} in "
+            f"control: the same head's contribution to the same answer, mean over {each} in "
             f"which another token stands where the answer stood before{where}."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
-            "draws; significant: the same of the difference to the base rate, largest |t| of all "
+            "draws; significant: the same of the difference to the control, largest |t| of all "
             "heads, p at most .05."
         )
     if report.copying is not None:
@@ -302,22 +326,11 @@ def caveats(report: WhyReport) -> list[str]:
     return found
 
 
-def explanation(report: WhyReport) -> list[str]:
-    """Return how to read the grid and the ranking."""
-    said = [
-        "How to read this: a transformer adds what its parts write: the token's embedding, each "
-        "attention head, each feed-forward block. The next token's logit is read from that sum, so "
-        "that each part has its exact share of the logit (Elhage et al. 2021).",
-        "Orange writes for the answer, blue against it; without colour the sign says so. FF: the "
-        "layer's feed-forward block.",
-        "from: the token whose value a head writes most of: weight on it times what its value "
-        "writes towards the answer (the write map, one row of which is the text in colour).",
-    ]
-    if report.labels:
-        said.append("label: what the head does on thousands of tokens, as attnviz patterns says.")
+def explanation(report: WhyReport) -> Explanation:
+    """Return on what the contributions and their base rates were measured."""
+    size = counted(len(report.prompts), "prompt") if report.many else "this prompt alone"
+    base = ""
     if report.controlled:
-        said.append(
-            "A head that copies the answer from the prompt writes less where it stood is another "
-            "token; one that always writes this token writes as much: that is the base rate."
-        )
-    return said
+        each = counted(len(report.controlled[0].base), "control prompt")
+        base = f", base rates over {each} each, seed {report.seed}"
+    return Explanation("why", f"measured in one pass over {size}{base}.")

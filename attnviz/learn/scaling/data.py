@@ -77,8 +77,9 @@ def _side(side: ScaledSoftmax) -> dict[str, Any]:
 def scaling_rows(report: ScalingReport) -> Iterator[tuple[object, ...]]:
     """Yield the header, then one row per case, side and measure or bin.
 
-    Layers and heads count from 0; cells that do not apply are empty. A row with the measure
-    ``weights_in_bin`` has the number of weights from ``bin_from`` to ``bin_to``.
+    A side is with or without the scale. Layers and heads count from 0; cells that do not apply are
+    empty. A row with the measure ``weights_in_bin`` has the number of weights from ``bin_from`` to
+    ``bin_to``.
     """
     yield _COLUMNS
     for case in report.cases:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import percent
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted, percent
+from attnviz.draw.provenance import model_words
 from attnviz.learn.scaling.records import (
     BIN_EDGES,
     MEASURES,
@@ -58,7 +58,7 @@ def scaling_document(
         f"scaling of {name}",
         f"What the scale 1/√d_k does to attention: {name}",
         groups,
-        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explanation(report) if explain else None,
         [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=_heading(report),
         quoted=report.text,
@@ -134,7 +134,7 @@ _TOLD = (
 
 
 def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: histograms without and with the scale, and a table.
+    """Return the first screen: histograms without and with the scale, and a table, in this room.
 
     The table has one column per case. If a model has several layers or heads, the first screen is
     the overview and the case that the scale changes most.
@@ -170,7 +170,10 @@ def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
 
 
 def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
-    """Return a table with a row per measure and a column per case: without → with the scale."""
+    """Return a table with a row per measure and a column per case: without → with the scale.
+
+    cases: the columns.
+    """
     rows = [doc.Row([LABELS[name], *(both_ways(name, case) for case in cases)]) for name in _TOLD]
     columns = [doc.Column("without → with", right=False)]
     columns += [doc.Column(report.name(case)) for case in cases]
@@ -220,7 +223,7 @@ def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
 
 
 def _top(case: ScalingCase) -> float:
-    """Return the share at which a bar is full.
+    """Return the share of weights at which a bar of the case's histograms has its full length.
 
     The first bin is left out: it has no lower end, and without the scale it would dwarf all others.
     """
@@ -243,7 +246,11 @@ def _histogram(
     top: float,
     brief: bool = False,
 ) -> doc.Histogram:
-    """Return the histogram of one side; ``brief`` leaves out its words and its mark."""
+    """Return the histogram of the weights of one case, with or without the scale.
+
+    side: these weights. name: above it. tint: the colour of the bars. top: the share of a full bar.
+    brief: leave out its words and its mark.
+    """
     even = (
         report.keys if report.model is None else None
     )  # in a model, queries see different numbers
@@ -266,7 +273,10 @@ def _histogram(
 
 
 def _bin(power: float) -> float:
-    """Return the position of a power of ten on the axis of bins; the first bin has no lower end."""
+    """Return the position, on the axis of bins, of the weight 10 to the ``power``.
+
+    The first bin has no lower end.
+    """
     return 1 + _BINS_A_DECADE * (max(power, _LOWEST) - _LOWEST)
 
 

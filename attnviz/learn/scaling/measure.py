@@ -74,7 +74,10 @@ def histogram(weights: Floats) -> NDArray[np.intp]:
 
 
 def visible_rows(visible: Visible) -> NDArray[np.bool_]:
-    """Return which queries see two keys or more; with a single key there is no choice."""
+    """Return (query,) which queries see two keys or more; with one key there is no choice.
+
+    visible: (query, key).
+    """
     chosen: NDArray[np.bool_] = visible.sum(-1) > 1
     return chosen
 
@@ -82,8 +85,9 @@ def visible_rows(visible: Visible) -> NDArray[np.bool_]:
 def matrix_measures(
     scores: Floats, weights: Floats, visible: Visible | None = None
 ) -> dict[str, Floats]:
-    """Return each measure of ``records.MEASURES`` for every matrix (..., query, key): (...).
+    """Return by name each measure of ``records.MEASURES``, one number for each matrix: (...).
 
+    scores, weights: (..., query, key), before and after the softmax.
     visible: (query, key), True if the query sees the key, two keys or more; None if all are seen.
     """
     if visible is None:
@@ -108,7 +112,7 @@ def matrix_measures(
 
 
 class _Side:
-    """Collects the weights that the softmax makes of the scores q·k times one scale.
+    """Collect the weights that the softmax makes of the scores q·k times one scale.
 
     scale: the factor of the scores.
     """
@@ -121,10 +125,10 @@ class _Side:
     def add(
         self, products: Floats, bias: Floats | None = None, rows: NDArray[np.bool_] | None = None
     ) -> None:
-        """Add matrices of unscaled scores (..., query, key).
+        """Add matrices of unscaled scores.
 
-        bias: (query, key), added before the softmax, -inf if a key is hidden.
-        rows: which queries count; None for all.
+        products: (..., query, key). bias: (query, key), added before the softmax, -inf if a key is
+        hidden. rows: which queries count; None for all.
         """
         weights = softmaxed(products, self.scale, bias)
         scores = products * self.scale
@@ -139,7 +143,10 @@ class _Side:
         self._histogram += histogram(weights if visible is None else weights[..., visible])
 
     def result(self, d_k: int, independent: bool) -> ScaledSoftmax:
-        """Return the means over all matrices, with standard errors if these are independent."""
+        """Return the means over all matrices, with standard errors if these are independent.
+
+        d_k: the number of entries of a query and of a key.
+        """
         joined = {name: np.concatenate(parts) for name, parts in self._values.items()}
         return ScaledSoftmax(
             self.scale,
@@ -150,7 +157,10 @@ class _Side:
 
 
 def _estimate(values: Floats, independent: bool) -> Estimate:
-    """Return the mean of one number per matrix and, if independent, its standard error."""
+    """Return the mean of one number per matrix and, if independent, its standard error.
+
+    values: (matrix,).
+    """
     mean = float(values.mean())
     if not independent or len(values) < 2:
         return Estimate(mean)
@@ -172,7 +182,7 @@ _MEASURES_A_SAMPLE = 2 * 7
 
 
 def needed_bytes(sizes: Sequence[int], seq: int, samples: int) -> int:
-    """Return the peak memory of ``random_scaling`` in bytes."""
+    """Return the peak memory of ``random_scaling`` in bytes; the arguments are the same."""
     block = min(_samples_a_block(seq), samples)
     drawn = 2 * block * seq * max(sizes, default=0)
     matrices = _MATRICES_A_BLOCK * block * seq * seq
@@ -230,7 +240,10 @@ def _random_case(
 def _draw(
     generator: np.random.Generator, block: int, seq: int, d_k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return queries and keys (block, seq, d_k), drawn so that the block size changes no number."""
+    """Return queries and keys (block, seq, d_k), drawn so that the block size changes no number.
+
+    block: how many samples. seq: how many queries and keys in each.
+    """
     drawn = generator.standard_normal((block, 2, seq, d_k))
     return drawn[:, 0], drawn[:, 1]
 
@@ -298,12 +311,7 @@ def model_scaling(
         )
     cases.sort(key=lambda case: (case.layer or 0, case.head or 0))
     return ScalingReport(
-        tuple(cases),
-        len(tokens),
-        seed=seed,
-        model=model.info,
-        notes=notes,
-        index_base=index_base,
+        tuple(cases), len(tokens), seed=seed, model=model.info, notes=notes, index_base=index_base
     )
 
 

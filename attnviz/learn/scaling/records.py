@@ -48,7 +48,7 @@ edge is in the bin above it, 1 in the last bin."""
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, and its standard error if there are independent samples."""
+    """A mean. value: the mean. error: its standard error; None without independent samples."""
 
     value: float
     error: float | None = None
@@ -86,7 +86,7 @@ class ScaledSoftmax:
             )
 
     def shares(self) -> tuple[float, ...]:
-        """Return the histogram as shares of all weights."""
+        """Return the share of all weights in each bin of ``BIN_EDGES``."""
         total = sum(self.histogram)
         return tuple(count / total for count in self.histogram)
 

@@ -36,7 +36,7 @@ def scaling(
     """Compare the softmax of the scores with and without the scale 1/√d_k.
 
     model: the model whose queries and keys over the text are measured; None for random ones, for
-        which the text is ignored.
+        which the text is ignored. advance: is called with the share that is done.
     Raises UsageError if options do not fit, the text has one token or the memory is too small,
     UnsupportedError if the model does not expose its queries and keys.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from attnviz.draw.numbers import percent
-from attnviz.draw.provenance import counted
+from attnviz.draw.document import Explanation
+from attnviz.draw.numbers import counted, percent
 from attnviz.learn.scaling.records import Estimate, ScalingCase, ScalingReport
 
 LABELS = {
@@ -26,7 +26,10 @@ _MOST_DECIMALS = 4
 
 
 def measured(name: str, estimate: Estimate) -> str:
-    """Return a measure with its standard error, such as ``64.0 ± 0.2`` or ``16.2 ± 0.5%``."""
+    """Return a measure with its standard error, such as ``64.0 ± 0.2`` or ``16.2 ± 0.5%``.
+
+    name: of the measure, which decides whether it is written in percent.
+    """
     factor, unit = (100, "%") if name in PERCENTS else (1, "")
     value, error = factor * estimate.value, estimate.error
     if error is None:
@@ -39,7 +42,7 @@ def measured(name: str, estimate: Estimate) -> str:
 
 
 def both_ways(name: str, case: ScalingCase) -> str:
-    """Return a measure without → with the scale, such as ``64.0 → 1.00``."""
+    """Return a measure without → with the scale, such as ``64.0 → 1.00``. name: of the measure."""
     show = percent if name in PERCENTS else plain
     before, after = (side.measures[name].value for side in (case.plain, case.scaled))
     return f"{show(before)} → {show(after)}"
@@ -90,14 +93,17 @@ _CERTAIN = 2.0
 
 
 def seen(report: ScalingReport) -> list[str]:
-    """Return sentences on the score variance; each begins with a word and a colon."""
+    """Return sentences on the variance of the scores; each begins with a word and a colon."""
     if report.model is not None:
         return [_of_model(report)]
     return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
 
 
 def _change_words(report: ScalingReport, first: Estimate, last: Estimate) -> str:
-    """Return ``rises from A at d_k 8 to B at d_k 512``, or ``is A and B`` if not significant."""
+    """Return ``rises from A at d_k 8 to B at d_k 512``, or ``is A and B`` if not significant.
+
+    first, last: the same measure at the smallest and at the largest d_k.
+    """
     start = f"{plain(first.value)} at d_k {report.cases[0].d_k}"
     end = f"{plain(last.value)} at d_k {report.cases[-1].d_k}"
     difference = last.value - first.value
@@ -170,32 +176,15 @@ def bars_legend(report: ScalingReport) -> str:
     )
 
 
-def explanation(report: ScalingReport) -> list[str]:
-    """Return paragraphs that explain the report; each begins with a word and a colon."""
-    last, keys = report.cases[-1], report.keys
-    norms = [side.measures["jacobian_norm"].value for side in (last.plain, last.scaled)]
-    paragraphs = [
-        "How to read this: attention compares a query with every key by the sum of the products "
-        "of their d_k entries (the score), and the softmax turns the scores of a query into "
-        "weights that sum to one. Here the same scores go through the softmax twice: bare, and "
-        "times the scale.",
-        "Variance: a sum of d_k independent products of variance 1 has variance d_k, so bare "
-        "scores grow with the width of a head. Times 1/√d_k they have variance 1 at any width.",
-        "Weights: the softmax is exponential. Scores that lie 20 apart give weights that differ "
-        "by e to the 20th, half a billion: one key gets nearly everything, the others nothing.",
-        "Gradient: the Jacobian of the softmax says how the weights answer to a small change of "
-        "the scores. Where one weight is nearly one it is nearly zero: the choice of the key can "
-        "no longer be learnt from.",
-        f"Beware: the gradient is multiplied with the scale once more: at {report.name(last)} the "
-        f"mean norm {plain(norms[1])} becomes {plain(norms[1] * last.scaled.scale)}, beside "
-        f"{plain(norms[0])} without the scale. What counts is not a small mean, but queries that "
-        "pass next to nothing: the share below 0.01.",
-    ]
+def explanation(report: ScalingReport) -> Explanation:
+    """Return of what the numbers were measured."""
+    measured = (
+        f"measured on random queries and keys, {counted(report.samples, 'sample')} of "
+        f"{report.keys:,} keys, seed {report.seed}; entries are from N(0, 1)."
+    )
     if report.model is not None:
-        return [
-            *paragraphs,
-            "Model: its queries and keys were made with the scale in place, so without it this is "
-            "not how it would have come out of training: it shows what the scale does to them now.",
-        ]
-    uniform = f"every weight is {plain(1 / keys)} and the norm {plain(math.sqrt(keys - 1) / keys)}"
-    return [*paragraphs, f"Uniform attention: over {keys:,} keys {uniform}."]
+        measured = (
+            "measured on a model's queries and keys over one text. They were made with the scale "
+            "in place: without it training would have ended elsewhere."
+        )
+    return Explanation("scaling", measured)

@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
 from attnviz.learn.sweep.records import Reference
-from attnviz.learn.sweep.tasks import (
-    BEGINNING,
-    DUPLICATE,
-    FIRST,
-    INDUCTION,
-    Samples,
-    Task,
-    back,
-)
+from attnviz.learn.sweep.tasks import BEGINNING, DUPLICATE, FIRST, INDUCTION, Samples, Task, back
 from attnviz.learn.train.records import CorpusFacts
 from attnviz.learn.train.texts import read_corpus
 
@@ -63,12 +55,15 @@ class Characters(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return windows that begin at random places; every prediction counts."""
+        """Return ``count`` windows that begin at random places; every prediction counts."""
         starts = random.integers(0, len(self._learned) - self.length, count, endpoint=True)
         return self._windows(self._learned, starts)
 
     def held_out(self, count: int, random: np.random.Generator) -> Samples:
-        """Return adjacent windows of the last tenth; they do not depend on the random numbers."""
+        """Return at most ``count`` adjacent windows of the last tenth of the text.
+
+        They do not depend on the random numbers.
+        """
         most = len(self._held) // self.length
         return self._windows(self._held, np.arange(min(count, most)) * self.length)
 
@@ -76,7 +71,10 @@ class Characters(Task):
         """Return None, since the least possible loss on a text is unknown."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return two rules: by the frequency of characters and by that of character pairs."""
+        """Return the results of two rules: by the frequency of characters, and of character pairs.
+
+        samples: on which they are measured.
+        """
         return self._alone(samples), self._behind(samples)
 
     def _alone(self, samples: Samples) -> Reference:
@@ -86,9 +84,7 @@ class Characters(Task):
         answers = samples.ids[:, 1:]
         losses = -np.log(counts[answers] / counts.sum())
         return Reference(
-            "by character frequency",
-            float(losses.mean()),
-            _share(answers == counts.argmax()),
+            "by character frequency", float(losses.mean()), _share(answers == counts.argmax())
         )
 
     def _behind(self, samples: Samples) -> Reference:

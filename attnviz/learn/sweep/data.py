@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from attnviz.learn.sweep.records import (
-    Spread,
-    SweepModel,
-    SweepReport,
-)
+from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
 
 SCHEMA = "attnviz.sweep/1"
 
@@ -45,7 +41,7 @@ def sweep_data(report: SweepReport) -> dict[str, Any]:
 
 
 def _result(report: SweepReport, heads: int) -> dict[str, Any]:
-    """Return the results of one number of heads over its seeds."""
+    """Return the results of one number of heads over its seeds, as JSON values."""
 
     models = report.of(heads)
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.numbers import counted
 from attnviz.draw.palette import series_tint
-from attnviz.draw.provenance import counted, share
+from attnviz.draw.provenance import share
 from attnviz.draw.scale import weight_steps
 from attnviz.learn.sweep.findings import details, finding, nats
 from attnviz.learn.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
+from attnviz.learn.train.document import FRAME, LEAST_ROWS, curve_rows
 from attnviz.learn.train.records import CurvePoint
 
 _LONGEST = 100
@@ -48,7 +50,7 @@ def sweep_document(
             doc.Group([_patterns(report)]),
             _details(report),
         ],
-        [doc.Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
+        _explanation(report) if explain else None,
         [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=heading,
         quoted="" if text is None else ", ".join(text.files),
@@ -74,17 +76,16 @@ def _details(report: SweepReport, yields: int = 0) -> doc.Group:
 
 # The first screen ----------------------------------------------------------------------------
 
-_FRAME = 3
-"""Lines of a plot in addition to its curves: title, axis, legend."""
-
-_LEAST_ROWS, _MOST_ROWS = 6, 18
 _FEW_LINES = 20
 _BESIDE = 78
 """Columns that the curves and the table each need to be placed side by side."""
 
 
 def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curves and losses, then the heads and sentences if they fit."""
+    """Return the first screen: curves and losses, then the heads and sentences if they fit.
+
+    room, lines: the columns and lines of the screen.
+    """
     table = _results(report)._replace(title=[])
     if lines < _FEW_LINES:  # of the rules only chance is kept
         first = 1 + len(report.task.between)
@@ -94,19 +95,14 @@ def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
     tall = len(table.rows) + 2, len(report.models[0].patterns) + 6
     lines -= sum(2 for _ in report.notes)
     if room >= 2 * _BESIDE:
-        plot = curves_plot(_curves(report), _rows(lines - len(details(report)) - 4))
+        plot = curves_plot(_curves(report), curve_rows(lines - len(details(report)) - 4))
         right = doc.Group([table, *grid * (lines > sum(tall))], spaced=True)
         shown = [doc.Group([plot, right], beside=doc.Beside(_BESIDE, gap=4))]
     else:
-        both = lines - _FRAME - sum(tall) >= _LEAST_ROWS
-        plot = curves_plot(_curves(report), _rows(lines - tall[0] - tall[1] * both))
+        both = lines - FRAME - sum(tall) >= LEAST_ROWS
+        plot = curves_plot(_curves(report), curve_rows(lines - tall[0] - tall[1] * both))
         shown = [doc.Group([part]) for part in (plot, table, *grid * both)]
     return [_notes(report), *shown, _details(report, yields=1)]
-
-
-def _rows(lines: int) -> int:
-    """Return the number of rows for the curves of a plot that takes ``lines`` lines."""
-    return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
 
 
 # Provenance ----------------------------------------------------------------------------------
@@ -117,7 +113,7 @@ def _about(report: SweepReport) -> list[doc.Part]:
     model = [
         "attnviz's own decoder",
         f"{counted(report.layers, 'layer')} of width {report.d_model}",
-        f"feed-forward {report.d_ff}",
+        f"MLP {report.d_ff}",
         f"float32 on {report.device}",
         counted(report.threads, "thread"),
         _seeds(report.seeds),
@@ -172,7 +168,10 @@ def _curves(report: SweepReport) -> CurvesByHeads:
 
 
 def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
-    """Return a plot with one line per number of heads, the mean over the seeds at each step."""
+    """Return a plot with one line per number of heads, the mean over the seeds at each step.
+
+    curves: by the number of heads, the points of each seed. rows: the height of the plot.
+    """
     drawn = [
         doc.Curve(counted(heads, "head"), _mean(seeds))
         for heads, seeds in sorted(curves.items())
@@ -229,13 +228,13 @@ def _results(report: SweepReport) -> doc.Table:
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
-    """Return the table cells of a rule without training, and its loss."""
+    """Return the table cells of a rule that needs no training, and the loss of that rule."""
     cells = [rule.name, nats(rule.loss), "", f"{rule.accuracy:.1%}", "", "", "", "", ""]
     return cells, rule.loss
 
 
 def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
-    """Return the table cells of one number of heads, and its mean loss."""
+    """Return the table cells of one number of heads, and the mean loss over its seeds."""
 
     def both(measure: Callable[[SweepModel], float], show: Callable[[float], str]) -> Iterator[str]:
         spread = report.spread(heads, measure)
@@ -282,7 +281,10 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
 
 
 def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
-    """Return a cell with the mean score of the best heads and the name of the first seed's head."""
+    """Return a cell with the mean score of the best heads and the name of the first seed's head.
+
+    heads: the number of heads of the models. pattern: by which heads are scored.
+    """
     best = [model.pattern(pattern.name) for model in report.of(heads)]
     score = sum(one.score for one in best) / len(best)
     return _cell(score, f"L{best[0].layer}H{best[0].head}")
@@ -293,28 +295,9 @@ def _cell(score: float, head: str) -> doc.Cell:
     return doc.Cell(min(score, 1.0) ** 0.5, doc.Tint(step), f"{share(score)} {head}".strip())
 
 
-def _explanation(report: SweepReport) -> list[str]:
-    """Return paragraphs that explain the report; each begins with words and a colon."""
-    widths = ", ".join(str(report.d_model // heads) for heads in report.measured)
-    lines = [
-        "How to read this: the same small model is trained again and again; only the number of "
-        f"heads that its width of {report.d_model} is split into changes (head widths {widths}). "
-        "All models have the same number of parameters and start from the same weights, and they "
-        "see the same batches, so that only the heads can make the difference.",
-        "Loss: cross-entropy of the right answer in nats; 0 is certainty. Chance weights all "
-        "answers equally; a loss far below it was learnt.",
-        "Significance: training is repeated from other first weights and other batches (seeds). "
-        "Two numbers of heads are compared seed by seed in a paired t-test; p is multiplied by "
-        "the number of pairs that could have been compared (Bonferroni), and under 0.05 is called "
-        "significant.",
-        "Heads: a head's attention weights sum to one. With two tokens to find, one head must "
-        "split its attention, two heads need not. But more heads are narrower ones; what that "
-        "costs, or does not, is in the table.",
-    ]
-    if report.task.name == "induction":
-        lines.append(
-            "Induction: to predict what followed this letter before, one layer finds for each "
-            "token the letter before it, and the next layer looks for the place where that letter "
-            "stood. Where strands take turns, letters at two distances must be found."
-        )
-    return lines
+def _explanation(report: SweepReport) -> doc.Explanation:
+    return doc.Explanation(
+        "sweep",
+        "measured on one small model, trained with different numbers of heads from the same "
+        f"weights and batches, {counted(len(report.seeds), 'seed')}.",
+    )

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from attnviz.draw.provenance import counted, share
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import share
 from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
 
 _SIGNIFICANT = 0.05
@@ -48,7 +49,7 @@ def finding(report: SweepReport) -> str:
 
 
 def details(report: SweepReport) -> list[str]:
-    """Return further sentences, each of which begins with words and a colon."""
+    """Return sentences with further results, each of which begins with words and a colon."""
     ranked = _ranked(report)
     best, worst = ranked[0], ranked[-1]
     lines = []
@@ -83,7 +84,10 @@ def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
 
 
 def _doubt(report: SweepReport, better: int, worse: int) -> str:
-    """Return whether two losses differ significantly, in words with the p-value."""
+    """Return whether two losses differ significantly, in words with the p-value.
+
+    better, worse: the numbers of heads that are compared.
+    """
     found = _differences(report, better, worse)
     if len(found) < 2:
         return "needs ≥ 2 seeds"
@@ -132,7 +136,10 @@ def _reached(report: SweepReport) -> list[str]:
 
 
 def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
-    """Return sentences on the pattern that differs most, and on patterns that share a head."""
+    """Return sentences on the pattern that differs most, and on patterns that share a head.
+
+    best, worst: the numbers of heads with the lowest and the highest loss.
+    """
     names = [pattern.name for pattern in report.of(best)[0].patterns]
     words = {pattern.name: pattern.words for pattern in report.of(best)[0].patterns}
 
@@ -161,13 +168,16 @@ def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
 
 
 def _shared(report: SweepReport, heads: int, pair: Sequence[str]) -> int:
-    """Return the number of seeds in which both patterns have the same best head."""
+    """Return the number of seeds in which both patterns have the same best head.
+
+    heads: the number of heads of the models. pair: the names of both patterns.
+    """
     best = [[model.pattern(name) for name in pair] for model in report.of(heads)]
     return sum((one.layer, one.head) == (other.layer, other.head) for one, other in best)
 
 
 def nats(value: float) -> str:
-    """Return the loss in words, such as ``0.066``; one that would round to zero as ``2e-05``."""
+    """Return a loss as text, such as ``0.066``; one that would round to zero as ``2e-05``."""
     return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
 
 

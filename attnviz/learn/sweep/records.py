@@ -53,6 +53,7 @@ class PatternScore:
     """The head of one model that follows a pattern most.
 
     name: of the pattern, such as ``previous``. words: which keys the pattern looks at.
+    layer, head: of that head, from 0.
     score: mean share of attention on those keys, over the head's queries, in [0, 1].
     even: the same share for uniform attention.
     """
@@ -87,7 +88,7 @@ class SweepModel:
     patterns: tuple[PatternScore, ...]
 
     def pattern(self, name: str) -> PatternScore:
-        """Return the best head of a pattern; raise KeyError if it was not measured."""
+        """Return the best head of the pattern ``name``; raise KeyError if it was not measured."""
         for scored in self.patterns:
             if scored.name == name:
                 return scored
@@ -96,7 +97,7 @@ class SweepModel:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds. deviation: the sample's standard deviation; None for one seed."""
+    """A mean over seeds and the sample's standard deviation, which is None for one seed."""
 
     mean: float
     deviation: float | None
@@ -174,5 +175,8 @@ class SweepReport(Report):
         return tuple(model for model in self.models if model.heads == heads)
 
     def spread(self, heads: int, measure: Callable[[SweepModel], float]) -> Spread:
-        """Return the spread of a measure over the seeds of one number of heads."""
+        """Return the mean and the deviation of a measure over the seeds of one number of heads.
+
+        measure: returns the number of one model.
+        """
         return Spread.of([measure(model) for model in self.of(heads)])

@@ -48,8 +48,7 @@ class _Learned(Options, panel="What is learned"):
     """The task, and how often it is learned; None if the task decides."""
 
     task: str | None = option(
-        "TASK",
-        "induction (repeat what followed this letter before; default), copy or majority.",
+        "TASK", "induction (repeat what followed this letter before; default), copy or majority."
     )
     text: Path | None = option(
         "FILE", "Learn to predict the next character of this UTF-8 text instead."

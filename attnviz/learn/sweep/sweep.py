@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.interrupts import between_steps
 from attnviz.learn.sweep.document import curves_plot
 from attnviz.learn.sweep.findings import nats
@@ -38,7 +38,10 @@ class Progress:
         self._pace = pace or Pace()
 
     def begin(self, heads: int, seed: int, points: list[CurvePoint]) -> None:
-        """Start another model; the training appends to its curve ``points``."""
+        """Start another model; the training appends to its curve ``points``.
+
+        heads, seed: of the model.
+        """
         self.heads, self.seed, self.step = heads, seed, 0
         self.curves.setdefault(heads, []).append(points)
 
@@ -94,7 +97,10 @@ def sweep(
 def _train(
     plan: SweepPlan, device: torch.device, progress: Progress, on_step: OnStep
 ) -> tuple[SweepModel, ...]:
-    """Return all models seed by seed, or only the finished ones if the user stops the training."""
+    """Return all models seed by seed, or only the finished ones if the user stops the training.
+
+    plan: what is trained. progress: its state, which is changed. on_step: called after each step.
+    """
     samples = plan.measured_on()
     models: list[SweepModel] = []
     with between_steps() as stopped:
@@ -113,10 +119,7 @@ def _train(
 
 
 def _report(
-    plan: SweepPlan,
-    device: torch.device,
-    models: tuple[SweepModel, ...],
-    seconds: float,
+    plan: SweepPlan, device: torch.device, models: tuple[SweepModel, ...], seconds: float
 ) -> SweepReport:
     samples = plan.measured_on()
     report = SweepReport(

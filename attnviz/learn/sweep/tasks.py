@@ -74,22 +74,25 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return ``count`` sequences to learn from."""
+        """Return ``count`` sequences to learn from. random: draws them."""
 
     def held_out(self, count: int, random: np.random.Generator) -> Samples:
-        """Return ``count`` sequences to measure on, or fewer if the task has no more."""
+        """Return ``count`` sequences to measure on, or fewer if the task has no more.
+
+        random: draws them.
+        """
         return self.draw(count, random)
 
     def chance(self, samples: Samples) -> Reference:
-        """Return the result of answers drawn evenly from all letters."""
+        """Return the expected result on ``samples`` of answers drawn evenly from all letters."""
         return evenly(f"chance: {self.letters} {self.unit}", np.full(1, float(self.letters)))
 
     def best(self, samples: Samples) -> Reference | None:
-        """Return the least possible loss; None if unknown."""
+        """Return the least possible loss on ``samples``, and its accuracy; None if unknown."""
         return Reference("best possible", 0.0, 1.0)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the results of rules that are simpler than the task."""
+        """Return the results on ``samples`` of rules that are simpler than the task."""
         return ()
 
     def facts(self, samples: Samples) -> SweepTask:
@@ -109,7 +112,7 @@ class Task(ABC):
 def evenly(name: str, choices: NDArray[np.floating]) -> Reference:
     """Return the result of answers drawn evenly from the possible ones, the right one included.
 
-    choices: the number of possible answers for each prediction.
+    name: of this rule. choices: the number of possible answers for each prediction.
     """
     return Reference(name, float(np.log(choices).mean()), float((1 / choices).mean()))
 
@@ -126,7 +129,7 @@ def back(tokens: int) -> Pattern:
 
 
 def _everywhere(samples: Samples, keys: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return keys (query, key) repeated for every sequence."""
+    """Return keys (query, key) repeated for every sequence: (sequence, query, key)."""
     return np.broadcast_to(keys, (len(samples.ids), *keys.shape))
 
 
@@ -173,11 +176,7 @@ class Induction(Task):
     name = "induction"
 
     def __init__(
-        self,
-        letters: int = 9,
-        strands: int = 3,
-        period: tuple[int, int] = (3, 5),
-        length: int = 42,
+        self, letters: int = 9, strands: int = 3, period: tuple[int, int] = (3, 5), length: int = 42
     ) -> None:
         self.vocabulary, self.length = letters + 1, length
         self.letters, self._strands, self._period = letters, strands, period
@@ -193,7 +192,10 @@ class Induction(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return sequences; a prediction counts once its strand repeats."""
+        """Return ``count`` sequences; a prediction counts once its strand repeats.
+
+        random: draws them.
+        """
         turns = -(-self.length // self._strands)
         low, high = self._period
         rows = (count, self._strands, 1)
@@ -209,12 +211,15 @@ class Induction(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the result of guessing evenly among the letters of the strand."""
+        """Return the result on ``samples`` of guessing evenly among the letters of the strand."""
         counts = self._periods(samples)[samples.counted]
         return (evenly("a letter of its strand", counts),)
 
     def _periods(self, samples: Samples) -> NDArray[np.float64]:
-        """Return the number of different letters (its period) of each predicted token's strand."""
+        """Return the period of each predicted token's strand: (sequence, token).
+
+        The period is the number of different letters in the strand.
+        """
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
         for strand in range(self._strands):
@@ -224,7 +229,10 @@ class Induction(Task):
         return found
 
     def _followed(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return the earlier keys that followed the last letter of the next token's strand."""
+        """Return (sequence, query, key), True at the keys that a perfect induction head looks at.
+
+        They are the earlier keys that followed the last letter of the next token's strand.
+        """
         tokens = samples.ids[:, :-1]
         at = np.arange(tokens.shape[1])
         query = np.roll(
@@ -258,7 +266,7 @@ class Copying(Task):
         self.patterns = (back(1), copied, INDUCTION, DUPLICATE, FIRST)
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return sequences; the predictions from the sign to the last copied letter count."""
+        """Return ``count`` sequences; predictions from the sign to the last copied letter count."""
         low, high = self._size
         size = random.integers(low, high, (count, 1), endpoint=True)
         letters = random.integers(1, self.letters, (count, high), endpoint=True)
@@ -271,7 +279,7 @@ class Copying(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), counted)
 
     def _sources(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return for each counted prediction the key of the letter that is to be copied."""
+        """Return (sequence, query, key), True at the letter to copy, for counted predictions."""
         size = samples.counted.sum(1)[:, None, None]
         at = np.arange(self.length)
         return np.asarray((at[:, None] - at == size) & samples.counted[:, :, None])
@@ -301,7 +309,7 @@ class Majority(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return sequences; only the prediction of the answer counts, and no two letters tie."""
+        """Return ``count`` sequences; only the answer's prediction counts, and no letters tie."""
         low, high = self._size
         size = random.integers(low, high, (count, 1), endpoint=True)
         at = np.arange(self.length)
@@ -320,7 +328,7 @@ class Majority(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), at == size + 1)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the result of answering with a random letter of the string."""
+        """Return the result on ``samples`` of answering with a random letter of the string."""
         frequencies = self._frequencies(np.where(self._in_string(samples), samples.ids[:, :-1], 0))
         share = frequencies.max(1) / frequencies.sum(1)
         return (

@@ -90,12 +90,12 @@ class SweepPlan:
 
     @property
     def optimiser(self) -> Optimiser:
-        """Return the optimiser: smaller steps for wider models, and no weight decay."""
+        """Return the settings of the optimiser: smaller steps for wider models, no weight decay."""
         peak = 0.01 * math.sqrt(32 / max(self.d_model, 32))
         return Optimiser(learning_rate=peak, warmup_steps=20, weight_decay=0.0)
 
     def config(self, heads: int) -> DecoderConfig:
-        """Return the decoder with this number of heads."""
+        """Return the shape of the decoder with this number of heads."""
         return DecoderConfig(
             vocabulary=self.task.vocabulary,
             d_model=self.d_model,
@@ -116,12 +116,15 @@ class SweepPlan:
         return self.task.held_out(self.held_out, random)
 
     def draw_batch(self, seed: int, step: int) -> Samples:
-        """Return the batch of a step, which is the same for every number of heads."""
+        """Return the batch of a step, which is the same for every number of heads.
+
+        seed: of the model. step: its number, from 0.
+        """
         return self.task.draw(self.batch, np.random.default_rng((seed, _BATCHES, step)))
 
 
 class HeadsTraining:
-    """The training of one model of a plan.
+    """Train one model of a plan.
 
     heads, seed: two of the plan's. device: where to train. points: the curve so far.
     """
@@ -177,7 +180,10 @@ class HeadsTraining:
             yield self.points[-1]
 
     def measured(self, samples: Samples) -> SweepModel:
-        """Return the trained model, measured on sequences that it did not learn from."""
+        """Return the trained model with its results.
+
+        samples: sequences that it did not learn from.
+        """
         self.model.eval()
         loss, accuracy = self._held_out(samples)
         return SweepModel(
@@ -194,7 +200,10 @@ class HeadsTraining:
 
     @torch.inference_mode()
     def _held_out(self, samples: Samples) -> tuple[float, float]:
-        """Return the mean loss and the accuracy over the predictions that count."""
+        """Return the mean loss in nats and the accuracy over the predictions that count.
+
+        samples: sequences that the model did not learn from.
+        """
         loss = right = 0.0
         for start in range(0, len(samples.ids), _AT_ONCE):
             ids = torch.from_numpy(samples.ids[start : start + _AT_ONCE]).to(self._device)
@@ -208,7 +217,7 @@ class HeadsTraining:
 def best_heads(
     model: TorchDecoder, patterns: Sequence[Pattern], samples: Samples
 ) -> tuple[PatternScore, ...]:
-    """Return the best head of each pattern that occurs in the first 64 sequences."""
+    """Return the best head of each pattern that occurs in the first 64 sequences of ``samples``."""
     few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
     layers = _weights(model, few)
     tokens = few.counted.shape[1]
@@ -254,7 +263,7 @@ def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]
 
 
 class _KeepAll:
-    """Keeps the attention of every layer over all sequences of a batch."""
+    """Keep the attention of every layer over all sequences of a batch; an observer."""
 
     norms = False
 
@@ -271,7 +280,7 @@ class _KeepAll:
 
 
 def _divisors(d_model: int) -> str:
-    """Return in words the numbers of heads that a width allows."""
+    """Return in words the numbers of heads that the width ``d_model`` allows."""
     found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
     if not found:
         return "an even --d-model"

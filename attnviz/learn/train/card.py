@@ -11,7 +11,7 @@ from pathlib import Path
 from attnviz import __version__
 from attnviz.draw.document import Column, Row, Say, Table
 from attnviz.draw.markdown import part_markdown
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.learn.train.document import scores_table
 from attnviz.learn.train.recipe import Card, Recipe
 from attnviz.learn.train.records import TrainReport
@@ -29,7 +29,11 @@ transformers reads the same files: `LlamaForCausalLM.from_pretrained("THIS_DIREC
 
 
 def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
-    """Return the whole model card, Markdown with YAML in front."""
+    """Return the whole model card, Markdown with YAML in front.
+
+    result, recipe: of the training. train, valid: the texts that it learned from and was validated
+    on.
+    """
     name = recipe.card.name or Path(result.directory).resolve().name
     parts = [
         _front(result, recipe, name),
@@ -50,7 +54,10 @@ def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus)
 
 
 def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
-    """Return the YAML front matter; its texts are quoted as in JSON, which is valid YAML."""
+    """Return the YAML front matter; its texts are quoted as in JSON, which is valid YAML.
+
+    name: of the model.
+    """
     card, scores = recipe.card, result.scores
     on_text = [
         ("loss", result.valid_loss, "validation loss, nats per token"),
@@ -196,7 +203,7 @@ def _time(seconds: float) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a person's text, with Markdown and HTML made harmless."""
+    """Return the paragraphs of a text that the user wrote, with Markdown and HTML escaped."""
     return [_plain(part) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 

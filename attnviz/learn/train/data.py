@@ -92,6 +92,9 @@ def _point(point: CurvePoint) -> dict[str, Any]:
 
 
 def train_rows(result: TrainReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then one row per point of the curve; losses are nats per token."""
+    """Yield the header, then one row per point of the curve; losses are nats per token.
+
+    The columns are the fields of ``CurvePoint``.
+    """
     yield _CURVE
     yield from map(astuple, result.points)

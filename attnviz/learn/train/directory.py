@@ -38,8 +38,8 @@ _FORM = 1
 def check_directory(directory: Path, resume: bool) -> None:
     """Raise an error if a run cannot begin, or be resumed, in ``directory``; create nothing.
 
-    Raises UsageError if files would be lost or the run is finished, LoadError if there is nothing
-    to resume or no permission to write.
+    resume: whether the run continues an interrupted one. Raises UsageError if files would be lost
+    or the run is finished, LoadError if there is nothing to resume or no permission to write.
     """
     shown = repr(str(directory))
     try:
@@ -129,7 +129,7 @@ def write_state(
     """Write the state of a run, replacing the previous file.
 
     run: identifies the run, as JSON values; ``read_state`` refuses the state of another run.
-    state: tensors, numbers, texts and containers of them.
+    state: tensors, numbers, texts and containers of them. points: the curve so far.
     Raises LoadError if the file cannot be written; the old file stays.
     """
     buffer = io.BytesIO()
@@ -142,6 +142,7 @@ def write_state(
 def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any], list[CurvePoint]]:
     """Return the state and the curve that ``write_state`` wrote last.
 
+    run: identifies the run that is to be continued.
     Raises LoadError if there is no state or it is damaged, UsageError if it is of another run.
     """
     path = directory / STATE_FILE
@@ -174,7 +175,10 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _differences(found: object, wanted: object, name: str = "") -> Iterator[str]:
-    """Yield lines such as ``optimiser clip is 1.0, asked for is 2.0``, one for each difference."""
+    """Yield lines such as ``optimiser clip is 1.0, asked for is 2.0``, one for each difference.
+
+    found, wanted: the saved and the requested settings. name: the start of every line.
+    """
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*wanted, *found]):
             yield from _differences(found.get(key), wanted.get(key), f"{name} {key}".lstrip())

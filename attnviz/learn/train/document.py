@@ -9,11 +9,9 @@ from functools import partial
 from itertools import pairwise
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import short_number
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted, short_number
+from attnviz.draw.provenance import model_words
 from attnviz.learn.train.records import (
-    CLEARLY,
-    LEAST_STEPS,
     CorpusFacts,
     CurvePoint,
     ModelScores,
@@ -40,29 +38,14 @@ _BEST = (
 )
 """The label of each row, its score, and what the score was measured on."""
 
-_EXPLANATION = (
-    "How to read this: the loss is the cross-entropy of the next token in nats; e to the power "
-    "of it, the perplexity, is the number of equally likely tokens that would be as hard to guess "
-    "among. It falls as the model learns.",
-    "Baselines: uniform weights all tokens of the vocabulary equally; unigram knows only how often "
-    "each stands in the training text. A model needs no attention for either, so that its heads "
-    f"are worth a look only from {1 - CLEARLY:.0%} below the unigram loss, after {LEAST_STEPS} "
-    "steps at least.",
-    "Two losses: training loss is on what is learnt from, validation loss on text that is never "
-    "learnt from. Where the first falls on and the second rises while text is read, the model "
-    "memorises; where only random tokens are read at first, the second rises too.",
-    "Bits per byte: the same loss per byte of text; it compares models with other tokenizers.",
-    "Random tokens: some sequences are random tokens, repeated. Only attention to the first copy "
-    "predicts the second, and heads that do so form: induction heads.",
-    "Heads: a score is the share of a head's attention that goes where the name says; uniform is "
-    "what uniform attention would give. ± is the standard error of a mean over sequences.",
-)
-
 
 def train_document(
     result: TrainReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a run; HTML pages show the scores of every head as well."""
+    """Return the document of a run; HTML pages show the scores of every head as well.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     last = result.points[-1]
     return doc.Document(
         f"training of {result.model.name}",
@@ -74,7 +57,9 @@ def train_document(
             doc.Group(_heads(result.scores)),
             _every_head(result.scores)._replace(full=True),
         ],
-        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        doc.Explanation("train", "measured on sequences that are not learnt from.")
+        if explain
+        else None,
         [doc.Facts([(hint, False) for hint in _hints(result)])] if hints else (),
         heading=[
             (result.model.name, True),
@@ -123,33 +108,36 @@ def _finding(result: TrainReport) -> str:
 
 # The first screen ----------------------------------------------------------------------------
 
-_FRAME = 3
+FRAME = 3
 """Lines of a plot in addition to its curves: title, axis, legend."""
 
-_LEAST_ROWS, _MOST_ROWS = 6, 18
+LEAST_ROWS, _MOST_ROWS = 6, 18
 _BESIDE = 76
 """Columns that the curve and the heads each need to be placed side by side."""
 
 
 def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curve and best heads, side by side if they fit, then the facts."""
+    """Return the first screen: curve and best heads, side by side if they fit, then the facts.
+
+    room, lines: the columns and lines of the screen.
+    """
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
     tall = len(_BEST) + 1
     if room >= 2 * _BESIDE:
-        plot = _curve(result)._replace(rows=_rows(lines - len(facts.parts) - 1))
+        plot = _curve(result)._replace(rows=curve_rows(lines - len(facts.parts) - 1))
         every = _every_head(result.scores)._replace(beside=doc.Beside(_BESIDE, gap=4), yields=2)
         beside = doc.Beside(_BESIDE, gap=4)
         return [doc.Group([plot, doc.Group(heads)], beside=beside), facts, every]
     rows = lines - tall - 1
-    rows -= len(facts.parts) + 2 if rows >= 3 * _LEAST_ROWS else 0
-    plot = _curve(result)._replace(rows=_rows(rows))
+    rows -= len(facts.parts) + 2 if rows >= 3 * LEAST_ROWS else 0
+    plot = _curve(result)._replace(rows=curve_rows(rows))
     return [doc.Group([plot]), doc.Group([heads[0]._replace(title=())]), facts]
 
 
-def _rows(lines: int) -> int:
+def curve_rows(lines: int) -> int:
     """Return the number of rows for the curves of a plot that takes ``lines`` lines."""
-    return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
+    return max(min(lines - FRAME, _MOST_ROWS), LEAST_ROWS)
 
 
 # Parts ---------------------------------------------------------------------------------------

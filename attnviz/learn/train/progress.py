@@ -18,7 +18,7 @@ OnStep = Callable[[bool], None]
 
 
 class Watcher:
-    """Shows a training while it runs; this base class shows nothing."""
+    """Show a training while it runs; this base class shows nothing."""
 
     def telling(self, said: str) -> AbstractContextManager[None]:
         """Return a context that shows the sentence ``said`` while its block runs."""
@@ -35,7 +35,7 @@ class Watcher:
 
 
 class Pace:
-    """Tokens per second and seconds left, estimated from the last seconds.
+    """Estimate tokens per second and the seconds that are left, from the last seconds.
 
     Phases differ in speed, so the mean over the whole run would mislead.
     """
@@ -45,7 +45,10 @@ class Pace:
         self._marks: deque[tuple[float, int, float]] = deque()
 
     def add(self, tokens: int, used: float) -> None:
-        """Record the number of tokens read so far, and the share of the work that is done."""
+        """Record how far the run is.
+
+        tokens: how many were read so far. used: the share of the work that is done, from 0 to 1.
+        """
         now = self._clock()
         self._marks.append((now, tokens, used))
         while len(self._marks) > 2 and self._marks[1][0] < now - _RECENT:

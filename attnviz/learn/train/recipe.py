@@ -46,6 +46,9 @@ def _given(**values: float | None) -> dict[str, Any]:
 class DecoderShape(FieldTable):
     """The shape of the decoder: Llama's architecture, as ``DecoderConfig`` describes it.
 
+    layers, heads, kv_heads: how many layers, and query heads and key/value heads in each.
+    head_dim, d_model, d_ff: the width of a head, of the model and of the feed-forward block.
+    context: the longest text in tokens.
     initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
     1/√d_model keeps what narrow layers write as large as what they read.
     """
@@ -64,7 +67,10 @@ class DecoderShape(FieldTable):
         self.decoder(vocabulary=1, beginning=0)  # raises UsageError if sizes conflict
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
-        """Return the decoder with a tied embedding; raise UsageError if its sizes conflict."""
+        """Return the decoder with a tied embedding; raise UsageError if its sizes conflict.
+
+        vocabulary: how many tokens it has. beginning: the id that begins and ends a text.
+        """
         return DecoderConfig(
             vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
         )
@@ -139,7 +145,7 @@ class Phase(FieldTable):
         )
 
     def optimiser(self, common: Optimiser) -> Optimiser:
-        """Return the common optimiser with this phase's own values."""
+        """Return the settings ``common`` to all phases, with this phase's own values."""
         return replace(common, **_given(beta2=self.beta2, weight_decay=self.weight_decay))
 
     @property
@@ -163,6 +169,7 @@ class TrainingBudget(FieldTable):
     def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
         """Return the share that is used up, from 0; 1 or more ends the run.
 
+        tokens, seconds: how many were used so far.
         reserve: seconds of a budget in minutes kept for the work after the last step.
         """
         if self.tokens is not None:
@@ -178,8 +185,9 @@ class TrainingBudget(FieldTable):
 
 @dataclass(frozen=True)
 class Validation(FieldTable):
-    """How often validation text is read, as a share of the budget, and how many tokens of it.
+    """How often validation text is read, and how much of it.
 
+    every: the time between two readings, as a share of the budget. tokens: how many are read.
     length: of the windows for the curve and for the scores of the heads, None for the length of the
         last phase's sequences.
     The whole text is read once at the end, in windows as long as the last phase's sequences. With a
@@ -230,8 +238,11 @@ class Recipe(FieldTable):
     """All settings of a training except the texts, and the words for the model card.
 
     vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer if the text is short.
+    seed: of weights and of the order of the text.
     autocast: ``bfloat16`` or ``float32`` for matrix products, ``auto`` for the faster of the two.
     stored: the type of the finished model's tensors, ``float16`` or ``float32``.
+    model: its final shape. optimiser, phases, budget, validation: how it is trained, in which
+    stretches, how long, and how often validated. card: the words.
 
     Raises UsageError that names the field if a value is not valid.
     """
@@ -281,14 +292,14 @@ class Recipe(FieldTable):
         return self.validation.length or self.phases[-1].length
 
     def shape(self, phase: int) -> DecoderShape:
-        """Return the shape of the model in a phase."""
+        """Return the shape of the model in a phase. phase: its index."""
         wanted = self.phases[phase]
         return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))
 
     def phase(self, used: float, index: int = 0, read: int = 0) -> int:
         """Return the index of the phase at this share of the budget.
 
-        index: phase of the step before. read: tokens read in that phase.
+        used: the share. index: phase of the step before. read: tokens read in that phase.
         """
         while index < len(self.phases) - 1:
             phase = self.phases[index]

@@ -53,7 +53,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class SequenceMean:
-    """A mean over sequences. error: its standard error; None for a single sequence."""
+    """A mean over sequences, and its standard ``error``, which is None for a single sequence."""
 
     mean: float
     error: float | None
@@ -78,7 +78,7 @@ class ScoredHeads:
 
     @property
     def best(self) -> tuple[int, int, SequenceMean]:
-        """Return layer, head and score of the head with the highest score."""
+        """Return the layer, the number and the score of the head with the highest score."""
         places = ((layer, head) for layer, row in enumerate(self.heads) for head in range(len(row)))
         layer, head = max(places, key=lambda place: self.heads[place[0]][place[1]].mean)
         return layer, head, self.heads[layer][head]
@@ -105,11 +105,14 @@ class ModelScores:
     second_copy: SequenceMean
 
     def of(self, probe: str) -> tuple[ScoredHeads, ...]:
-        """Return the scores measured on ``text`` or on ``random`` tokens."""
+        """Return the scores measured on one probe: ``text`` or ``random`` tokens."""
         return tuple(scored for scored in self.scores if scored.probe == probe)
 
     def score(self, name: str, probe: str) -> ScoredHeads:
-        """Return one score of every head; raise KeyError if it was not measured."""
+        """Return one score of every head; raise KeyError if it was not measured.
+
+        name: of the score. probe: ``text`` or ``random``.
+        """
         for scored in self.scores:
             if (scored.name, scored.probe) == (name, probe):
                 return scored
@@ -226,5 +229,8 @@ class TrainReport(Report):
 
 
 def bits_per_byte(nats_per_token: float, text: CorpusFacts) -> float:
-    """Return a loss in nats per token as bits per UTF-8 byte: loss · tokens / (bytes · ln 2)."""
+    """Return a loss in nats per token as bits per UTF-8 byte: loss · tokens / (bytes · ln 2).
+
+    text: over which the loss was measured.
+    """
     return nats_per_token * text.tokens / (text.bytes * math.log(2))

@@ -44,13 +44,14 @@ class _Trained(Options, panel="What is trained"):
         "N", "Vocabulary size (default: 4096, or what the text allows)."
     )
     seed: int | None = option(
-        "N",
-        "Random seed (weights, order of the text; default: the recipe's, 0).",
-        min=0,
+        "N", "Random seed (weights, order of the text; default: the recipe's, 0).", min=0
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:
-        """Raise UsageError if a file to be written is one that is read."""
+        """Raise UsageError if a file to be written is one that is read.
+
+        saves: the files to be written.
+        """
         read = [*self.files, *self.valid, *([self.config] if self.config else [])]
         files = [file for one in read for file in (one.glob("*.txt") if one.is_dir() else [one])]
         for path in filter(Path.exists, saves):

@@ -36,7 +36,7 @@ from attnviz.records import ModelInfo
 
 
 class TrainingRun:
-    """A model to be trained on a text and stored in a directory.
+    """Train a model on a text and store it in a directory.
 
     train, valid: the texts. recipe: the settings. directory: of the model; created if missing.
     device: where to train. resume: continue the interrupted run saved in ``directory``.
@@ -160,7 +160,7 @@ class TrainingRun:
 
     @contextmanager
     def _advice(self) -> Iterator[None]:
-        """Extend a LoadError by what is saved and how to continue."""
+        """Add to a LoadError of the block what is saved and how to continue."""
         try:
             yield
         except LoadError as error:
@@ -223,8 +223,8 @@ _PER_LOGIT = 12
 def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
     """Return the bytes that training takes at least, in the phase with the largest batches.
 
-    Counted are weights, gradients, AdamW's means and the activations kept for the backward pass,
-    not temporaries.
+    config: the final shape of the model. Counted are weights, gradients, AdamW's means and the
+    activations kept for the backward pass, not temporaries.
     """
     one, two = (_parameters(replace(config, layers=layers)) for layers in (1, 2))
     parameters = one + (config.layers - 1) * (two - one)  # every layer has equally many
@@ -240,7 +240,10 @@ def _parameters(config: DecoderConfig) -> int:
 
 
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:
-    """Raise LoadError if the run needs more memory than is free on ``device``."""
+    """Raise LoadError if the run needs more memory than is free on ``device``.
+
+    config: the final shape of the model.
+    """
     needed, free = needed_memory(config, recipe), free_memory(device)
     if free is not None and needed > free:
         raise LoadError(
@@ -251,7 +254,10 @@ def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch
 
 
 def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
-    """Return the bytes of one batch's activations for the backward pass, two bytes a number."""
+    """Return the bytes of one batch's activations for the backward pass, two bytes a number.
+
+    config: the shape of the model in that phase.
+    """
     tokens = phase.batch * phase.length
     attended = config.heads * config.head_dim + 2 * config.kv_heads * config.head_dim
     layer = 4 * config.d_model + 2 * attended + 4 * config.d_ff

@@ -51,6 +51,7 @@ def text_windows(
 ) -> Ids:
     """Return windows spread evenly over a text, each after a beginning: (window, 1 + length).
 
+    ids: of the text's tokens. length: of a window. beginning: the id that is put first.
     most: the largest number of windows. A text shorter than ``length`` is one window.
     """
     length = min(length, len(ids))
@@ -62,6 +63,9 @@ def text_windows(
 
 def random_twice(vocabulary: int, beginning: int, length: int, sequences: int, seed: int) -> Ids:
     """Return sequences of a beginning, different random tokens and a copy of them.
+
+    vocabulary: ids are below it. beginning: the id that is put first. length: how many random
+    tokens. sequences: how many. seed: of the tokens.
 
     The shape is (sequence, 1 + 2 · length).
     """
@@ -83,7 +87,8 @@ def head_scores(
 ) -> ModelScores:
     """Score every head.
 
-    windows: (window, token) of a text, from ``text_windows``; None for no text.
+    decoder: the model. windows: (window, token) of a text, from ``text_windows``; None for no text.
+    beginning: the id that begins a text.
     copies, copy_tokens: number of sequences of random tokens and tokens of one of their two copies;
     the model's context and vocabulary may limit these. seed: of the random tokens.
     """
@@ -105,7 +110,10 @@ def head_scores(
 
 
 def _second_copy(block: RowBlock) -> Rows:
-    """Return the induction score of each query, counted in the second copy only."""
+    """Return the induction score of each query, and how often it counts: in the second copy only.
+
+    block: rows of weights over a text that is repeated once.
+    """
     values, counts = FORMULAS["induction"](block)
     return values, counts & (block.queries > len(block.text.keys) // 2)
 
@@ -117,7 +125,11 @@ _ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 def _scored(
     decoder: NumpyStack, sequences: Ids, scores: Mapping[str, Formula], probe: str
 ) -> tuple[ScoredHeads, ...]:
-    """Return the scores of every head and of uniform attention, averaged over the sequences."""
+    """Return the scores of every head and of uniform attention, averaged over the sequences.
+
+    sequences: (sequence, token) ids. scores: the formula of each score by name. probe: the name of
+    these sequences.
+    """
     config, tokens = decoder.shape, sequences.shape[1]
     shape = (config.layers + 1, config.heads, len(sequences))
     found = {name: np.full(shape, np.nan) for name in scores}
@@ -154,20 +166,26 @@ def _scored(
 
 
 def _facts(ids: Ids) -> TextFacts:
-    """Return the facts of a text of which only the token ids are known."""
+    """Return the facts of a text of which only the token ids are known. ids: (token,)."""
     tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
     return TextFacts(tokens, tokens, Conditions("self", causal=True))
 
 
 def _copy_losses(decoder: NumpyStack, twice: Ids) -> tuple[Floats, Floats]:
-    """Return each sequence's mean loss on both copies, on the second without its first token."""
+    """Return each sequence's mean loss on both copies, on the second without its first token.
+
+    twice: (sequence, token) ids of a beginning, a text and its copy.
+    """
     losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
     length = losses.shape[1] // 2
     return losses[:, :length].mean(1), losses[:, length + 1 :].mean(1)
 
 
 def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
-    """Return the cross-entropy of each token after the first, nats: (sequence, token − 1)."""
+    """Return the cross-entropy of each token after the first, nats: (sequence, token − 1).
+
+    ids: (sequence, token).
+    """
     logits = decoder.logits(ids[:, :-1]).astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     chosen = np.take_along_axis(logits, ids[:, 1:, None], axis=-1)[..., 0]
@@ -176,7 +194,7 @@ def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
 
 
 def _batches(sequences: Ids) -> Iterator[tuple[int, Ids]]:
-    """Yield the start of each batch, and the batch."""
+    """Yield the index of the first sequence of each batch, and the batch."""
     size = max(1, _TOKENS_AT_ONCE // sequences.shape[1])
     for start in range(0, len(sequences), size):
         yield start, sequences[start : start + size]

@@ -20,37 +20,52 @@ _Read = TypeVar("_Read", bound="FieldTable")
 
 @dataclass(frozen=True)
 class FieldRule:
-    """A condition on a value, in words and as a test."""
+    """A condition on a value. words: says it in a message. holds: tests a value."""
 
     words: str
     holds: Callable[[Any], bool]
 
 
 def value(default: Any, rule: FieldRule) -> Any:
-    """Return a field whose value must follow a rule or be None."""
+    """Return a field whose value must follow a rule or be None.
+
+    default: the value if the file does not set it.
+    """
     return field(default=default, metadata={"rule": rule})
 
 
 def choice(default: str, *allowed: str) -> Any:
-    """Return a field whose value must be one of the given texts."""
+    """Return a field whose value must be one of the ``allowed`` texts.
+
+    default: the value if the file does not set it.
+    """
     *most, last = allowed
     return value(default, FieldRule(f"{', '.join(most)} or {last}", lambda one: one in allowed))
 
 
 def listed(default: tuple[FieldTable, ...], name: str) -> Any:
-    """Return a field for a list of tables, each written as ``[[name]]`` in the file."""
+    """Return a field for a list of tables, each written as ``[[name]]`` in the file.
+
+    default: the tables if the file has none.
+    """
     return field(default=default, metadata={"name": name})
 
 
 def demand(holds: bool, rule: str, given: object) -> None:
-    """Raise UsageError that quotes the given value if the rule does not hold."""
+    """Raise UsageError, with the rule and the given value in its message, unless it ``holds``.
+
+    rule: in words.
+    """
     if not holds:
         raise UsageError(f"{rule}, got {given!r}")
 
 
 @dataclass(frozen=True)
 class FieldTable:
-    """One table. Raises UsageError that names the field if a value breaks its rule."""
+    """Hold one table of a TOML file; each field is a key.
+
+    Raises UsageError that names the field if a value breaks its rule.
+    """
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -62,7 +77,7 @@ class FieldTable:
 def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
     """Return the contents of a file; missing fields have the values of ``kind()``.
 
-    what: the file in words, such as ``a recipe``.
+    kind: the class to make. path: of the TOML file. what: the file in words, such as ``a recipe``.
     Raises LoadError if the file cannot be read or is not TOML, UsageError that names the field if a
     value is not valid.
     """
@@ -76,7 +91,11 @@ def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
 def _read(
     kind: type[_Read], values: Mapping[str, Any], place: str, root: type[FieldTable]
 ) -> _Read:
-    """Return a table at ``place`` of the file; raise UsageError for wrong names or types."""
+    """Return a table of the file; raise UsageError for wrong names or types.
+
+    kind: the class to make. values: the parsed table. place: its heading, for messages. root: the
+    class of the whole file.
+    """
     own, types = _names(kind), get_type_hints(kind)
     read = {}
     for name, given in values.items():
@@ -90,12 +109,15 @@ def _read(
 
 
 def _names(kind: type[FieldTable]) -> dict[str, str]:
-    """Return the name of each field by its name in the file."""
+    """Return for each name in the file the name of the field in the class ``kind``."""
     return {one.metadata.get("name", one.name): one.name for one in fields(kind)}
 
 
 def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable]) -> Any:
-    """Return a value of the file converted to the type of its field."""
+    """Return a value of the file converted to the type of its field.
+
+    name: in the file. kind: the type. given: the value. place, root: see ``_read``.
+    """
     if _is_table(kind):
         if not isinstance(given, dict):
             raise UsageError(f"{name} must be a table: [{name}]")
@@ -130,7 +152,10 @@ def _listed(kind: Any) -> Any:
 
 
 def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
-    """Return the tables of a file by their headings, such as ``[model]``."""
+    """Return the classes of the tables of a file by their headings, such as ``[model]``.
+
+    root: the class of the whole file.
+    """
     kinds, found = get_type_hints(root), {}
     for name, own in _names(root).items():
         if _is_table(kinds[own]):
@@ -141,7 +166,11 @@ def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
 
 
 def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
-    """Return a hint for an unknown field: a similar name, its table, or all known names."""
+    """Return a hint for an unknown field: a similar name, its table, or all known names.
+
+    name: as it is in the file. own: the known names of its table. root: the class of the whole
+    file.
+    """
     tables = _tables(root)
     lists = {place.strip("[]"): place for place in tables if place.startswith("[[")}
     if close := difflib.get_close_matches(name, own, n=1, cutoff=0.5):

@@ -40,9 +40,10 @@ _HELD_OUT = 0.1
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts of some files, in the order of the files.
+    """The texts of some files.
 
-    names: of the files. digest: the first 12 hexadecimal digits of a SHA-256 over the contents.
+    names: of the files. texts: their contents, in the same order. digest: the first 12 hexadecimal
+    digits of a SHA-256 over the contents.
     files: for each whole file its name, its bytes and the first digits of its SHA-256.
     held_out: whether it was cut from the end of another corpus.
     """
@@ -62,6 +63,7 @@ class Corpus:
 def read_corpus(paths: Iterable[Path]) -> Corpus:
     """Read files of UTF-8 text; a directory means its ``*.txt`` files, by name.
 
+    paths: the files and directories.
     Raises LoadError that names the file if one is missing, unreadable or not UTF-8, UsageError if a
     file is empty, two files are the same, or there is no file.
     """
@@ -86,7 +88,10 @@ def read_corpus(paths: Iterable[Path]) -> Corpus:
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """Return the text without its last tenth, and that tenth, cut between lines if possible."""
+    """Return two texts: the corpus without its last tenth, and that tenth.
+
+    They are cut between lines if possible.
+    """
     left = sum(map(len, corpus.texts))
     left -= max(1, round(left * _HELD_OUT))
     index = 0
@@ -219,7 +224,7 @@ class Batch:
 
 
 class Sampler:
-    """Draws the batches of a run.
+    """Draw the batches of a run.
 
     tokens: the training text's ids, (token,). vocabulary: ids are below it. beginning: the id
     that starts every sequence, never drawn at random.
@@ -265,7 +270,10 @@ class Sampler:
     def _synthetic(
         self, kind: SequenceKind, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return a sequence that is not plain text, and the weight of each token's prediction."""
+        """Return a sequence that is not plain text, and the weight of each token's prediction.
+
+        kind: of sequence, such as ``repeated_passages``. phase: its settings. random: draws tokens.
+        """
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
         if kind == "recalled_pairs":
             return self._recalling(max(1, period // 2), phase, random)
@@ -280,9 +288,10 @@ class Sampler:
     def _recalling(
         self, count: int, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return rounds of the same pairs of random tokens, each round in another order.
+        """Return rounds of the same pairs of random tokens, and the weight of each prediction.
 
-        Only the first token of a pair predicts the second; the token before it misleads.
+        count: how many pairs. Each round has another order. Only the first token of a pair predicts
+        the second; the token before it misleads.
         """
         pairs = self._random_tokens(2 * count, random).reshape(count, 2)
         rounds = -(-phase.length // (2 * count))
@@ -292,7 +301,7 @@ class Sampler:
         return pairs[order].ravel()[: phase.length], weights
 
     def _random_tokens(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Return ids drawn evenly from all except the one that begins a text."""
+        """Return ``count`` ids drawn evenly from all except the one that begins a text."""
         drawn = random.integers(0, self._vocabulary - 1, count)
         return drawn + (drawn >= self._beginning)
 
@@ -302,7 +311,7 @@ class Sampler:
         return self._tokens[start : start + count].astype(np.int64)
 
     def _window(self, length: int) -> NDArray[np.int64]:
-        """Return the next window of the text; every window comes once per epoch."""
+        """Return the next ``length`` tokens of the text; every window comes once per epoch."""
         self._demand(length)
         count = len(self._tokens) // length
         epoch, index = divmod(self.windows, count)
@@ -311,7 +320,10 @@ class Sampler:
         return self._tokens[start : start + length].astype(np.int64)
 
     def _starts(self, epoch: int, length: int) -> NDArray[np.int64]:
-        """Return the starts of an epoch's windows: adjacent from a random offset, shuffled."""
+        """Return where an epoch's windows start: adjacent from a random offset, shuffled.
+
+        epoch: its number. length: of a window.
+        """
         if self._order is None or self._order[0] != (epoch, length):
             random = np.random.default_rng((self._seed, _WINDOWS, epoch))
             count = len(self._tokens) // length
@@ -328,7 +340,10 @@ class Sampler:
 
 
 def text_too_short(tokens: int, needed: int) -> UsageError:
-    """Return the error for a training text with fewer tokens than a sequence."""
+    """Return the error for a training text with fewer tokens than a sequence.
+
+    tokens: how many it has. needed: how many a sequence has.
+    """
     return UsageError(
         f"the training text has {tokens:,} tokens, a sequence needs {needed:,}: give more text, "
         "or a config with a smaller length"

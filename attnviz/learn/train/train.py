@@ -69,7 +69,10 @@ def train(
 
 
 def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
-    """Train to the end of the budget; return False if the user stopped the run, which is saved."""
+    """Train to the end of the budget; return False if the user stopped the run, which is saved.
+
+    pace: measures the speed. on_step: called after each step.
+    """
     saved, between = time.monotonic(), _BETWEEN_SAVES
     with between_steps() as stopped:
         for point in run.trainer.steps():
@@ -89,7 +92,10 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
 
 
 def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """Finish a saved run and return its report; None if the user stops meanwhile."""
+    """Finish a saved run and return its report; None if the user stops meanwhile.
+
+    watcher: shows what is done.
+    """
     try:
         with as_interrupt(), watcher.telling("measuring the trained model"):
             return run.finish()
@@ -98,7 +104,10 @@ def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
 
 
 def words(trainer: Trainer, pace: Pace) -> str:
-    """Return the progress: ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
+    """Return the progress: ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``.
+
+    pace: knows the speed.
+    """
     parts = []
     if trainer.points:
         parts.append(f"loss {trainer.points[-1].loss:.2f}")

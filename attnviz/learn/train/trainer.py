@@ -49,7 +49,10 @@ def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
 
 
 def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
-    """Return AdamW over a model's parameters; norms and biases (one dimension) do not decay."""
+    """Return AdamW over a model's parameters; norms and biases (one dimension) do not decay.
+
+    wanted: its settings.
+    """
     parameters = [one for one in model.parameters() if one.requires_grad]
     groups = [
         [one for one in parameters if one.ndim > 1],
@@ -63,7 +66,10 @@ def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
 
 
 def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
-    """Change betas and decay of an optimiser, and keep its means of the gradients."""
+    """Change betas and decay of an optimiser, and keep its means of the gradients.
+
+    wanted: the new settings.
+    """
     for group in optimiser.param_groups:
         group["betas"] = wanted.beta1, wanted.beta2
         group["weight_decay"] = wanted.weight_decay if group["params"][0].ndim > 1 else 0.0
@@ -72,7 +78,8 @@ def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> Non
 def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
     """Return the rate of the next step: a linear warm-up in each phase, a cosine over the budget.
 
-    used: share of the budget that is used up. steps_in_phase: steps since the phase began.
+    wanted: the settings. used: share of the budget that is used up. steps_in_phase: steps since the
+    phase began.
     """
     warm = min(1.0, (steps_in_phase + 1) / (wanted.warmup_steps + 1))
     cosine = 0.5 * (1 + math.cos(math.pi * min(used, 1.0)))
@@ -80,9 +87,9 @@ def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
 
 
 def batch_losses(logits: Tensor, ids: Tensor) -> Tensor:
-    """Return the cross-entropy in nats: (..., token).
+    """Return the cross-entropy of each prediction in nats: (..., token).
 
-    logits: (..., token, vocabulary). ids: (..., token), the next id of each.
+    logits: (..., token, vocabulary). ids: (..., token), the right id of each prediction.
     """
     flat = functional.cross_entropy(logits.flatten(0, -2).float(), ids.flatten(), reduction="none")
     return flat.view(ids.shape)
@@ -102,6 +109,7 @@ def take_step(
 
     forward: ids (sequence, token) to logits (sequence, token, vocabulary).
     ids: of the batch. weights: (sequence, token − 1) of each prediction in the mean.
+    rate: the learning rate. clip: the largest norm of the gradient.
     autocast: the type of matrix products, None for the parameters' own.
     """
     for group in optimiser.param_groups:
@@ -166,7 +174,7 @@ def unigram_loss(learned: NDArray[np.integer], held: NDArray[np.integer], vocabu
 
 
 class Trainer:
-    """Trains a model by a recipe; ``steps`` goes on until the budget is used up.
+    """Train a model by a recipe; ``steps`` goes on until the budget is used up.
 
     train, valid: token ids, (token,). vocabulary: ids are below it. beginning: the id that begins
     every sequence. device: where the model is.
@@ -285,7 +293,10 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
-        """Continue from a ``state``."""
+        """Continue from what ``state`` returned.
+
+        points: the curve until then.
+        """
         self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])

@@ -20,10 +20,7 @@ from attnviz.records import Input, Tokens
 from attnviz.texts import built_in_texts
 
 _CHECK = Check(
-    "",
-    "NumPy backend",
-    claim="NumPy gives the tokens and weights that torch gives",
-    skipped="",
+    "", "NumPy backend", claim="NumPy gives the tokens and weights that torch gives", skipped=""
 )
 
 _MOST = 1e-5
@@ -42,7 +39,9 @@ def backend_check(
 ) -> tuple[Check, Backends | None]:
     """Compare NumPy with torch on a loaded model, over its text and the built-in texts.
 
-    Returns a skipped check if NumPy cannot run the model, but raises if NumPy was requested.
+    examinee: the model and its text. name, options: how the model was loaded, name None if unknown.
+    Returns the check, and the differences or None. The check is skipped if NumPy cannot run the
+    model, but an error is raised if NumPy was requested.
     """
     texts = (*built_in_texts().texts, *_HARD)
     try:
@@ -67,7 +66,10 @@ def backend_check(
 def _run_both(
     examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
 ) -> tuple[Backends, ComparedNumber]:
-    """Return the differences of the weights by torch and by NumPy, per head and the largest."""
+    """Return the differences of the weights by torch and by NumPy, per head and the largest.
+
+    examinee: runs in torch. ours: runs in NumPy. passages: the texts.
+    """
     info = examinee.info
     apart = np.zeros((info.layers, info.heads))
     spread = 1.0
@@ -94,7 +96,10 @@ def _run_both(
 def _in_numpy(
     name: str | None, options: LoadOptions, texts: Iterable[str], tokens: int
 ) -> NumpyModel:
-    """Return the NumPy model; with backend ``auto`` only if that would choose NumPy."""
+    """Return the NumPy model; with backend ``auto`` only if that would choose NumPy.
+
+    name, options: how the model is loaded. texts: that it will read, besides ``tokens`` tokens.
+    """
     if options.backend == "torch":
         raise NotUnderstoodError("left out by --backend torch")
     if name is None:

@@ -19,12 +19,13 @@ Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
 
 @dataclass(frozen=True, eq=False)
 class AttentionCase:
-    """One call of attention.
+    """One call of the library's own attention, to be computed in several ways.
 
     name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: what that means here.
     state: weights (out, in) and biases by the names of ``MultiHeadAttention.state_dict()``.
     query, key: (text, token, d_model); the same array if a text attends to itself.
-    causal: whether later keys are hidden.
+    heads, kv_heads: how many query heads and key/value heads. causal: whether later keys are
+    hidden.
     real_keys: number of keys of each text that are not padding.
     """
 
@@ -86,19 +87,16 @@ class AttentionCase:
 
 
 def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
-    """Yield the cases in the order of the report; grouped only if heads can share."""
+    """Yield the cases in the order of the report; grouped only if heads can share.
+
+    sizes: the shape. dtype: such as ``float32``.
+    """
     own, other = sizes.tokens, sizes.keys
     texts = "1 text" if sizes.batch == 1 else f"{sizes.batch} texts"
     yield _case(sizes, dtype, "self", f"{texts} of {_count(own)}, all visible")
     words = f"{_count(own)} attend to {other} of another text"
     yield _case(sizes, dtype, "cross", words, keys=other)
-    yield _case(
-        sizes,
-        dtype,
-        "causal",
-        f"{texts} of {_count(own)}, causal mask",
-        causal=True,
-    )
+    yield _case(sizes, dtype, "causal", f"{texts} of {_count(own)}, causal mask", causal=True)
     real = max(1, own - 2)
     words = f"{own - real} of {_count(own)} in one text are padding"
     yield _case(sizes, dtype, "padding", words, real=real)

@@ -115,7 +115,10 @@ def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
 
 
 def _matrix(matrix: Matrix, numbers: bool) -> dict[str, Any]:
-    """Return a matrix; it has ``values`` only if small, with null for a hidden score."""
+    """Return a matrix as JSON values, with null for a hidden score.
+
+    numbers: include ``values``; else only the symbol and the shape.
+    """
     found: dict[str, Any] = {"symbol": matrix.symbol, "shape": list(matrix.shape)}
     if numbers:
         found["values"] = _listed(matrix.values.tolist())
@@ -129,7 +132,10 @@ def _listed(values: Any) -> Any:
 
 
 def verification_rows(found: VerifyReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then one row per measure or skipped check; NaN is an empty cell."""
+    """Yield the header, then one row per measure or skipped check; NaN is an empty cell.
+
+    The columns begin with case, check, against, verdict, measure, difference and tolerance.
+    """
     yield _COLUMNS
     for check in found.checks:
         start = (check.group, check.name, check.against, check.verdict)

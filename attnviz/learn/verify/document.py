@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import model_words
 from attnviz.draw.theme import Tone
 from attnviz.learn.verify.records import MOST, Check, ComputationStep, Matrix, Verdict, VerifyReport
 from attnviz.learn.verify.words import (
@@ -21,7 +22,6 @@ from attnviz.learn.verify.words import (
 )
 
 _OWN_NAME = "the library's own attention"
-_LONGEST = 100
 _DECIMALS = 3
 _TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
 _SHORT = {
@@ -35,7 +35,10 @@ _ROOMY, _TALL = 110, 40
 def verification_document(
     found: VerifyReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the verdict, the steps, every check, and the origin of tolerances."""
+    """Return the document: the verdict, the steps, every check, and the origin of tolerances.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     about = _OWN_NAME if found.model is None else found.model.name
     heading = _heading(found)
     notes = () if found.model is None else found.model.notes
@@ -52,7 +55,7 @@ def verification_document(
         f"verification of {about}",
         f"{about}: {verdict}",
         groups,
-        [doc.Say(text, _LONGEST) for text in explanation(found)] if explain else (),
+        explanation(found) if explain else None,
         [doc.Facts([(hint, False) for hint in _hints(found, explain)])] if hints else (),
         heading=heading,
         quoted=found.text or "",
@@ -62,7 +65,10 @@ def verification_document(
 
 
 def _hints(found: VerifyReport, explained: bool) -> list[str]:
-    """Return commands to try next."""
+    """Return commands to try next.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     further = [] if explained else ["--explain: how to read this"]
     if found.model is not None:
         return further
@@ -88,7 +94,10 @@ def _heading(found: VerifyReport) -> doc.Words:
 
 
 def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: a summary with failures first, then details if they fit."""
+    """Return the first screen: a summary with failures first, then details if they fit.
+
+    columns, lines: the room on the screen.
+    """
     if found.steps:
         return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
     rows = _summary(found)
@@ -141,7 +150,7 @@ def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]
 
 
 def _of_all(checks: Sequence[Check]) -> Check:
-    """Return a failed check if there is one, else one that passed, else a skipped one."""
+    """Return the check that stands for all: one that failed, else that passed, else was skipped."""
     order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
     return min(checks, key=lambda check: order.index(check.verdict))
 
@@ -270,7 +279,10 @@ def _axes(step: ComputationStep) -> str:
 
 
 def _step_table(found: VerifyReport, columns: int) -> doc.Table:
-    """Return a table with a row per step: its shape, its formula and, if they fit, its axes."""
+    """Return a table with a row per step: its shape, its formula and, if they fit, its axes.
+
+    columns: the width of the screen.
+    """
     titles = ["step", "shape", "computes", *(["axes"] if columns >= _ROOMY else [])]
     rows = []
     for place, step in enumerate(found.steps, 1):
@@ -313,7 +325,7 @@ def _by_head(matrix: Matrix) -> list[Matrix]:
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:
-    """Return a matrix as texts: whole numbers without decimals, all others with three."""
+    """Return a matrix as rows of texts: whole numbers without decimals, all others with three."""
     finite = values[np.isfinite(values)]
     decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
     return [[_number(float(value), decimals) for value in row] for row in values]

@@ -37,7 +37,7 @@ PADDED = 3
 
 
 class KeepAll:
-    """An observer that keeps the maps of all layers and kinds, for the first text of a batch."""
+    """Keep the maps of all layers and kinds, for the first text of a batch; an observer."""
 
     norms = False
 
@@ -56,7 +56,10 @@ class KeepAll:
 
 
 def apart(one: Maps, other: Maps) -> Difference:
-    """Return the largest difference of two runs; infinite if layers or shapes differ."""
+    """Return the largest difference between the weights of two runs, and its place in words.
+
+    It is infinite if layers or shapes differ.
+    """
     if set(one) != set(other):
         return math.inf, "other layers"
     return furthest((place, differences(one[place], other[place])) for place in one)
@@ -71,7 +74,10 @@ def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Difference:
-    """Return the largest of absolute numbers (head, ...) and its place; NaN counts as largest."""
+    """Return the largest number in all arrays, and its place in words; NaN counts as largest.
+
+    found: pairs of (kind of attention, layer) and an array (head, ...) of absolute numbers.
+    """
     worst, where = 0.0, ""
     for (kind, layer), numbers in found:
         by_head = numbers.reshape(len(numbers), -1)
@@ -90,6 +96,8 @@ def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Differen
 def score_spread(maps: Maps) -> float:
     """Return an estimate of how far scores differ: −ln of the smallest weight above 0, at least 1.
 
+    maps: the weights (head, query, key) by (kind of attention, layer).
+
     An error of a score becomes a relative error of its weight, and larger scores round more.
     """
     least = [float(w[w > 0].min()) for w in maps.values() if bool((w > 0).any())]
@@ -101,6 +109,7 @@ class ReferenceRun(Generic[_Found]):
     """The weights or outputs of the same run, computed in another way.
 
     name: of that way. exact: whether its operations are the same, so that no bit may differ.
+    found: the weights or outputs.
     """
 
     name: str
@@ -112,7 +121,7 @@ class ReferenceRun(Generic[_Found]):
 class Padded:
     """A run over a text with padding, cut down to the real tokens.
 
-    maps, outputs: of the real tokens.
+    side: where the padding stood, left or right. maps, outputs: of the real tokens.
     on_padding: the largest weight of a real token on padding, and its head.
     """
 
@@ -123,7 +132,11 @@ class Padded:
 
     @classmethod
     def of_run(cls, side: Side, maps: Maps, outputs: Outputs, real: slice) -> Padded:
-        """Cut the maps of a padded run to its ``real`` tokens; the outputs must be cut already."""
+        """Return a padded run cut to its ``real`` tokens.
+
+        side: of the padding. maps: the weights of the whole run. outputs: cut already. real: the
+        places of the real tokens.
+        """
         # Queries of these kinds are of the padded text; a decoder's own text is not padded.
         queries = {kind: real if kind in ("self", "encoder") else slice(None) for kind, _ in maps}
         padded = {place: weights for place, weights in maps.items() if place[0] != "decoder"}
@@ -167,22 +180,25 @@ class Examinee(ABC):
 
     @abstractmethod
     def capture(self, passage: Input) -> Maps:
-        """Return the attention weights of a run as attnviz captures them."""
+        """Return the attention weights of a run over a passage, as attnviz captures them."""
 
     @abstractmethod
     def outputs(self, passage: Input) -> Outputs:
-        """Return the outputs of a run while its attention is observed."""
+        """Return the outputs of a run over a passage while its attention is observed."""
 
     @abstractmethod
     def references(self) -> tuple[ReferenceRun[Maps], ...]:
-        """Return the weights of the same run, computed in other ways."""
+        """Return the weights of a run over ``self.passage``, computed in other ways."""
 
     @abstractmethod
     def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
-        """Return the outputs of the same run without observation."""
+        """Return the outputs of a run over ``self.passage`` without observation."""
 
     def sinks(self) -> Maps:
-        """Return a learned sink's share of each row, (head, query, 1); empty without sinks."""
+        """Return a learned sink's share of each row, (head, query, 1), by (kind, layer).
+
+        It is empty for a model without learned sinks.
+        """
         return {}
 
     @abstractmethod
@@ -190,14 +206,20 @@ class Examinee(ABC):
         """Return the sums of each module's heads, and why other modules have none, or ""."""
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
-        """Return runs over the text with padding, and why a side is left out, or ""."""
+        """Return the runs over the text with padding on its left or right.
+
+        Also returns why a side has no run, or "".
+        """
         if self._context is not None and len(self.passage.ids) + PADDED > self._context:
             return (), "the text fills the context: there is no room for padding"
         sides, reason = self.sides()
         return tuple(self.run_padded(side) for side in sides), reason
 
     def sides(self) -> tuple[tuple[Side, ...], str]:
-        """Return the sides that padding can be on, and why not the other, or ""."""
+        """Return the sides, left and right, on which padding can be.
+
+        Also returns why the other side is left out, or "".
+        """
         return ("right", "left"), ""
 
     @abstractmethod
@@ -205,7 +227,10 @@ class Examinee(ABC):
         """Return a run over the text with padding on one side."""
 
     def with_padding(self, padding: tuple[int, ...], side: Side) -> tuple[tuple[int, ...], slice]:
-        """Return the text's ids with padding on one side, and the place of the real ones."""
+        """Return the text's ids with padding on one side, and the place of the real ones.
+
+        padding: the ids to add. side: left or right.
+        """
         ids = self.passage.ids
         if side == "right":
             return (*ids, *padding), slice(0, len(ids))
@@ -213,7 +238,7 @@ class Examinee(ABC):
 
     @abstractmethod
     def other_ids(self, count: int) -> tuple[int, ...]:
-        """Return token ids to replace others with."""
+        """Return ``count`` token ids to replace others with."""
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -227,5 +252,5 @@ class Examinee(ABC):
                 module.training = mode
 
     def state(self) -> dict[str, str]:
-        """Return a digest of each part that observing must not change."""
+        """Return a digest, by name, of each part of the model that observing must not change."""
         return module_state(self.root)

@@ -23,6 +23,7 @@ from attnviz.records import Input, Tokens
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
     """Return a loaded model and its tokens, ready to be verified.
 
+    target: the tokens of the decoder, if it has one beside an encoder.
     Raises UnsupportedError if the model does not read text.
     """
     passage = Input(tokens, target)
@@ -39,6 +40,7 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
 def count_check(examinee: Examinee, model: Model, name: str | None, options: LoadOptions) -> Check:
     """Check that the model has as many parameters as ``attnviz params`` counts.
 
+    examinee: the model to verify. name, options: how it was loaded, name None if unknown.
     The check is skipped if the config does not allow a count.
     """
     title = "parameter count"
@@ -54,7 +56,10 @@ def count_check(examinee: Examinee, model: Model, name: str | None, options: Loa
 
 
 def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:
-    """Return the parameter count, and the command that shows it."""
+    """Return the parameter count, and the command that shows it.
+
+    name, options: how the model was loaded, name None if unknown.
+    """
     if isinstance(model, OwnAttention):
         shape = model.attention.shape
         sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}

@@ -57,7 +57,10 @@ class _NativeExaminee(Examinee):
 
     @abstractmethod
     def _run(self, ids: tuple[int, ...], mask: Tensor | None = None) -> Tensor:
-        """Return the twin's outputs (1, token, width); mask: as of ``MultiHeadAttention``."""
+        """Return the twin's outputs (1, token, width).
+
+        ids: what it reads. mask: as of ``MultiHeadAttention``.
+        """
 
     @abstractmethod
     def _in_numpy(self) -> Outputs:
@@ -65,7 +68,7 @@ class _NativeExaminee(Examinee):
 
     @abstractmethod
     def _other_reference(self) -> ReferenceRun[Maps]:
-        """Return the same weights computed in a further way."""
+        """Return the same weights computed in one more way."""
 
     def capture(self, passage: Input) -> Maps:
         record = capture(self._model, passage.text, kind="self")
@@ -76,7 +79,10 @@ class _NativeExaminee(Examinee):
 
     @torch.inference_mode()
     def _watched(self, ids: tuple[int, ...], mask: Tensor | None = None) -> tuple[Maps, Outputs]:
-        """Return the twin's weights and outputs of an observed run."""
+        """Return the twin's weights and outputs of an observed run.
+
+        ids: what it reads. mask: as of ``MultiHeadAttention``.
+        """
         keep = KeepAll()
         with observe_hook_points(self.root, keep):
             outputs = self._run(ids, mask)

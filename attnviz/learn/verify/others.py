@@ -40,7 +40,7 @@ def naive_attention(
 
     state: weights (out, in) and biases, by the names of ``MultiHeadAttention.state_dict()``.
     query, key: (text, token, d_model). visible: (text, query, key), True if the query sees the key;
-        each query must see one.
+        each query must see one. heads, kv_heads: how many query heads and key/value heads.
     """
     outputs, weights = [], []
     for text in range(len(query)):
@@ -76,7 +76,11 @@ def naive_attention(
 
 
 def multiplications(batch: int, tokens: int, keys: int, d_model: int, heads: int) -> int:
-    """Return roughly how many multiplications the naive loop makes."""
+    """Return roughly how many multiplications the naive loop makes.
+
+    batch: how many texts. tokens, keys: how many queries and keys in each. d_model, heads: the
+    width and the number of heads.
+    """
     return batch * d_model * ((tokens + keys) * 2 * d_model + 2 * tokens * keys)
 
 
@@ -141,7 +145,11 @@ def layer_answer(case: AttentionCase) -> Answer:
 
 
 def _per_query_head(case: AttentionCase, name: str) -> Tensor:
-    """Return a projection's rows, with those of a shared head repeated for each query head."""
+    """Return the weight or the bias of a projection, a row for each output.
+
+    name: such as ``query_projection.weight``, a key of ``case.state``. The rows of a key/value head
+    that query heads share are repeated for each of them.
+    """
     rows: NDArray[Any] = case.state[name]
     if name.startswith("query"):
         return torch.from_numpy(rows)
@@ -203,7 +211,10 @@ def find_keras() -> Any:
 
 
 def keras_answer(keras: Any, case: AttentionCase) -> Answer:
-    """Return the answer of ``MultiHeadAttention``, or with shared heads ``GroupQueryAttention``."""
+    """Return the answer of ``MultiHeadAttention``, or with shared heads ``GroupQueryAttention``.
+
+    keras: the package.
+    """
     dtype = str(case.query.dtype)
     head_dim = case.query.shape[2] // case.heads
     if case.kv_heads == case.heads:
@@ -228,7 +239,10 @@ def keras_answer(keras: Any, case: AttentionCase) -> Answer:
 
 
 def _kernels(case: AttentionCase, head_dim: int) -> Iterator[NDArray[Any]]:
-    """Yield kernels (width, heads, head_dim) with their biases, the output's last."""
+    """Yield kernels (width, heads, head_dim) with their biases, the output's last.
+
+    head_dim: the width of a head.
+    """
     width = case.query.shape[2]
     for name in ("query", "key", "value"):
         yield case.state[f"{name}_projection.weight"].T.reshape(width, -1, head_dim)

@@ -42,7 +42,8 @@ def own_checks(
 ) -> tuple[Check, ...]:
     """Return the comparisons of all cases: of outputs, and of weights if both sides return them.
 
-    keras: whether to compare with Keras; None for yes if it is installed.
+    sizes: the shape. dtype: such as ``float32``. keras: whether to compare with Keras; None for yes
+    if it is installed.
     on_case: called before each case is computed.
     Raises UsageError if Keras was requested and is not installed.
     """
@@ -71,12 +72,7 @@ def _compared(case: AttentionCase, sizes: Sizes, keras: Any) -> Iterator[Check]:
     naive = None
     if multiplications(*shape) <= _MOST_LOOPED:
         naive = naive_attention(
-            case.state,
-            case.query,
-            case.key,
-            case.visible,
-            heads=case.heads,
-            kv_heads=case.kv_heads,
+            case.state, case.query, case.key, case.visible, heads=case.heads, kv_heads=case.kv_heads
         )
     else:
         reason = "too many numbers for a loop in Python: choose smaller sizes"
@@ -105,7 +101,7 @@ def _check(case: AttentionCase, name: str, ours: Answer, against: str, theirs: A
 
 
 def _own_answers(case: AttentionCase) -> Mapping[str, Answer]:
-    """Return the library's answers by their names on screen: ``NumPy``, ``torch``, ``fused``."""
+    """Return the library's outputs and weights by name: ``NumPy``, ``torch``, ``fused``."""
     attention = _module(case)
     given = [torch.from_numpy(case.query)]
     given += [] if case.key is case.query else [torch.from_numpy(case.key)]

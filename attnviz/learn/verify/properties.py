@@ -22,12 +22,7 @@ from attnviz.learn.verify.examinee import (
 from attnviz.learn.verify.records import Check, ComparedNumber, Tolerance
 from attnviz.records import Input, ModelInfo, Tokens
 
-EPSILON = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-}
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The machine epsilon of each dtype: the gap from 1 to the next number."""
 
 _STORED = 12
@@ -40,16 +35,19 @@ _HIDDEN = "masked means none at all"
 
 
 def exact(name: str, difference: float, where: str = "", reason: str = "") -> ComparedNumber:
-    """Return a compared number whose difference must be exactly 0."""
+    """Return a compared number whose difference must be exactly 0.
+
+    name: what was measured. where: the place of the difference. reason: why it must be 0, in words.
+    """
     words = reason or "bit for bit: the same operations on the same numbers"
     return ComparedNumber(name, difference, Tolerance(0.0, 0, 0.0), words, where)
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """The tolerances of a model's numbers over texts of at most ``keys`` tokens.
+    """Derive the tolerances of a model's numbers over texts of at most ``keys`` tokens.
 
-    dtype: of its least exact steps.
+    info: the facts of the model. dtype: of its least exact steps.
     stacks: 2 for an encoder–decoder, whose output went through both.
 
     Half-precision types sum in float32, so only stored results are rounded to them; in the wider
@@ -66,13 +64,19 @@ class Rounding:
         return self.dtype in ("float16", "bfloat16")
 
     def of_sum(self, terms: int, largest: float) -> tuple[Tolerance, str]:
-        """Return the tolerance of one sum of products, and its reason."""
+        """Return the tolerance of one sum of products, and the reason for it in words.
+
+        terms: how many products. largest: the largest absolute number that is rounded.
+        """
         if self._half:
             return self._bound(2, largest, "2 results stored, sums in float32")
         return self._bound(terms, largest, f"a sum of {terms:,} terms")
 
     def of_model(self, largest: float) -> tuple[Tolerance, str]:
-        """Return the tolerance of a number that went through all layers, and its reason."""
+        """Return the tolerance of a number that went through all layers, and the reason in words.
+
+        largest: the largest absolute number that is rounded.
+        """
         layers, width = self.info.layers * self.stacks, self.info.heads * self.info.head_dim
         per_layer = _STORED
         if not self._half:
@@ -82,12 +86,15 @@ class Rounding:
         return self._bound(layers * per_layer, largest, words)
 
     def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
-        """Return the tolerance of the weights of a whole run, and its reason."""
+        """Return the tolerance of the weights of a whole run, and the reason in words.
+
+        maps: these weights.
+        """
         tolerance, words = self.of_model(score_spread(maps))
         return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
 
     def of_outputs(self, outputs: NDArray[np.float64]) -> tuple[Tolerance, str]:
-        """Return the tolerance of the outputs of a whole run, and its reason."""
+        """Return the tolerance of the outputs of a whole run, and the reason in words."""
         tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
         return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
 
@@ -99,7 +106,8 @@ class Rounding:
 class ObservedRun:
     """The first observed run of a model.
 
-    maps, outputs: its results. state: digests of the model before the run.
+    examinee: the model. maps, outputs: the results. rounding: the tolerances. state: digests of the
+    model before the run.
     """
 
     examinee: Examinee
@@ -166,7 +174,7 @@ def model_checks(
 
 
 def _rows_sum(run: ObservedRun) -> _Found:
-    """Measure that no weight is negative and each row, with its learned sink, sums to one."""
+    """Measure how far rows, with a learned sink, are from a sum of one, and negative weights."""
     sinks = run.examinee.sinks()
     sums = {
         place: weights.sum(-1, dtype=np.float64)
@@ -194,7 +202,10 @@ def _rows_sum(run: ObservedRun) -> _Found:
 
 
 def _causality(run: ObservedRun) -> _Found | str:
-    """Measure that changing later tokens changes no earlier weight or output."""
+    """Measure how much other later tokens change earlier weights and outputs: nothing may.
+
+    A text is returned if the property does not apply, with the reason.
+    """
     examinee, kinds = run.examinee, run.examinee.causal
     if not kinds:
         return "bidirectional attention: no causal mask to test"
@@ -203,7 +214,7 @@ def _causality(run: ObservedRun) -> _Found | str:
         return "one token has no later one"
 
     def until(maps: Maps, place: int) -> Maps:
-        """Return the rows of the queries before ``place``."""
+        """Return the rows of the queries before the position ``place``."""
         return {key: weights[:, :place] for key, weights in maps.items() if key[0] in kinds}
 
     causal = until(run.maps, length)
@@ -230,7 +241,7 @@ def _number(value: float) -> float:
 
 
 def _changed(examinee: Examinee, place: int) -> Input:
-    """Return the input with other tokens from ``place`` on in the predicted text."""
+    """Return the input with other tokens in the predicted text, from the position ``place`` on."""
     passage = examinee.passage
     text = passage.predicted.ids
     offered = examinee.other_ids(2 * len(text))
@@ -245,7 +256,10 @@ def _changed(examinee: Examinee, place: int) -> Input:
 
 
 def _heads_sum(run: ObservedRun) -> _Found | str:
-    """Measure that a module's output is the sum of its heads' parts through W_O, plus b_O."""
+    """Measure how far a module's output is from the sum of its heads through W_O, plus b_O.
+
+    A text is returned if that cannot be measured, with the reason.
+    """
     sums, reason = run.examinee.head_sums()
     if not sums:
         return reason
@@ -270,7 +284,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 
 
 def _eager_weights(run: ObservedRun) -> _Found:
-    """Measure that the captured weights equal those of the same model without capture."""
+    """Measure how far the captured weights are from those of the same model without capture."""
     return [
         _comparison(reference, *apart(run.maps, reference.found), run.of_weights)
         for reference in run.examinee.references()
@@ -278,7 +292,7 @@ def _eager_weights(run: ObservedRun) -> _Found:
 
 
 def _outputs_kept(run: ObservedRun) -> _Found:
-    """Measure that observing changes no output."""
+    """Measure how far the outputs change if the model is observed: they may not."""
     measures = []
     for reference in run.examinee.unobserved():
         shown = reference.found[-len(run.outputs) :]
@@ -300,7 +314,7 @@ def _comparison(
 
 
 def _dropout_off(run: ObservedRun) -> _Found:
-    """Measure that dropout is off while a model is observed, even in training mode."""
+    """Measure whether dropout is off while a model is observed, even in training mode."""
     examinee = run.examinee
     again = apart(run.maps, examinee.capture(examinee.passage))
     measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
@@ -313,7 +327,10 @@ def _dropout_off(run: ObservedRun) -> _Found:
 
 
 def _padding_ignored(run: ObservedRun) -> _Found | str:
-    """Measure that padding gets no weight and does not change the real tokens."""
+    """Measure the weight on padding, and how far it changes the real tokens.
+
+    A text is returned if there is no run with padding, with the reason.
+    """
     runs, reason = run.examinee.padded()
     if not runs:
         return reason
@@ -332,7 +349,7 @@ def _padding_ignored(run: ObservedRun) -> _Found | str:
 
 
 def _unchanged(run: ObservedRun) -> _Found:
-    """Measure that all runs left the model as it was."""
+    """Measure how many parts of the model the runs have changed: none may be."""
     before, after = run.state, run.examinee.state()
     parts = dict.fromkeys((*before, *after))
     other = [part for part in parts if before.get(part) != after.get(part)]
@@ -354,10 +371,6 @@ PROPERTIES = (
     Property(
         "padding ignored", "padding gets no weight and changes no real token", _padding_ignored
     ),
-    Property(
-        "model unchanged",
-        "all of these runs leave the model as it was",
-        _unchanged,
-    ),
+    Property("model unchanged", "all of these runs leave the model as it was", _unchanged),
 )
 """The properties in the order of the report; the last is tested after all others."""

@@ -130,7 +130,8 @@ class Check:
 class Sizes:
     """The shape of the library's own attention in a verification.
 
-    tokens: queries of each text. keys: those of the other text of cross-attention.
+    d_model: the width. heads: how many query heads. tokens: queries of each text. keys: those of
+    the other text of cross-attention. batch: how many texts. seed: of weights and inputs.
     kv_heads: of the grouped case; None if there is one head, which cannot share.
     """
 
@@ -149,7 +150,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A named array of a step; its last two axes are rows and columns."""
+    """A named array of a step.
+
+    symbol: its name, such as ``S``. values: the last two axes are rows and columns.
+    """
 
     symbol: str
     values: NDArray[Any]
@@ -260,7 +264,7 @@ class VerifyReport(Report):
             raise AttnvizError(failure_words(self))
 
     def count(self, verdict: Verdict) -> int:
-        """Return the number of checks with this verdict."""
+        """Return the number of checks with this verdict: ``pass``, ``fail`` or ``skipped``."""
         return sum(check.verdict == verdict for check in self.checks)
 
     @property

@@ -52,7 +52,7 @@ class VerifyRequest(_Target, Truncation, _Own, Seed):
             )
 
     def refuse_own_options(self, model: str) -> None:
-        """Raise UsageError if an option does not apply to a model."""
+        """Raise UsageError if an option does not apply to a model. model: its name."""
         names = {"--steps": self.steps, "--seq": self.seq, "--keras": self.keras}
         for name, value in names.items():
             if value is not None and (value or name == "--keras"):

@@ -21,8 +21,9 @@ from attnviz.records import Kind
 class HeadSum:
     """One attention module's output and the sum of its heads.
 
-    summed: Σ_h z_h W_O^h + b_O in float64, (token, width). output: the module's own.
-    terms: number of terms of each sum. largest: the largest sum of absolute contributions.
+    kind, layer: which attention. summed: Σ_h z_h W_O^h + b_O in float64, (token, width). output:
+    the module's own, of the same shape. terms: number of terms of each sum. largest: the largest
+    sum of absolute contributions.
     """
 
     kind: Kind
@@ -39,6 +40,7 @@ def sum_heads(
 ) -> tuple[tuple[HeadSum, ...], str]:
     """Return the head sums of one ``run`` of ``root``, and why some module has none, or "".
 
+    root: the torch model. points: where its heads can be read.
     The output projection is the first linear map that ends after a module's heads are mixed, and
     it must read them unchanged.
     """
@@ -49,7 +51,7 @@ def sum_heads(
 
 
 class _Watch:
-    """Records the heads of each hook point, then the linear map that reads them."""
+    """Record the heads of each hook point, then the linear map that reads them."""
 
     def __init__(self) -> None:
         self._pending: tuple[HookedCall, Tensor] | None = None
@@ -62,7 +64,10 @@ class _Watch:
         return outputs
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        """Record the sum of the pending heads; called after each linear map."""
+        """Record the sum of the pending heads; called after each linear map.
+
+        module, args, output: the map, what it read and what it returned.
+        """
         if self._pending is None or not is_linear(module):
             return
         (point, heads), self._pending = self._pending, None
@@ -79,7 +84,10 @@ class _Watch:
 
 
 def _summed(point: HookedCall, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
-    """Return the sum in float64 of heads (token, head, dim) through their projection."""
+    """Return the sum in float64 of heads (token, head, dim) through their projection.
+
+    point: the attention they come from. output: what the projection returned.
+    """
     stored: Any = projection.weight
     weight = _wide(
         stored if isinstance(projection, nn.Linear) else stored.T

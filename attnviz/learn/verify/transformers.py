@@ -142,7 +142,10 @@ class TransformersExaminee(Examinee):
 
 
 def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
-    """Return a forward pass over one text that computes every kind of attention."""
+    """Return a forward pass over one text that computes every kind of attention.
+
+    whole: the transformers model. passage: the text. attention_mask: 0 at padding; None without.
+    """
     target = None if passage.target is None else torch.tensor([passage.target.ids])
     planned = plan_pass(whole, KINDS, torch.tensor([passage.ids]), attention_mask, target)
     return replace(planned, compare=False)  # the checks themselves compare
@@ -163,7 +166,10 @@ def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
 
 @contextmanager
 def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
-    """Yield a list that gets (token, width) of the first text at each call of ``stack``."""
+    """Yield a list that gets the final hidden states at each call of ``stack``.
+
+    They are (token, width) of the first text.
+    """
     found: list[NDArray[np.float64]] = []
 
     def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -198,7 +204,11 @@ def _sink_shares(forward: ForwardPass) -> Maps:
 
 
 def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:
-    """Return exp(sink) / (exp(sink) + Σ exp(score)) for the first text."""
+    """Return a learned sink's share of each row, (head, query, 1), for the first text.
+
+    It is exp(sink) / (exp(sink) + Σ exp(score)). call: has the queries and keys. sinks: a score for
+    each head.
+    """
     query, key = call.query[0].double(), call.key[0].double()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     scores = query @ key.transpose(-1, -2) * call.options["scaling"]

@@ -44,8 +44,8 @@ def verify_own(
 ) -> VerifyReport:
     """Compare the library's own attention with other implementations.
 
-    dtype: ``float32`` or ``float64``; ``auto`` is float32.
-    Raises UsageError if options do not fit or the memory is too small.
+    dtype: ``float32`` or ``float64``; ``auto`` is float32. tell: is called with words on what is
+    done. Raises UsageError if options do not fit or the memory is too small.
     """
     request.refuse_model_options()
     sizes = _sizes(request)
@@ -115,7 +115,10 @@ def _sizes(request: VerifyRequest) -> Sizes:
 
 
 def _shared(heads: int) -> int | None:
-    """Return the key/value heads of the grouped case: the fewest, above one if possible."""
+    """Return how many key/value heads the grouped case has: the fewest, above one if possible.
+
+    heads: how many query heads. None if they cannot share.
+    """
     parts = [part for part in range(1, heads) if heads % part == 0]
     return next((part for part in parts if part > 1), parts[0] if parts else None)
 
@@ -134,6 +137,7 @@ def verify_model(
     text: what it reads; None for a sentence.
     name, options: how it was loaded, if known; the comparison with NumPy and the parameter count
         open it again and are skipped otherwise.
+    tell: is called with words on what is done.
     Raises UsageError if a text or options do not fit, UnsupportedError if the model reads no text.
     """
     options = options or LoadOptions()
@@ -164,7 +168,10 @@ def verify_model(
 def _read(
     model: Model, text: str, target: str | None, truncate: bool
 ) -> tuple[Tokens, Tokens | None]:
-    """Return the tokens, and those of a decoder: of its target, else of the same text."""
+    """Return the tokens, and those of a decoder: of its target, else of the same text.
+
+    target: the decoder's text, if given. truncate: cut texts that are too long.
+    """
     tokens = encoded(model, text, truncate)
     heads = model.info.layers * model.info.heads
     require_maps(heads, len(tokens), len(tokens), "shorten the text, or add --truncate")

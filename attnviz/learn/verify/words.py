@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
+from attnviz.draw.document import Explanation
 from attnviz.learn.verify.records import Check, ComparedNumber, VerifyReport
 
 
@@ -20,7 +20,7 @@ def difference(value: float) -> str:
 
 
 def severity(measure: ComparedNumber) -> tuple[float, float, float]:
-    """Return difference ÷ tolerance, then both numbers, for sorting; NaN is the worst."""
+    """Return a sort key: (difference ÷ tolerance, difference, tolerance); NaN is the worst."""
     found, allowed = measure.difference, measure.tolerance.value
     if math.isnan(found):
         return math.inf, math.inf, allowed
@@ -81,60 +81,9 @@ def failure_words(found: VerifyReport) -> str:
     return f"{count}: {'; '.join(named[:3])}{more}"
 
 
-def explanation(found: VerifyReport) -> tuple[str, ...]:
-    """Return paragraphs; the words before the first colon are the topic."""
-    return tuple(_of_model(found) if found.model is not None else _of_own(found))
-
-
-def _of_own(found: VerifyReport) -> Iterator[str]:
-    yield (
-        "How to read this: each row computes the same attention twice, by this library and by "
-        "another implementation, and shows the largest difference of any two numbers: of the "
-        "outputs, and of the attention weights. PASS: no difference is larger than rounding "
-        "explains."
-    )
-    yield (
-        "ours: NumPy and torch are the library's own two ways; fused is its torch module when "
-        "weights are not returned, so that a fused kernel computes the output without them."
-    )
-    yield (
-        "against: the naive loop is the textbook's formula as three nested loops over plain "
-        "numbers, written apart from the library; torch and Keras bring layers of their own, into "
-        "which the same numbers were put. SDPA, F.scaled_dot_product_attention, returns no "
-        "weights: they are read off by letting it mix the rows of an identity matrix."
-    )
-    yield (
-        "rounding: computers keep a limited number of digits, so the same sum in another order "
-        "ends a little differently. A mistake in the formula is thousands of times larger."
-    )
-    if found.steps:
-        yield (
-            "the steps: each head compares the query of a token (Q) with the key of every token "
-            "(K), turns the scores into shares of one (A), and mixes the values (V) by them."
-        )
-
-
-def _of_model(found: VerifyReport) -> Iterator[str]:
-    yield (
-        "How to read this: each block is a property that must hold if what attnviz shows of this "
-        "model is to be trusted. A line is one measured number, its tolerance, and why it may be "
-        "that large. PASS means that every number of the block is within its tolerance."
-    )
-    yield "rows: a query spreads exactly one over what it sees; a learned sink may take a part."
-    yield (
-        "causality: a language model must not see the future. Later tokens are changed for real, "
-        "and everything before them has to stay."
-    )
-    yield (
-        "heads: what each head puts out (z_h), sent through its own part of the output projection "
-        "(W_O^h), adds up to what the module puts out; so removing a head is well defined."
-    )
-    yield (
-        "NumPy backend: where NumPy can run the checkpoint without torch, as heads, patterns and "
-        "rollout do, both run it over the same texts; tokens must be the same, and no weight of "
-        "any head may differ by more than is allowed."
-    )
-    yield (
-        "bit for bit: where the same operations run on the same numbers, not even the last digit "
-        "may differ; there the tolerance is 0."
-    )
+def explanation(found: VerifyReport) -> Explanation:
+    """Return what a line compares."""
+    measured = "each line compares this library's attention with another's, on the same numbers."
+    if found.model is not None:
+        measured = "each line is a property that must hold for this model, measured on this text."
+    return Explanation("verify", measured)

@@ -86,7 +86,6 @@ def test_all_are_sorted_by_memory() -> None:
     [
         ("rtx 4091", "no card 'rtx 4091'; did you mean 'RTX 4090'?"),
         ("abacus", "no card 'abacus'; --gpu all lists those that are known"),
-        ("L4,", "no card ''; --gpu all lists those that are known"),
     ],
 )
 def test_an_unknown_name(typed: str, line: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.count.params.words import bytes_text, count, factor, operations, share, short
+from attnviz.count.params.words import bytes_text, count, factor, operations, percentage, short
 
 SCALES = {"": 0, "k": 1, "M": 2, "B": 3, "T": 4}
 naturals = st.integers(0, 10**40)
@@ -35,12 +35,12 @@ def test_counts_are_exact() -> None:
     ],
 )
 def test_shares(part: int, whole: int, text: str) -> None:
-    assert share(part, whole) == text
+    assert percentage(part, whole) == text
 
 
 @given(naturals, positives)
 def test_a_share_is_off_by_half_a_tenth_at_most(part: int, extra: int) -> None:
-    text = share(part, part + extra)
+    text = percentage(part, part + extra)
     exact = Fraction(100 * part, part + extra)
     if text.startswith("<"):
         assert 0 < exact < Fraction(1, 20)

@@ -119,7 +119,7 @@ def test_json_says_what_the_screen_says(run: Run, counted: Any) -> None:
     lines = run("params", "llama-2-70b", "--quiet").lines
     document = counted("llama-2-70b")
     for part in document["parts"]:
-        name = "LM head" if part["role"] == "head" else part["name"]
+        name = "LM head" if part["role"] == "head" else part["name"].replace("feed-forward", "MLP")
         start = "  " * part["detail"] + name + " "
         assert any(line.startswith(start) and f" {part['count']:,} " in line for line in lines)
     assert any(f"{document['total']:,}" in line for line in lines if line.startswith("total"))

@@ -34,6 +34,7 @@ SHAPE = ("--d-model", "64", "--heads", "8")
         (("gpt2", "--gpu", "RTX 4091"), "no card 'RTX 4091'; did you mean 'RTX 4090'?"),
         (("gpt2", "--gpu", "L4", "--memory", "24GB"), "--gpu and --memory both say where"),
         (("gpt2", "--gpu", "L4", "--overhead", "2"), "cannot read --overhead '2'"),
+        (("gpt2", "--gpu", ","), "no card ''"),
         (("gpt2", "--chunk", "512"), "--chunk and --overhead say how --gpu counts"),
         (("gpt2", "--gpu", "L4", "--chunk", "0"), "--chunk must be 1 or more, not 0"),
         ((*SHAPE, "--revision", "main"), "--revision is for models of the hub"),

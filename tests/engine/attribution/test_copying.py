@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.attribution.copying import TOP, copying_scores
+from attnviz.engine.attribution.copying import copying_scores
+from attnviz.engine.attribution.one_token import COPIED
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load, random_twin
@@ -28,7 +29,7 @@ def test_the_share_is_that_of_a_loop_over_tokens_and_heads(name):
     found = copying_scores(opened, tokens=1000)
     assert state_of(model) == before
     plain = opened.vocabulary().plain.tolist()
-    assert (found.tokens, found.all_tokens, found.chance) == (len(plain), True, TOP / 97)
+    assert (found.tokens, found.all_tokens, found.chance) == (len(plain), True, COPIED / 97)
     route, layers = ROUTES[name], len(ARCHITECTURES[name].layers)
     copied = dict.fromkeys(found.copying, 0)
     suppressed = dict.fromkeys(found.copying, 0)
@@ -40,8 +41,8 @@ def test_the_share_is_that_of_a_loop_over_tokens_and_heads(name):
             alone = torch.zeros(total, len(merged) // total)
             alone[head] = merged.view(total, -1)[head]
             logits = head_written(run, route, layers, kind, layer, alone.flatten(), 0)
-            copied[kind, layer, head] += token in logits.topk(TOP).indices
-            suppressed[kind, layer, head] += token in (-logits).topk(TOP).indices
+            copied[kind, layer, head] += token in logits.topk(COPIED).indices
+            suppressed[kind, layer, head] += token in (-logits).topk(COPIED).indices
     shares = {key: count / len(plain) for key, count in copied.items()}
     assert found.copying == pytest.approx(shares, abs=1.5 / len(plain))  # a tie by rounding
     shares = {key: count / len(plain) for key, count in suppressed.items()}

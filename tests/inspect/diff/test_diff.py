@@ -177,7 +177,7 @@ def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
 def test_a_floor_by_hand_is_of_the_divergence_alone(run: Any, permuted: str) -> None:
     asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "-q")
     shown = run(*asked, "--no-full").out
-    assert "JS divergence, bits · shaded above .100   Output, 1-cosine · not tested" in shown
+    assert "JS divergence, bits · shaded above .100   Output, cosine distance · not tested" in shown
     assert "outputs are not tested" in run(*asked, "--full").out
     found = run(*asked, "--json").document
     assert (found["changed"], found["output_changed"]) == (1, 0)
@@ -194,7 +194,7 @@ def test_a_lost_output_projection_is_no_change_of_the_heads_behind_it(run: Any, 
         tensors["model.layers.3.self_attn.o_proj.weight"][:, 64:96] = 0
 
     shown = run("diff", "tiny", tuned(lose), "-q").out
-    assert "earliest: all heads of L4: theirs, or FFN or output projection of L3" in shown
+    assert "earliest: all heads of L4: theirs, or MLP or output projection of L3" in shown
 
 
 def test_saved_results(run: Any, permuted: str) -> None:

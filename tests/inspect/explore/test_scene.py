@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from attnviz.inspect.explore.command import command_line, shell_word
+from attnviz.inspect.explore.facts import MODES
 from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene, places_of
-from attnviz.inspect.explore.session import MODES, LiveSession
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Tokens

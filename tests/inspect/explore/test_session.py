@@ -253,7 +253,7 @@ def test_own_attention_has_maps_and_no_predictions():
 # What is seen of a frame ---------------------------------------------------------------------
 
 
-def test_modes_and_the_strongest_places(tiny):
+def test_modes(tiny):
     frame = tiny.frame(TEXT)
     raw = frame.weights((3, 1))
     sink = sink_of(frame.report.record)[1]
@@ -265,11 +265,6 @@ def test_modes_and_the_strongest_places(tiny):
     np.testing.assert_allclose(
         frame.weights((3, 1), "value-weighted"), weighted / weighted.sum(-1, keepdims=True), 1e-5
     )
-    for axis, line in (("keys", raw[8]), ("queries", raw[:, 8])):
-        found = frame.strongest((3, 1), 8, axis, count=3)
-        assert [place for place, _ in found] == np.argsort(-line, kind="stable")[:3].tolist()
-        assert [weight for _, weight in found] == np.sort(line)[::-1][:3].tolist()
-    assert len(frame.strongest((3, 1), 0, "keys", count=9)) == 1
     with pytest.raises(KeyError):
         frame.weights((9, 9))
 
@@ -346,7 +341,6 @@ def test_what_is_no_number_is_not_told():
     session = LiveSession(model)
     frame = session.frame(TEXT)
     assert (frame.loss, frame.likely) == (None, ())
-    assert frame.strongest((5, 0), 3, "keys") == ()
     with pytest.raises(UsageError, match="nothing can be ranked"):
         session.effects(TEXT, nothing)
 

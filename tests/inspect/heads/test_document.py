@@ -19,7 +19,7 @@ from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.document import heads_document, shown_heads
-from attnviz.inspect.heads.first import distinctive
+from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
@@ -99,7 +99,7 @@ def test_the_table_has_every_score(reports: Reports) -> None:
     scores, cells = report.heads[5], table.rows[5].cells
     assert cells[:3] == ["L1H1", "0", scores.label.name]
     assert cells[titles.index("entropy")] == f"{scores.scores['entropy']:.3f}"
-    assert cells[titles.index("next")] == "–"
+    assert cells[titles.index("next token")] == "–"
     nan = np.full((1, 3, 3), np.nan, np.float32)
     (table,) = parts(document(reports(["a", "b", "c"], weights=[nan])), Table)
     assert "nan" not in " ".join(table.rows[0].cells)

@@ -64,7 +64,7 @@ def test_the_same_run_gives_the_same_screen(run: Any) -> None:
 
 def test_one_head_in_full(run: Any) -> None:
     result = run("heads", SENTENCE, "--head", "L1H2")
-    assert titles(result.out) == ["L1H2"]
+    assert titles(result.out) == ["L1H2"] * 2  # its map and its arcs
     assert "distinctive" not in result.out
     for word in ("cat", "sat", "because", "tired"):
         assert any(line.endswith(f" {word}") for line in result.lines)
@@ -87,7 +87,7 @@ def test_chosen_heads(document: Callable[..., Any], options: list[str], expected
 
 def test_names_from_one(run: Any, document: Callable[..., Any]) -> None:
     options = ("--head", "L1H1", "--index-base", "1")
-    assert titles(run("heads", SENTENCE, *options).out) == ["L1H1"]
+    assert titles(run("heads", SENTENCE, *options).out) == ["L1H1"] * 2
     head = document(SENTENCE, *options)["heads"][0]
     assert (head["layer"], head["head"]) == (0, 0)
 

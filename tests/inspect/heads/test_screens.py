@@ -140,7 +140,7 @@ def test_every_head_and_token_is_on_the_screen(drawn: Callable[..., str]) -> Non
     assert re.findall(r"(?<= )H\d+\b", grid) == [f"H{head}" for head in range(info.heads)]
     assert re.findall(r"^L\d+\b", grid, re.MULTILINE) == [f"L{at}" for at in range(info.layers)]
     names = [f"L{at}H{head}" for at in range(info.layers) for head in range(info.heads)]
-    assert re.findall(r"L\d+H\d+", small.partition("Strongest")[0]) == names
+    assert re.findall(r"L\d+H\d+", small.partition("\nlinks ")[0]) == names
     for word in ("The", "cat", "sat", "because", "tired"):
         assert len(re.findall(rf" {word}(?= |$)", maps, re.MULTILINE)) >= 3
 
@@ -257,7 +257,7 @@ def test_which_parts_a_screen_has(reports: Reports, screen: Screen) -> None:
     everything = titles("all", heads=(5, 5))
     assert "The most distinctive heads" in everything
     assert "Label and score of each head" in everything
-    assert "Strongest links · sink left out" in everything
+    assert "links · furthest beyond chance first" in everything
     assert "All heads" not in titles("all", heads=(3, 3))
     assert "All heads" not in titles("all", heads=(5, 5), selected=True)
     assert "strongest pairs" in titles("top", heads=(5, 5))

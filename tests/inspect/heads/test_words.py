@@ -12,13 +12,12 @@ from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.inspect.heads.words import (
     explanation,
-    kind_reading,
     name_words,
     score_words,
     variant_names,
 )
 from attnviz.measures.registry import label_named
-from attnviz.records import AttentionRecord, HeadsRecord
+from attnviz.records import NO_LABEL, SINKS, AttentionRecord, HeadsRecord
 
 Reports = Callable[..., HeadsRecord]
 
@@ -48,23 +47,12 @@ def test_words_of_each_kind(record: Callable[..., AttentionRecord]) -> None:
     unknown = record(None)
     assert words(unknown) == []
     assert words(dataclasses.replace(unknown, kind="encoder")) == ["encoder attention"]
-    assert kind_reading([unknown]) == []
 
 
 def test_names_tell_only_what_differs(record: Callable[..., AttentionRecord]) -> None:
     shared, names = variant_names([record("dot"), record("dot", causal=True)])
     assert shared == ["self attention", "dot score q·k"]
     assert names == [["no mask"], ["causal mask"]]
-
-
-def test_a_sentence_is_said_once(record: Callable[..., AttentionRecord]) -> None:
-    said = kind_reading([record(), record(causal=True), record("dot")])
-    assert [sentence.partition(":")[0] for sentence in said] == [
-        "self attention",
-        "scaled-dot score q·k/√8",
-        "causal mask",
-        "dot score q·k",
-    ]
 
 
 def test_titles_say_group_trait_and_what_is_sorted_by(reports: Reports) -> None:
@@ -83,26 +71,16 @@ def test_a_title_without_measures(reports: Reports) -> None:
     nan = np.full((1, 3, 3), np.nan, np.float32)
     report = reports(["a", "b", "c"], weights=[nan], sorted_by="previous")
     words = score_words(report, report.heads[0])
-    assert "previous not measured" in words
+    assert "previous token not measured" in words
     assert "nan" not in " ".join(words)
 
 
-def test_the_reading_explains_what_is_shown(reports: Reports) -> None:
+def test_the_explanation_has_the_labels_that_are_there(reports: Reports) -> None:
     report = reports(heads=(4, 4))
-    said = " ".join(explanation(compare_heads([report])))
-    assert "that half is blank" in said
-    for name in {entry.label.name for entry in report.heads}:
-        strongest = max(
-            (e for e in report.heads if e.label.name == name), key=lambda e: e.label.score
-        )
-        best = report.name(strongest.layer, strongest.head)
-        where = f"{share(strongest.label.score)} ({best})."
-        label = label_named(name)
-        opening = f"{label.said} ({label.short}): {label.meaning}"
-        assert f"{opening}; highest score {where}" in said
-    assert "moved:" not in said
-    assert "moved:" in " ".join(explanation(compare_heads([report, report])))
-
-
-def test_an_encoder_has_no_blank_half(reports: Reports) -> None:
-    assert "blank" not in " ".join(explanation(compare_heads([reports(causal=False)])))
+    said = explanation(compare_heads([report]))
+    assert said.measured == "measured in one pass over this text alone, 7 tokens."
+    names = {entry.label.name for entry in report.heads} - {*SINKS, NO_LABEL.name}
+    expected = {
+        ((label.short, label.said), f"{label.meaning}.") for label in map(label_named, names)
+    }
+    assert {tuple(term) for term in said.terms} == expected

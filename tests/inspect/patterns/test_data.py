@@ -14,7 +14,7 @@ from attnviz.draw.files import CsvTable
 from attnviz.draw.values import write_object
 from attnviz.inspect.patterns.data import patterns_data, patterns_rows
 from attnviz.inspect.patterns.records import PatternReport
-from attnviz.inspect.patterns.words import percent, plain, score, short, signed
+from attnviz.inspect.patterns.words import plain, score, share_of_texts, short, signed
 
 Reports = Callable[..., PatternReport]
 
@@ -38,8 +38,8 @@ Reports = Callable[..., PatternReport]
         (signed, 1.0, "+1.000"),
         (signed, -0.0001, ".000"),
         (signed, None, "n/m"),
-        (percent, 0.923, "92%"),
-        (percent, None, "n/m"),
+        (share_of_texts, 0.923, "92%"),
+        (share_of_texts, None, "n/m"),
         (plain, 1.234, "1.23"),
         (plain, 104.123, "104.1"),
         (plain, None, "n/m"),

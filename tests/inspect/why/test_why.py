@@ -327,7 +327,7 @@ def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
         assert 0 <= head["copying"] <= 1
         assert 0 <= head["suppressing"] <= 1
     shown = run(*asked).out
-    assert "base rate  copies" in shown or "logits  copies" in shown
+    assert "control  copies" in shown or "logits  copies" in shown
     assert "one-token texts" in shown
     refused = run(*asked, "--backend", "numpy")
     assert (refused.code, refused.out) == (5, "")

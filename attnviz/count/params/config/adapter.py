@@ -19,7 +19,11 @@ class UnclaimedError(Exception):
 
 
 class Fields:
-    """A config's fields; every question is noted, so that a misspelt field can be found."""
+    """A config's fields; names that are asked for are recorded, to find misspelt fields.
+
+    config: the fields as its file has them. name: of the model. defaults: the values of missing
+        fields. spellings: other names that a field may have.
+    """
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class Fields:
         self._asked: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """Return the field, or the default where it is not there; a null is a null."""
+        """Return the field, or its default if it is missing; None for a field that is null."""
         for spelling in (*self._spellings.get(key, ()), key):
             self._asked.add(spelling)
             if spelling in self._config:
@@ -43,9 +47,7 @@ class Fields:
         return self._defaults.get(key)
 
     def whole(self, key: str, least: int = 1) -> int:
-        """Return a field that is a whole number; LoadError where it is none, or less than
-        ``least``.
-        """
+        """Return the field ``key``; raise LoadError unless it is an integer ≥ ``least``."""
         value = self.get(key)
         if (
             not isinstance(value, int)
@@ -59,15 +61,21 @@ class Fields:
         return value
 
     def optional(self, key: str, least: int = 1) -> int | None:
-        """Return a whole number, or None where the field is null or missing."""
+        """Return the field ``key``, or None if it is null or missing.
+
+        Raises LoadError unless it is a whole number of at least ``least``.
+        """
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:
-        """Return a switch: itself where it is fixed in the family, else the field of that name."""
+        """Return ``key`` if it is a bool, which the family fixes; else the field of that name."""
         return key if isinstance(key, bool) else bool(self.get(key))
 
     def listed(self, key: str, length: int) -> list[Any] | None:
-        """Return a list with an entry per layer, or None if there is none."""
+        """Return the field ``key``, a list with an entry per layer; None if it is missing.
+
+        length: the number of layers. Raises LoadError for something else than a list so long.
+        """
         value = self.get(key)
         if value is None:
             return None
@@ -76,13 +84,16 @@ class Fields:
         return value[:length]
 
     def divided(self, width: int, heads: int) -> int:
-        """Return the width of a head; LoadError where heads do not divide the model's width."""
+        """Return the width of a head; raise LoadError if heads do not divide the model's width.
+
+        width: of the model. heads: their number.
+        """
         if width % heads:
             raise self._wrong(f"{heads} heads, which do not divide its width {width}")
         return width // heads
 
     def grouped(self, heads: int, kv_heads: int) -> int:
-        """Return the key/value heads; LoadError where they do not divide the query heads."""
+        """Return ``kv_heads``; raise LoadError if it does not divide the number of query heads."""
         if heads % kv_heads:
             raise self._wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
         return kv_heads
@@ -91,9 +102,7 @@ class Fields:
         return LoadError(f"the config of {self.name!r} has {what}")
 
     def misspelt(self) -> tuple[str, str] | None:
-        """Return a field that was not asked for, with the one that it resembles; None without
-        one.
-        """
+        """Return a probably misspelt field and the field that was meant; None if all are known."""
         import difflib  # only a config that is read from a file can have misspelt fields
 
         for key in self._config:
@@ -124,14 +133,18 @@ class Adapter(NamedTuple):
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:
-    """Return a layer norm with scale and shift."""
+    """Return a layer norm with scale and shift. label: its name. width: its features."""
     return specs.Norm(label, width, shift=True)
 
 
 def square_attention(
     fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
 ) -> specs.AttentionSpec:
-    """Return attention whose heads share the model's width."""
+    """Return attention whose heads share the model's width.
+
+    fields: of the config. width: of the model. heads, kv_heads: the numbers of query heads and of
+    key/value heads; as many if None. bias: True if all four projections have biases.
+    """
     dim = fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
     return specs.AttentionSpec(
@@ -148,7 +161,10 @@ def square_attention(
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:
-    """Return a feed-forward part of two matrices with one activation in between."""
+    """Return a feed-forward part of two matrices with one activation in between.
+
+    width, inner: outer and inner width. bias: True if both matrices have biases.
+    """
     return specs.FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
 
 
@@ -159,7 +175,10 @@ def block(
     shift: bool = True,
     parts: tuple[specs.Part, ...] = (),
 ) -> specs.LayerSpec:
-    """Return a layer with so many norms of the model's width."""
+    """Return a layer with norms of the model's width.
+
+    norms: their number. shift: True if they have a shift too. parts: the layer's other parts.
+    """
     width = attentions[0].d_model
     labels = ("attention norm", "feed-forward norm", "cross attention norm")
     return specs.LayerSpec(
@@ -171,7 +190,10 @@ def block(
 
 
 def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.LookupTable, ...]:
-    """Return a token table, and a position table of so many rows."""
+    """Return a token table, and a position table if it has rows.
+
+    vocab: the rows of the token table. positions: those of the position table, or None.
+    """
     token = specs.LookupTable("token embedding", vocab, width)
     if positions is None:
         return (token,)
@@ -179,7 +201,10 @@ def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.
 
 
 def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
-    """Return the matrix onto the vocabulary, tied or not."""
+    """Return the matrix onto the vocabulary, which is tied if the config says so.
+
+    width: of the model. bias: whether it has a bias, or the field that says so.
+    """
     tied = fields.flag("tie_word_embeddings")
     return specs.Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
 
@@ -187,5 +212,8 @@ def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
 def model(
     fields: Fields, *stacks: specs.StackSpec, embeddings: tuple[specs.Part, ...] = ()
 ) -> specs.ModelSpec:
-    """Return the stacks as a model of the config's name."""
+    """Return a model of these stacks, with the config's name.
+
+    embeddings: the tables that several stacks share.
+    """
     return specs.ModelSpec(fields.name, "", stacks, embeddings)

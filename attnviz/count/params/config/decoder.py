@@ -50,18 +50,17 @@ class DecoderFamily(NamedTuple):
     """One family of decoders.
 
     norm, layer_norms: the kind of its norms, and how many stand in a layer.
-    qkv_bias, output_bias, ffn_bias, head_bias: fixed, or the field that says so; ``bias``: the
-        first two together.
-    gated: a gated feed-forward part.
-    query_norm: field that switches norms of queries and keys on, or fixed; with what they span:
-        ``head`` (a head's width), ``all`` (all heads together), ``each`` (each head its own).
-    query_norm_kind: their kind.
-    slides: which layers do where they are not listed.
-    slides_switched: they slide only where ``use_sliding_window`` says so.
-    own_head_dim: a field may tell the width of a head.
-    sinks: a learned sink per head.
-    latent: latent attention.
-    experts: its mixture of experts.
+    qkv_bias, output_bias, ffn_bias, head_bias: whether these biases exist, or the field that says
+        so. bias: the first two together.
+    gated: whether the feed-forward part is gated.
+    query_norm: whether queries and keys are normed, or the field that says so. query_norm_span:
+        ``head`` (over a head's width), ``all`` (all heads together), ``each`` (each head its own).
+    query_norm_kind: the kind of these norms.
+    slides: which layers have a sliding window if the config does not list them.
+    slides_switched: whether they have it only if ``use_sliding_window`` is true.
+    own_head_dim: whether a field may state the width of a head.
+    sinks: whether each head has a learned sink. latent: whether the attention is latent.
+    experts: the mixture of experts, or None.
     """
 
     norm: NormKind = "rms"
@@ -115,7 +114,10 @@ def _groups(fields: adapter.Fields, row: DecoderFamily) -> tuple[specs.LayerGrou
 
 
 def _windows(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[int | None] | None:
-    """Return the window of each layer, None for all keys; None as a whole where no layer slides."""
+    """Return the window of each layer, None for all keys; None as a whole where no layer slides.
+
+    fields: of the config. row: the family. layers: their number.
+    """
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
     window = fields.optional("sliding_window", least=0)
@@ -147,7 +149,10 @@ def _slides(fields: adapter.Fields, slides: Slides, layer: int) -> bool:
 
 
 def _sparse(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[bool] | bool:
-    """Return whether each layer has experts; one answer where it is the same for all."""
+    """Return True for each layer with experts, as a list; one answer where all layers are alike.
+
+    fields: of the config. row: the family. layers: their number.
+    """
     mixture = row.experts
     if mixture is None:
         return False
@@ -224,7 +229,10 @@ def _attention(
 
 
 def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
-    """Return the width of a head: its own field, else the model's width divided by the heads."""
+    """Return the width of a head: its own field, else the model's width divided by the heads.
+
+    fields: of the config. width: of the model. heads: the number of query heads.
+    """
     own = fields.optional("head_dim")
     if own is None and width % heads:
         raise adapter.UnclaimedError  # the library may round, or refuse
@@ -259,7 +267,10 @@ def _latent(fields: adapter.Fields) -> specs.AttentionSpec:
 def _feed_forward(
     fields: adapter.Fields, row: DecoderFamily, mixture: ExpertsRow | None
 ) -> specs.FeedForwardSpec | specs.ExpertsSpec:
-    """Return the feed-forward part of a layer with or without experts."""
+    """Return the feed-forward part of a layer with or without experts.
+
+    fields: of the config. row: the family. mixture: its experts; None for a layer without.
+    """
     width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)
     if mixture is None:
         inner = fields.whole("intermediate_size")

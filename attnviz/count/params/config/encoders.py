@@ -14,12 +14,11 @@ _Purpose = Literal["bare", "masked", "pretraining"]
 class _Row(NamedTuple):
     """How an encoder differs from BERT.
 
-    pooled: the bare model has a pooler.
-    types: it has a table of segment types.
-    narrow: its tables have their own width, with a matrix in between where that differs.
-    always_widened: that matrix is there even where the widths are equal.
-    shared: all layers are one and the same (Lan et al. 2020).
-    spare_bias: an untied masked head comes with a second bias, which the tied one shares.
+    pooled: whether the bare model has a pooler. types: whether it has a table of segment types.
+    narrow: whether the tables have a width of their own; if it differs from the model's, a matrix
+        follows them. always_widened: whether that matrix is there even if the widths are equal.
+    shared: whether all layers have the same weights (Lan et al. 2020).
+    spare_bias: whether an untied masked head has a second bias, which a tied head does without.
     """
 
     pooled: bool = True
@@ -31,7 +30,10 @@ class _Row(NamedTuple):
 
 
 def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
-    """Return an encoder alone, with its masked head, or with both pre-training heads."""
+    """Return an encoder alone, with its masked head, or with both pre-training heads.
+
+    fields: of the config. purpose: says which of these. switches: the fields of ``_Row``.
+    """
     row = _Row(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise adapter.UnclaimedError
@@ -93,11 +95,11 @@ def _next_sentence(width: int) -> tuple[Part, ...]:
 class _VisionRow(NamedTuple):
     """How a vision transformer differs from ViT.
 
-    tokens: learned vectors before the patches, with their place in the position table.
-    mask_token: a vector that takes the place of hidden patches, if the config wants it.
-    scaled: learned scales behind attention and feed-forward part.
-    ratio: the inner width is given as a multiple of the model's.
-    pooled: the bare model has a pooler.
+    tokens: the names of learned vectors before the patches; each has a row in the position table.
+    mask_token: whether a vector can take the place of hidden patches, if the config asks for it.
+    scaled: whether learned scales follow the attention and the feed-forward part.
+    ratio: whether the inner width is given as a multiple of the model's.
+    pooled: whether the bare model has a pooler.
     """
 
     tokens: Sequence[str] = ("class token",)
@@ -110,7 +112,10 @@ class _VisionRow(NamedTuple):
 def _read_vision(
     fields: adapter.Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
-    """Return the backbone, or the classifier on it."""
+    """Return the backbone of a vision transformer, or the classifier on it.
+
+    fields: of the config. purpose: says which of both. switches: the fields of ``_VisionRow``.
+    """
     row = _VisionRow(**switches)
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):

@@ -21,12 +21,13 @@ class _Row(NamedTuple):
     """How a family differs from GPT-2 in switches only (Radford et al. 2019).
 
     bias: whether the attention has biases, or the field that says so.
-    inner: the field of the feed-forward part's width, which is four times the model's without.
-    norms: in a layer. head_bias: whether the head has one.
-    shares: a single key/value head where ``multi_query`` says so (SantaCoder: Ben Allal 2023).
-    positions: a table of them. limited: they end; not so where slopes take their place.
-    first_norm: a norm behind the token table.
-    biased: feed-forward parts and norms have biases.
+    inner: the field of the feed-forward width, which is four times the model's width without it.
+    norms: the number of norms in a layer. head_bias: whether the language-model head has a bias.
+    shares: whether ``multi_query`` may ask for one key/value head (SantaCoder: Ben Allal 2023).
+    positions: whether there is a table of positions. limited: whether texts have a longest length,
+        which models with slopes (ALiBi) in place of positions lack.
+    first_norm: whether a norm follows the token table.
+    biased: whether feed-forward parts and norms have biases.
     """
 
     bias: bool | str = True
@@ -74,7 +75,7 @@ def _gpt(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> Model
 
 
 def _shape(fields: adapter.Fields) -> tuple[int, int, int]:
-    """Read the width, the number of heads and the number of layers."""
+    """Return the width, the number of heads and the number of layers, in this order."""
     return (
         fields.whole("hidden_size"),
         fields.whole("num_attention_heads"),
@@ -95,9 +96,10 @@ def _stacked(
 ) -> ModelSpec:
     """Return a decoder of these layers.
 
-    table: rows of its position table; None without one.
-    norms: what stands behind the token table.
-    limited: whether its positions end.
+    fields: of the config. groups: the layers, equal ones together.
+    purpose: says which head follows. table: rows of its position table; None without one.
+    norms: what stands behind the token table. head_bias: True if the head has a bias.
+    limited: True if its positions end.
     final: the norm behind the last layer; None for a layer norm.
     """
     width = groups[0].layer.attentions[0].d_model
@@ -113,7 +115,10 @@ def _stacked(
 
 
 def _falcon(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Read Falcon: a single key/value head, or grouped ones in the newer shape."""
+    """Return the spec of a Falcon: a single key/value head, or grouped ones in the newer shape.
+
+    purpose: says which head follows the layers.
+    """
     width, heads, layers = _shape(fields)
     new = fields.flag("new_decoder_architecture")
     if new:
@@ -140,7 +145,10 @@ def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
 
 
 def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Read OPT: learned positions with two rows to spare, token vectors of another width."""
+    """Return the spec of an OPT: learned positions with two rows to spare, its own token width.
+
+    purpose: says which head follows the layers.
+    """
     width, heads, layers = _shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
     layer = adapter.block(
@@ -168,7 +176,10 @@ def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Read GPT-Neo: global and local attention take turns."""
+    """Return the spec of a GPT-Neo, in which global and local attention take turns.
+
+    purpose: says which head follows the layers.
+    """
     width, heads, layers = _shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
     kinds = fields.listed("attention_layers", layers) or _repeated(fields, layers)
@@ -190,7 +201,10 @@ def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
-    """Read GPT-Neo's short form of its layers: ``[[["global", "local"], 12]]``."""
+    """Return the kind of each layer, from GPT-Neo's short form ``[[["global", "local"], 12]]``.
+
+    layers: their number.
+    """
     with damaged(f"attention_types of {fields.name!r}"):
         kinds = repeated(fields.get("attention_types"), layers)
     if len(kinds) != layers:

@@ -14,9 +14,9 @@ _Side = Literal["encoder", "decoder"]
 class _BartRow(NamedTuple):
     """How a model differs from BART.
 
-    position_table: it has one, with ``spare_positions`` rows beyond the longest sequence.
-    first_norm, final_norm: a norm behind the embeddings, and behind the last layer.
-    logits_buffer: the generating class stores a bias of the logits that is not trained.
+    position_table: whether there is one; it has ``spare_positions`` rows beyond the longest text.
+    first_norm, final_norm: whether a norm follows the embeddings, and the last layer.
+    logits_buffer: whether the generating class stores a bias of the logits that is not trained.
     """
 
     position_table: bool = True
@@ -27,7 +27,10 @@ class _BartRow(NamedTuple):
 
 
 def _read_bart(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> specs.ModelSpec:
-    """Return both stacks, which share one token table with the head."""
+    """Return both stacks, which share one token table with the head.
+
+    fields: of the config. purpose: says which head follows. switches: the fields of ``_BartRow``.
+    """
     row = _BartRow(**switches)
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
@@ -129,6 +132,7 @@ def _read_t5(
 ) -> specs.ModelSpec:
     """Return both stacks, or the encoder alone.
 
+    fields: of the config. purpose: says which of these, and which head follows.
     biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
     """
     vocab = fields.whole("vocab_size")
@@ -183,8 +187,4 @@ def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> specs.Lay
     return adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
 
 
-READERS: dict[str, adapter.Reader] = {
-    "t5": _read_t5,
-    "bart": _read_bart,
-    "whisper": _read_whisper,
-}
+READERS: dict[str, adapter.Reader] = {"t5": _read_t5, "bart": _read_bart, "whisper": _read_whisper}

@@ -18,7 +18,10 @@ _READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READER
 
 @cache
 def families(kind: str = "") -> dict[str, Adapter]:
-    """Return what reads each model type that the arithmetic claims; those of one kind, or all."""
+    """Return the adapter of each model type that can be counted from its config.
+
+    kind: the kind of families wanted, such as ``decoder``; empty for all.
+    """
     table = read_toml(_FAMILIES, "the families of models")
     kinds = table.pop("kinds")
     return {
@@ -39,7 +42,13 @@ def _adapter(
     spellings: Mapping[str, Sequence[str]] | None = None,
     **switches: Any,
 ) -> Adapter:
-    """Return the adapter of a family, of which the arguments from ``prefix`` on are the table."""
+    """Return the adapter of a family, from its table in the file of families.
+
+    read: makes a spec of a config. kind: the settings that families of this kind share.
+    prefix and all after it are the family's own: the start of its class names, further classes by
+    purpose, default sizes in the kind's order, default fields, other spellings of fields, and
+    switches for ``read``.
+    """
     named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
     named |= classes or {}
     filled = dict(zip(kind.get("order", ()), sizes, strict=False))
@@ -52,19 +61,15 @@ def _adapter(
 
 
 def spec_from_config(
-    config: Mapping[str, Any],
-    *,
-    name: str = "",
-    source: str = "",
-    architecture: str | None = None,
+    config: Mapping[str, Any], *, name: str = "", source: str = "", architecture: str | None = None
 ) -> ModelSpec | None:
     """Return the spec of a Hugging Face config; None where the arithmetic does not claim it.
 
+    name: of the model. source: where the config comes from, to be shown.
     architecture: the class to count; None for the config's own, or the usual one where it names
         none: the one with the head that predicts tokens, the bare one of encoders.
 
-    Raises:
-        LoadError: a field that is no fitting number.
+    Raises LoadError for a field that should be a number and is not, or does not fit.
     """
     read = _read(config, name, architecture)
     if read is None:
@@ -74,17 +79,13 @@ def spec_from_config(
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str:
-    """Return the dtype that a config names for the checkpoint's weights; empty where it names
-    none.
-    """
+    """Return the dtype that a config names for the weights; empty if it names none."""
     stored = config.get("torch_dtype") or config.get("dtype")
     return stored if isinstance(stored, str) else ""
 
 
 def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return a field that resembles one that counts and is missing, and that one; None without
-    such.
-    """
+    """Return a probably misspelt field of a config and the field that was meant, or None."""
     read = _read(config, "", None)
     return None if read is None else read[1].misspelt()
 

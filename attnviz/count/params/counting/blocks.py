@@ -31,7 +31,11 @@ class Term(NamedTuple):
 
 
 def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:
-    """Return the product of ``factors`` with its arithmetic."""
+    """Return the product of ``factors`` as a term, whose formula is the written multiplication.
+
+    label: what is counted. role: the share of the parameters that it belongs to, see ``Term``.
+    symbols: the same multiplication in names, such as ``d_model × d_ff``; may be empty.
+    """
     factors = tuple(factors)
     number = math.prod(factors)
     formula = f"{number:,}"
@@ -41,13 +45,14 @@ def product(label: str, factors: Iterable[int], *, role: str = "other", symbols:
 
 
 def total(terms: Iterable[Term], *roles: str) -> int:
-    """Return the sum of the terms, or only of those with one of the ``roles``."""
+    """Return the sum of the terms' numbers, or only of those with one of the ``roles``."""
     return sum(term.number for term in terms if not roles or term.role in roles)
 
 
 def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
     """Return the terms of a matrix, a table or a norm; norms have the role ``norm``.
 
+    role: of the other terms: the share of the parameters that they belong to.
     A tied matrix is counted with the part that it belongs to, and its bias here.
     """
     match part:
@@ -150,7 +155,10 @@ def _projections(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 
 
 def _latent(spec: specs.AttentionSpec, latent: specs.LatentSpec) -> tuple[Term, ...]:
-    """Return the matrices of latent attention: down, then up to the heads (DeepSeek-V2, 2.1)."""
+    """Return the matrices of latent attention: down, then up to the heads (DeepSeek-V2, 2.1).
+
+    spec: the attention. latent: its latent vectors.
+    """
     d, heads, narrow = spec.d_model, spec.heads, latent.kv_lora
     width, values = heads * (latent.nope_dim + latent.rope_dim), heads * spec.value_dim
     wide = "(heads × (nope_dim + rope_dim))"

@@ -13,14 +13,7 @@ from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
 
-BITS = {
-    "float32": 32,
-    "float16": 16,
-    "bfloat16": 16,
-    "float8": 8,
-    "int8": 8,
-    "int4": 4,
-}
+BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "float8": 8, "int8": 8, "int4": 4}
 """The bits of a number of each dtype that ``--dtype`` takes."""
 
 _OTHER_NAMES = {
@@ -68,14 +61,18 @@ class Lengths(NamedTuple):
     source: int
 
     def of(self, stack: StackSpec) -> int:
-        """Return the tokens that a stack sees."""
+        """Return the number of tokens that a stack sees."""
         if stack.tokens is not None:
             return stack.tokens
         return self.target if stack.reads == "target" else self.source
 
 
 def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
-    """Return the lengths for ``tokens``; the source has as many, unless it is given or fixed."""
+    """Return the lengths of target and source for ``tokens`` tokens of the target.
+
+    source_tokens: the length of the source. Without it the source has as many tokens as the target,
+    unless the model fixes their number.
+    """
     for name, number in (("tokens", tokens), ("source tokens", source_tokens)):
         if number is not None and number < 1:
             raise UsageError(f"{name} must be 1 or more, not {number}")
@@ -93,8 +90,9 @@ _STATES = ("linear", "convolution")
 class LayerCache(NamedTuple):
     """What one layer keeps of a sequence.
 
-    kind, window: see ``CacheLine``.
+    kind: the sort of cache, as in ``CacheLine``.
     per_token: numbers for each token; for a state, all its numbers.
+    window: the most tokens that are kept; None for all.
     dtype: a state's own dtype; empty for the dtype of the cache.
     """
 
@@ -159,16 +157,17 @@ class CacheCount(NamedTuple):
 def count_cache(
     spec: ModelSpec, length: Lengths, *, batch: int, dtype: str, seen: bool = False
 ) -> CacheCount:
-    """Count what all layers of an architecture keep, as ``count_kept`` does.
+    """Count what all layers of an architecture keep of ``batch`` sequences.
 
-    seen: whether to leave out tokens that are kept although a window hides them from the next one.
+    length: of target and source. dtype: of the kept numbers.
+    seen: True leaves out tokens that are kept although a window hides them from the next one.
     """
     kept: Counter[tuple[LayerCache, int]] = Counter()
     for stack in spec.stacks:
         if stack.causal:
             for group in stack.groups:
                 for attention in group.layer.attentions:
-                    kept[_kept(attention, seen), length.of(stack)] += group.repeat
+                    kept[kept_by(attention, seen), length.of(stack)] += group.repeat
     return count_kept(kept, length, batch=batch, dtype=dtype)
 
 
@@ -179,7 +178,8 @@ def count_kept(
 
     A window includes the current token. A library that drops the oldest token before it adds one
     therefore keeps one token less (window − 1) between two steps.
-    kept: by (what a layer keeps, tokens) the number of layers.
+    kept: by (what a layer keeps, tokens) the number of layers. batch: the number of sequences.
+    dtype: of the kept numbers, unless a layer has its own.
     """
     lines = tuple(_lines(kept, length, dtype))
 
@@ -211,7 +211,11 @@ def count_kept(
     )
 
 
-def _kept(spec: AttentionSpec, seen: bool) -> LayerCache:
+def kept_by(spec: AttentionSpec, seen: bool = False) -> LayerCache:
+    """Return what a layer with this attention keeps.
+
+    seen: True leaves out tokens that are kept although a window hides them from the next one.
+    """
     if spec.latent is not None:
         return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
     if spec.linear:
@@ -286,12 +290,13 @@ def longest_context(
 ) -> MemoryFit:
     """Return exactly the longest context that fits into ``memory`` bytes next to the weights.
 
+    batch: the number of sequences. dtype, cache_dtype: of the weights, and of keys and values.
+    source_tokens: the length of the source; None for as many tokens as the target.
     others: how many weights are stored in which other dtypes.
 
     Activations need further memory, which depends on the program that runs the model.
 
-    Raises:
-        UsageError: a memory or batch below 1, or an unknown dtype.
+    Raises UsageError for a memory or batch below 1, or an unknown dtype.
     """
     for name, number in (("memory", memory), ("batch", batch)):
         if number < 1:
@@ -349,9 +354,9 @@ def settled_length(spec: ModelSpec) -> int:
 
 
 def largest(needed: Callable[[int], int], room: int, settled: int) -> int | None:
-    """Return the largest n with ``needed(n) <= room``; None if it no longer grows and fits.
+    """Return the largest n with ``needed(n) <= room``, both in bytes; None for any n.
 
-    settled: a number from which on it has stopped growing, if it ever does.
+    settled: a number from which on ``needed`` no longer grows, if it ever stops growing.
     """
     if needed(1) > room:
         return 0

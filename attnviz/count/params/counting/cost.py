@@ -114,7 +114,10 @@ class CostReport(NamedTuple):
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
     def at(self, tokens: int) -> Lengths:
-        """Return another length, whose source is as long unless its own length was given."""
+        """Return the lengths for another number of tokens of the target.
+
+        The source is as long, unless its own length was given.
+        """
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return lengths(self.spec, tokens, source)
 
@@ -135,10 +138,10 @@ def count_cost(
     tokens: by default ``DEFAULT_TOKENS``, or the longest sequence of the model if that is shorter.
     source_tokens: what an encoder reads; by default ``tokens``, unless the model fixes their
         number.
-    cache_dtype: by default ``dtype``. others, stated: see ``CostReport``.
+    dtype, cache_dtype: of the weights, and of keys and values; the latter is by default ``dtype``.
+    others: how many weights are stored in which other dtypes. stated: what states the dtype.
 
-    Raises:
-        UsageError: an unknown dtype, or lengths and batches below 1.
+    Raises UsageError for an unknown dtype, or lengths and batches below 1.
     """
     if batch < 1:
         raise UsageError(f"batch must be 1 or more, not {batch}")
@@ -169,7 +172,7 @@ def count_cost(
 _LINES = {
     "projections": "attention projections",
     "scores": "attention scores and mixing",
-    "feed-forward": "feed-forward",
+    "feed-forward": "MLP",
     "head": "head",
     "other": "other",
 }
@@ -178,7 +181,10 @@ scores that no mask hides."""
 
 
 def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
-    """Return the operations of a forward pass of ``batch`` sequences."""
+    """Return the operations of a forward pass of ``batch`` sequences.
+
+    parameters: of the same architecture. length: of target and source.
+    """
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
@@ -200,7 +206,10 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
 
 
 def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
-    """Return the operations of one stack for one sequence, by role."""
+    """Return the operations of one stack for one sequence, by role.
+
+    tokens: the length that it sees. source: the length that its cross attention attends to.
+    """
     found: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
@@ -224,14 +233,20 @@ def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
 
 
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
-    """Count scores and mixing of all pairs; for linear attention, of each token with the state."""
+    """Return the operations of scores and mixing of all pairs of a query and a key.
+
+    For linear attention they are those of each token with the state. tokens, keys: how many.
+    """
     if spec.linear:
         return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
     return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
 
 
 def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
-    """Return the operations of pairs that no mask hides: n²/2 pairs, less (n − window)²/2."""
+    """Return the operations of pairs that no mask hides: n²/2 pairs, less (n − window)²/2.
+
+    tokens, keys: how many. causal: True if a token sees only earlier ones.
+    """
     if spec.linear or spec.cross or (not causal and spec.window is None):
         return _scores(spec, tokens, keys)
     hidden = 0 if spec.window is None else max(tokens - spec.window, 0)
@@ -253,7 +268,11 @@ def _feed_forward(count: FeedForwardCount) -> int:
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
-    """Return the operations of the matrices among the parts."""
+    """Return the floating-point operations of the matrices among the parts.
+
+    A multiplication with an addition counts as two.
+    tokens: how many tokens pass through a matrix, unless the part has its own number.
+    """
     return sum(
         2 * (tokens if part.places is None else part.places) * part.inputs * part.outputs
         for part in parts
@@ -272,7 +291,7 @@ def _linear_step(stack: StackCount) -> int:
 
 
 def _score_step(stack: StackCount, length: Lengths) -> int:
-    """Count scores and mixing of one token that sees all keys, or those in a window."""
+    """Return the operations of scores and mixing of one token that sees all keys of its window."""
     operations = 0
     for group in stack.groups:
         for attention in group.layer.attentions:
@@ -287,7 +306,11 @@ def _score_step(stack: StackCount, length: Lengths) -> int:
 def _terms(
     stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """Yield the lines of one stack, as 2 × batch × tokens × numbers that multiply each token."""
+    """Yield the operations of a stack by role, each with its arithmetic written out.
+
+    item: the operations of one sequence by role, as ``_stack`` returns them.
+    batch: the number of sequences.
+    """
     tokens = length.of(stack.spec)
     for role, label in _LINES.items():
         operations = item[role]
@@ -302,9 +325,10 @@ def _terms(
 
 
 def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
-    """Count layers × heads × queries × keys; linear attention has no maps.
+    """Return the size of all attention maps: layers × heads × queries × keys.
 
-    dtype: of the weights; maps have at least 16 bits.
+    batch: the number of sequences. dtype: of the weights; maps have at least 16 bits.
+    Linear attention has no maps.
     """
     layers: Counter[tuple[int, int, int]] = Counter()
     for stack in spec.stacks:

@@ -51,7 +51,7 @@ class Shares(NamedTuple):
 
     @classmethod
     def outside(cls, terms: tuple[Term, ...]) -> Shares:
-        """Return the shares of terms outside the attention and feed-forward parts."""
+        """Return the shares of terms that lie outside the attention and feed-forward parts."""
         embedding, norm, head = (total(terms, role) for role in ("embedding", "norm", "head"))
         return cls(0, 0, embedding, norm, head, total(terms) - embedding - norm - head)
 
@@ -75,7 +75,11 @@ class LayerCount(NamedTuple):
 
 
 class GroupCount(NamedTuple):
-    """Equal layers: one of them, how often one runs, how many are stored, and their indices."""
+    """The parameters of equal layers.
+
+    layer: one of them. repeat: how many times a token passes through one. stored: how many of them
+    have their own weights. indices: which layers of the stack they are; None for all.
+    """
 
     layer: LayerCount
     repeat: int

@@ -94,9 +94,10 @@ class CardFit(NamedTuple):
 def fit_cards(
     cost: CostReport, cards: Sequence[Gpu], *, chunk: int, overhead: int
 ) -> tuple[CardFit, ...]:
-    """Return what each card makes of the model at the length, batch and dtypes of ``cost``.
+    """Return for each card if it can run the model of ``cost``, and how fast.
 
-    chunk: the most tokens of prompts that pass at once. overhead: bytes that are taken besides.
+    The length, the batch and the dtypes are those for which ``cost`` was counted.
+    chunk: the most tokens of prompts that pass at once. overhead: bytes that other things take.
     """
 
     @cache  # the same numbers are tried for each card
@@ -130,7 +131,10 @@ def fit_cards(
 
 
 def _need(cost: CostReport, tokens: int, batch: int, chunk: int) -> Need:
-    """Return what a length and a batch need, without overhead."""
+    """Return the memory that serving ``batch`` sequences of ``tokens`` tokens takes.
+
+    chunk: the most tokens of prompts that pass the layers at once. The overhead is left at zero.
+    """
     spec, length = cost.spec, cost.at(tokens)
     step = widest = 0
     for stack in spec.stacks:
@@ -175,7 +179,10 @@ def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
 
 
 def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
-    """Return the bound of sequences that have ``cost.tokens`` each; None if none is written."""
+    """Return the bound of one step that writes a token of each of ``batch`` sequences.
+
+    They have ``cost.tokens`` tokens each. The result is None if the model does not write.
+    """
     if not cost.spec.main.causal:
         return None
     length, dtype = cost.at(cost.tokens), cost.cache_dtype
@@ -188,7 +195,10 @@ def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
 
 
 def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
-    """Return the least seconds of a pass; a model that writes needs its last logits only."""
+    """Return the least seconds of a pass over all prompts on a card.
+
+    A model that writes computes the logits of the last token only.
+    """
     operations, read = cost.flops.total_visible, 0
     if cost.spec.main.causal:
         operations -= cost.flops.head - cost.flops.head // cost.tokens
@@ -197,7 +207,7 @@ def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
 
 
 def _weights_read(cost: CostReport, tokens: int) -> int:
-    """Return the bytes of weights that a step of so many tokens reads, at the mean dtype."""
+    """Return the bytes of weights that a step of this many tokens reads, at the mean dtype."""
     stacks = (stack for stack in cost.parameters.stacks if stack.spec.causal)
     numbers = round(sum(number for stack in stacks for number in _numbers_read(stack, tokens)))
     return cost.weight_bytes * numbers // max(cost.parameters.total, 1)

@@ -28,7 +28,10 @@ _SOME_MAPS = 512_000_000
 
 
 def reckoned(texts: Texts, request: AblateRequest) -> int | None:
-    """Return about how many tokens a model reads for these texts; None if torch must run it."""
+    """Return about how many tokens a model reads for these texts.
+
+    None means that torch must run the model, however long the texts are.
+    """
     return sum(map(reckoned_tokens, texts.texts)) if request.how == "exact" else None
 
 
@@ -42,8 +45,9 @@ def ablate(
 ) -> AblationReport:
     """Ablate each head and measure how much the loss rises.
 
-    followed: how many heads at the top of the ranking also get their change of loss by token over
-    the first text, which a further small scan measures.
+    texts: over which it is measured. followed: how many heads at the top of the ranking also get
+    their change of loss by token over the first text, which a further small scan measures.
+    advance: is given the progress.
 
     The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
     Raises UsageError for heads, texts or tokens that do not fit the model, UnsupportedError if its
@@ -66,7 +70,10 @@ def ablate(
 
 
 def _target(report: AblationReport, request: AblateRequest) -> str | None:
-    """Return what the decoder read with the first text, as given or as the model wrote it."""
+    """Return what the decoder read with the first text, as given or as the model wrote it.
+
+    None for a model without an encoder.
+    """
     if not report.targets:
         return None
     return request.target if request.target is not None else joined(report.targets[0])
@@ -75,7 +82,8 @@ def _target(report: AblationReport, request: AblateRequest) -> str | None:
 def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRecord | None:
     """Return the attention of the ablated heads over the first text, or only of the ranked ones.
 
-    ignored: leave out labels that were measured before.
+    ignored: leave out labels that were measured before. None if the attention cannot be observed,
+    or is too large to keep.
     """
     wanted = {head for effect in report.effects for head in effect.variant.heads}
     wanted |= set(report.gradients)

@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from attnviz.draw.signed import Place
-from attnviz.draw.values import json_number, label_facts, model_facts, table_of, token_facts
+from attnviz.draw.values import (
+    json_number,
+    json_numbers,
+    label_facts,
+    model_facts,
+    table_of,
+    token_facts,
+)
 from attnviz.engine.effects import METRICS
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 
@@ -50,26 +57,22 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         "complete": report.complete,
         "seconds": round(report.seconds, 3),
         "notes": list(report.notes),
-        "baseline": _numbers(report.baseline),
+        "baseline": json_numbers(report.baseline),
         "rank_correlation": json_number(report.rank_correlation),
         "heads": [
-            *(_effect(report, effect) for effect in report.singles),
+            *(effect_entry(report, effect) for effect in report.singles),
             *(_hint(report, head) for head in _unmeasured(report)),
         ],
-        "together": [_effect(report, effect) for effect in report.joint],
+        "together": [effect_entry(report, effect) for effect in report.joint],
     }
-
-
-def _numbers(values: Mapping[Any, float]) -> dict[str, float | None]:
-    return {name: json_number(value) for name, value in values.items()}
 
 
 def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
     return {name: json_number(values.get(name)) for name in METRICS}
 
 
-def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
-    """Return one ablation: its heads, and its metrics with what is known of each."""
+def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
+    """Return the JSON object of one ablation: its heads, and all that is known of its metrics."""
     variant, head, found = effect.variant, effect.head, effect.means
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,
@@ -91,7 +94,7 @@ def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
         entry["adjusted_p"] = json_number(ranked_by.adjusted)
     errors = {name: one.error for name, one in found.items() if one.error is not None}
     if errors:
-        entry["standard_errors"] = _numbers(errors)
+        entry["standard_errors"] = json_numbers(errors)
     if head is not None and head in report.gradients:
         entry["gradient"] = json_number(report.gradients[head])
     if head is not None and head in report.labels:
@@ -119,11 +122,16 @@ def _unmeasured(report: AblationReport) -> list[Place]:
 def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
     """Yield the header, a row for each ablation, and one for each head with only a gradient.
 
-    ``ci_low`` and ``ci_high`` bound the mean of the report's metric over several texts.
+    The columns are the keys of ``effect_entry``. ``ci_low`` and ``ci_high`` bound the mean of the
+    report's metric over several texts.
     """
     report = replace(report, index_base=0)
     rows = [
-        {**_effect(report, effect), "texts": effect.texts, "removed": _names(effect.variant.heads)}
+        {
+            **effect_entry(report, effect),
+            "texts": effect.texts,
+            "removed": _names(effect.variant.heads),
+        }
         for effect in report.effects
     ]
     for head in _unmeasured(report):

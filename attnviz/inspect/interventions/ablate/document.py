@@ -11,14 +11,8 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import (
-    advised,
-    entropy_words,
-    label_text,
-    label_words,
-    notes_group,
-)
-from attnviz.draw.signed import Place, signed_scale
+from attnviz.draw.provenance import advised, entropy_words, label_text, label_words, notes_group
+from attnviz.draw.signed import Place, explained, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, scale_of
 from attnviz.inspect.interventions.ablate.words import (
@@ -42,7 +36,6 @@ from attnviz.inspect.interventions.shown import (
 )
 from attnviz.records import HeadLabel, HeadScores, Tokens
 
-_LONGEST = 100
 _LABEL_ROOM = 19
 _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
@@ -50,7 +43,10 @@ _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 def ablation_document(
     report: AblationReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report, with its first screen.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = _hints(report, explain) if hints else []
     grid, tokens = head_grid(report), (report.targets or report.texts)[0]
     found = report.effects
@@ -70,7 +66,7 @@ def ablation_document(
         name=f"ablated heads of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted=report.text if len(report.texts) == 1 else "",
@@ -80,7 +76,10 @@ def ablation_document(
 
 
 def _hints(report: AblationReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line."""
+    """Return what to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     hints = []
     best = report.ranking(1).matter
     if best and not report.by_token and "loss" in report.baseline:
@@ -123,7 +122,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
 
 
 def _placed(report: AblationReport) -> Mapping[Place, Mean]:
-    """Return what each cell of the map shows; values that are not finite are left out."""
+    """Return by (layer, column) what each cell of the grid shows, without values not finite."""
     if report.method == "gradient":
         return {head: Mean(value) for head, value in report.gradients.items()}
     placed = {report.cell(each.variant): each.shown(report.metric) for each in report.effects}
@@ -173,10 +172,13 @@ def _gradients(report: AblationReport, most: int) -> doc.Table:
 def _effects(
     report: AblationReport, effects: Sequence[Effect], among: Sequence[Effect], title: str
 ) -> doc.Table:
-    """Return a row for each ablation, with numbers on the scale of ``among``."""
+    """Return a row for each ablation, with a title over the table.
+
+    effects: the ablations. among: those whose values the scale of the numbers must cover.
+    """
     scale = scale_of(among, report.metric)
     found = [effect.shown(report.metric) for effect in effects]
-    return effect_table(
+    table = effect_table(
         title,
         [report.name(effect.variant) for effect in effects],
         found,
@@ -184,10 +186,11 @@ def _effects(
         [
             _metric_column(effects, among, report.metric),
             label_column(report.labels, [effect.head for effect in effects], _label),
-            base_rates("random dir.", found, scale),
+            base_rates("control", found, scale),
             *(_metric_column(effects, among, name) for name in report.metrics_aside(effects)),
         ],
     )
+    return explained(table, "control", "a random direction of equal norm ablated instead")
 
 
 def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> Cells:
@@ -359,13 +362,13 @@ def _tables(report: AblationReport) -> list[doc.Part]:
         if isinstance(part, doc.Table) and place:
             part = part._replace(rows=part.rows[:_MOST_HARM], least=1)
         elif isinstance(part, doc.Table):
-            part = part._replace(title=(), least=_LEAST_ROWS)
+            part = part._replace(title=part.title[1:], least=_LEAST_ROWS)
         found.append(part)
     return found
 
 
 def _least_lines(part: doc.Part) -> int:
-    """Return the lines of a part; of a table without all the rows that it may lose."""
+    """Return how many lines a part needs; for a table, without the rows that it may leave out."""
     if not isinstance(part, doc.Table):
         return 1
     rows = len(part.rows)
@@ -373,14 +376,20 @@ def _least_lines(part: doc.Part) -> int:
 
 
 def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
-    """Return the number of lines of the map without its title."""
+    """Return the number of lines of the grid without its title.
+
+    columns: the width of the screen.
+    """
     per_row = max((columns - 4) // _CELL, 1)
     parts = math.ceil(len(grid.columns) / per_row)
     return len(grid.rows) * parts + (parts == 1)
 
 
 def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
-    """Return the texts, each cut to a few lines around the largest changes."""
+    """Return the texts, each cut to a few lines around the largest changes.
+
+    lines: the free lines for all of them.
+    """
     named = []
     for text in texts:
         name = text.words[0][0]
@@ -395,7 +404,10 @@ def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
-    """Return the coloured texts, as much of them as fits next to the shortest ranking."""
+    """Return the coloured texts, as much of them as fits next to the shortest ranking.
+
+    columns, lines: the room for them.
+    """
     (part,) = where_it_hurts(report)
     if not isinstance(part, doc.Maps):
         return doc.Group([part])
@@ -406,7 +418,10 @@ def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
 
 
 def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
-    """Return as many whole attention maps as fit; rows: the most rows of maps, 0 for any."""
+    """Return as many whole attention maps as fit.
+
+    columns, lines: the room for them. rows: the most rows of maps, 0 for any number.
+    """
     for part in attention_maps(report):
         if isinstance(part, doc.Maps):
             causal, tokens = part.maps[0].causal, len(part.maps[0].keys)

@@ -17,7 +17,10 @@ _Key = tuple[int, Metric]
 
 
 def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
-    """Return the numbers of the model with every head: the mean over the texts of the pieces."""
+    """Return by metric the numbers of the model with every head: the mean over the texts.
+
+    pieces: the measurements, some of several for one text.
+    """
     by_text = {piece.text: piece.baseline for piece in pieces}
     names = dict.fromkeys(name for baseline in by_text.values() for name in baseline)
     return {
@@ -26,15 +29,12 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
 
 
 def ablation_effects(
-    pieces: Iterable[Scores],
-    variants: Sequence[Variant],
-    seed: int,
-    control: Iterable[Scores] = (),
+    pieces: Iterable[Scores], variants: Sequence[Variant], seed: int, control: Iterable[Scores] = ()
 ) -> tuple[Effect, ...]:
     """Return an effect for each ablation that any piece has, in the order of ``variants``.
 
-    An ablation is measured over the texts whose pieces have it. control: pieces of the control,
-    whose means are the base rates.
+    pieces: the measurements; an ablation is measured over the texts whose pieces have it.
+    seed: of the bootstrap. control: pieces of the control, whose means are the base rates.
     """
     parts = _parts(pieces)
     measured = _values(parts)
@@ -80,7 +80,10 @@ def _parts(pieces: Iterable[Scores]) -> _Parts:
 
 
 def _values(parts: _Parts) -> dict[_Key, list[float]]:
-    """Return the values over texts of each ablation and metric that all of its texts have."""
+    """Return the values, one for each text, by (index of the ablation, metric).
+
+    parts: the pieces of each ablation. A metric that some text of the ablation lacks is left out.
+    """
     return {
         (index, name): [piece.metrics[name][at] for piece, at in own]
         for index, own in parts.items()
@@ -90,7 +93,10 @@ def _values(parts: _Parts) -> dict[_Key, list[float]]:
 
 
 def _error(parts: _Parts, key: _Key) -> float | None:
-    """Return the standard error of a mean over texts, if every text has one over its draws."""
+    """Return the standard error of a mean over texts, if every text has one over its draws.
+
+    parts: the pieces of each ablation. key: (index of the ablation, metric).
+    """
     index, name = key
     drawn = [piece.errors[name][at] for piece, at in parts[index] if name in piece.errors]
     if len(drawn) < len(parts[index]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, written_targets
@@ -18,8 +18,7 @@ from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.interventions.ablate.words import UNITS
+from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel
@@ -40,11 +39,12 @@ _BARE = re.compile(r"[-\d,\s*]+")
 class AblationJob:
     """One ablation scan, ready to run.
 
+    model, request: what is scanned, and the options. kind: the attention whose heads are ablated.
     written: the texts that are measured, as they were given.
     texts, targets: the tokens of the texts; targets only for an encoder–decoder.
     references, reference_targets: the texts that replacement values come from; empty if the
         replacement is zero. reference_words: the same in words; None for zero.
-    variants: the ablations. pair: answer and foil as (id, text), or None.
+    variants: the ablations. pair: answer and foil as (id, text), or None. options: of the scan.
     notes: sentences on what was done to the texts.
     """
 
@@ -69,14 +69,10 @@ class AblationJob:
         return replace(info, backend="torch") if self.request.how == "gradient" else info
 
     @classmethod
-    def prepare(
-        cls,
-        model: Model,
-        texts: Texts,
-        request: AblateRequest,
-    ) -> AblationJob:
+    def prepare(cls, model: Model, texts: Texts, request: AblateRequest) -> AblationJob:
         """Return the job for a request, with everything encoded and checked.
 
+        texts: over which it is measured.
         Raises UsageError for heads, texts or tokens that do not fit the model.
         """
         truncate = request.truncate
@@ -153,9 +149,9 @@ class AblationJob:
         )
 
     def expected(self, watch: Watch, share: float) -> None:
-        """Show in ``watch`` what is measured exactly, and how long that takes.
+        """Show in ``watch`` which ablations will be measured, and about how long that takes.
 
-        share: the ablations' part of all work, in [0, 1].
+        share: the ablations' part of all work, from 0 to 1.
         """
         texts = len(self.texts)
         units = counted(len(self.variants), UNITS[self.request.unit])
@@ -165,17 +161,15 @@ class AblationJob:
             lambda: seconds(self.model, total, texts if texts > 1 else len(self.variants)),
         )
 
-    def scan(self, control: bool = False) -> Scan:
+    def scan(self) -> Scan:
         """Return the model and its texts, ready to be scanned.
 
-        control: take off random directions instead of heads.
         Raises UnsupportedError if the heads of the architecture cannot be removed.
         """
-        losses = self.options.token_losses and not control
         return open_scan(
             self.model,
             inputs_of(self.texts, self.targets),
-            replace(self.options, control=control, token_losses=losses),
+            self.options,
             kind=self.kind,
             references=inputs_of(self.references, self.reference_targets),
         )
@@ -191,10 +185,10 @@ class AblationJob:
     def gradients(
         self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
     ) -> dict[Place, float]:
-        """Return the first-order importance of each head to ablate, mean over the texts.
+        """Return the first-order importance of each (layer, head) to ablate, mean over the texts.
 
-        texts: their indices. enough: called after each text; True leaves out the texts after it.
-        Raises UsageError for a model without a loss.
+        advance: is called with the share that is done. texts: their indices. enough: called after
+        each text; True leaves out the texts after it. Raises UsageError for a model without a loss.
         """
         if isinstance(self.model, OwnAttention):
             raise UsageError(
@@ -234,12 +228,13 @@ class AblationJob:
 
 
 def _references(
-    model: Model,
-    texts: Texts,
-    tokens: tuple[Tokens, ...],
-    request: AblateRequest,
+    model: Model, texts: Texts, tokens: tuple[Tokens, ...], request: AblateRequest
 ) -> tuple[tuple[Tokens, ...], str | None]:
-    """Return the tokens of the texts that replacement values come from, and their description."""
+    """Return the tokens of the texts that replacement values come from, and their description.
+
+    texts, tokens: the measured texts, and the tokens of each. Both results are empty or None for
+    zero ablation.
+    """
     mode, reference = request.mode, texts_of(request.reference)
     if mode == "zero":
         return (), None
@@ -256,9 +251,11 @@ def _references(
 def _with_partners(
     tokens: Sequence[Tokens], references: Sequence[Tokens]
 ) -> tuple[Sequence[int], tuple[str, ...]]:
-    """Return the texts that another text is long enough to replace, and a note on the others.
+    """Return the indices of the texts that can be replaced, and a note on the others.
 
-    If there is no such text, all are returned: the scan then says what is missing.
+    tokens: of each measured text. references: the texts that may replace them, of at least as many
+    tokens. If no text can be replaced, all indices are returned: the scan then says what is
+    missing.
     """
     kept = [
         place
@@ -301,9 +298,9 @@ def choose_ablations(
 def _chosen(
     request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
 ) -> Mapping[int, frozenset[int]] | None:
-    """Return the heads of each layer that ``typed`` names, or None if nothing is chosen.
+    """Return the head numbers of each layer that ``typed`` names, or None if nothing is chosen.
 
-    A choice for every layer leaves out layers that have no heads.
+    heads: how many heads each layer has. A choice for every layer leaves out layers without heads.
     """
     layers, base = request.layer, request.index_base
     chosen = choose_heads(layers, typed, info.layers, info.heads, base)
@@ -315,7 +312,10 @@ def _chosen(
 def _units(
     chosen: Mapping[int, frozenset[int]], unit: Unit, info: ModelInfo
 ) -> list[tuple[tuple[int, int], ...]]:
-    """Return the heads (layer, head) of each ablation; a unit is ablated as a whole."""
+    """Return the heads (layer, head) of each ablation; a unit is ablated as a whole.
+
+    chosen: by layer, the numbers of the heads.
+    """
     group = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}[unit]
     if unit == "kv-head" and info.heads % info.kv_heads:
         raise UsageError(
@@ -335,7 +335,10 @@ def _units(
 def _across_layers(
     request: AblateRequest, info: ModelInfo, heads: Mapping[int, int]
 ) -> list[Variant]:
-    """Return an ablation of all layers at once for each head that was named without a layer."""
+    """Return an ablation of all layers at once for each head that was named without a layer.
+
+    heads: how many heads each layer has.
+    """
     if request.unit != "head":
         return []
     bare = [typed for typed in request.head if _BARE.fullmatch(typed) and "*" not in typed]

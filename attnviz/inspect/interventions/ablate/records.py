@@ -42,7 +42,7 @@ _LETTERS: Mapping[Unit, str] = {"head": "H", "kv-head": "KV", "layer": ""}
 class Effect:
     """What one ablation costs, over one text or as the mean over several.
 
-    texts: the number of texts.
+    variant: the heads that were ablated. texts: the number of texts.
     means: the mean of each metric that the model and the texts have. Its base rate is what it
         costs to remove a random direction of equal norm instead.
     token_losses: (tokens,) for each text as in ``Scores``; empty if it was not asked for.
@@ -55,27 +55,33 @@ class Effect:
 
     @property
     def head(self) -> Place | None:
-        """Return the head that was ablated; None if it was several."""
+        """Return the (layer, head) that was ablated; None if it was several."""
         return self.variant.heads[0] if len(self.variant.heads) == 1 else None
 
     def value(self, name: Metric) -> float:
-        """Return the mean of a metric as a number; NaN if the model does not have it."""
+        """Return the mean of the metric ``name``; NaN if the model does not have it."""
         return self.means.get(name, NOT_MEASURED).value
 
     def shown(self, name: Metric) -> Mean:
-        """Return the mean of a metric in the unit that is shown, such as percent."""
+        """Return the mean of the metric ``name`` in the unit that is shown, such as percent."""
         return self.means.get(name, NOT_MEASURED).times(METRICS[name].factor)
 
 
 class Ranking(NamedTuple):
-    """Both ends of the order by a metric: ablations that matter most, and heads that do harm."""
+    """Both ends of the order of ablations by a metric.
+
+    matter: those that matter most. harm: heads that do harm, so that the loss falls without them.
+    """
 
     matter: tuple[Effect, ...]
     harm: tuple[Effect, ...]
 
 
 def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
-    """Return the scale on which the values of one metric are written for these effects."""
+    """Return the scale on which the values of one metric are written for these effects.
+
+    name: of the metric.
+    """
     values = (effect.shown(name).value for effect in effects)
     return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
 
@@ -150,17 +156,17 @@ class AblationReport(Report, Provenance):
 
     @property
     def ranked_by(self) -> MetricInfo:
-        """Return the metric that ranks and colours."""
+        """Return the facts of the metric by which heads are ranked and coloured."""
         return METRICS[self.metric]
 
     @property
     def singles(self) -> list[Effect]:
-        """Return the ablations that have a place in the map."""
+        """Return the ablations that have a cell in the grid: of one head, or of one other unit."""
         return [effect for effect in self.effects if self.cell(effect.variant) is not None]
 
     @property
     def joint(self) -> list[Effect]:
-        """Return the ablations of several heads together, which have no cell in the map."""
+        """Return the ablations of several heads together, which have no cell in the grid."""
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
     @cached_property  # asked for by every ablation
@@ -184,7 +190,7 @@ class AblationReport(Report, Provenance):
 
     @property
     def by_gradient(self) -> list[Place]:
-        """Return every head with a gradient, the most important first."""
+        """Return every (layer, head) with a gradient, the most important first."""
         return sorted(self.gradients, key=lambda head: -self.gradients[head])
 
     def ranking(self, top: int | None = None) -> Ranking:
@@ -211,7 +217,10 @@ class AblationReport(Report, Provenance):
         return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
-        """Return the further metrics that have a column in the table of these effects."""
+        """Return the metrics, besides the ranking one, that have a column for these effects.
+
+        effects: None for all of the report.
+        """
         shown = self.effects if effects is None else effects
         return [
             name
@@ -220,9 +229,10 @@ class AblationReport(Report, Provenance):
         ]
 
     def cell(self, variant: Variant) -> Place | None:
-        """Return an ablation's place in the map: its layer and head, key/value head, or 0.
+        """Return an ablation's place in the grid: its layer and its column.
 
-        None if the heads that were ablated together are not one unit of the report.
+        The column is a head, a key/value head, or 0 for a layer. None if the heads that were
+        ablated together are not one unit of the report.
         """
         layer, head = variant.heads[0]
         heads = variant.in_layer(layer)
@@ -237,12 +247,12 @@ class AblationReport(Report, Provenance):
         return (layer, head) if len(heads) == 1 else None
 
     def column(self, column: int) -> str:
-        """Return the name over a column of the map."""
+        """Return the name over a column of the grid. column: its index, from 0."""
         letters = _LETTERS[self.unit]
         return f"{letters}{column + self.index_base}" if letters else "layer"
 
     def name(self, variant: Variant) -> str:
-        """Return a name such as ``L2H5``, ``L2KV1``, ``L2``, or those of heads ablated together."""
+        """Return an ablation's name: ``L2H5``, ``L2KV1``, ``L2``, or those of several heads."""
         place = self.cell(variant)
         if place is not None:
             return place_name(place, _LETTERS[self.unit], self.index_base)

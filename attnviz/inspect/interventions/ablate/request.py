@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from attnviz.options import (
     Kind,
     Known,
     Options,
+    Ranked,
     Seed,
     Truncation,
     flag,
@@ -23,11 +25,14 @@ from attnviz.options import (
 )
 from attnviz.texts import Texts, texts_of
 
+UNITS: Mapping[Unit, str] = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
+"""What is ablated at once, in words."""
+
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
 
 @dataclass(frozen=True)
-class _WrittenText(Kind):
+class _Written(Kind):
     """Which attention to use of a model that has several, and what its decoder writes."""
 
     target: str | None = option(
@@ -70,8 +75,7 @@ class _Measure(Options, panel="What is measured"):
     """What is measured, and how."""
 
     metric: Metric | None = option(
-        "METRIC",
-        f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}.",
+        "METRIC", f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}."
     )
     answer: str | None = option(
         "TOKEN", "Measure, with --foil, the change of logit(answer) - logit(foil).", words=True
@@ -125,16 +129,15 @@ class _Measure(Options, panel="What is measured"):
 
 
 @dataclass(frozen=True)
-class _View(Options, panel="View"):
-    """How much is shown."""
+class _Tokens(Options, panel="View"):
+    """Whether tokens are shown."""
 
     by_token: bool = flag("Show the text coloured by Δ loss of each token.")
-    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
 
 
 @dataclass(frozen=True)
 class AblateRequest(
-    Truncation, _WrittenText, HeadChoice, _Ablation, _Measure, _View, Known, IndexBase, Seed
+    Truncation, _Written, HeadChoice, _Ablation, _Measure, _Tokens, Ranked, Known, IndexBase, Seed
 ):
     """All options of an ablation scan.
 

@@ -17,6 +17,7 @@ from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.words import one_text
 from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.reading import damaged, finite, typed
@@ -50,7 +51,7 @@ class AblationSeries(Series[Scores]):
             yield scores.text, scores
 
     def cost(self, text: int) -> float:
-        """Return the operations of one ablation over a text."""
+        """Return about how many operations one ablation over a text takes. text: its index."""
         return self._job.operations[text]
 
     def details(self, piece: Scores) -> dict[str, Any]:
@@ -90,7 +91,8 @@ class AblationSeries(Series[Scores]):
 
         Half of the time goes to the first few ablations, over as many texts in the given order as
         it allows. The other half goes to further ablations over the same texts.
-        until: in seconds of the monotonic clock.
+        ranked: indices of the ablations. order: indices of the texts. until: in seconds of the
+        monotonic clock. add: is called with the cost of what has just been done.
         """
         start = time.monotonic()
         size, measured, texts = _FIRST_CHUNK, 0, list[int]()
@@ -114,7 +116,7 @@ class AblationSeries(Series[Scores]):
 
 
 class AblationStudy(Study):
-    """What was measured of an ablation job.
+    """Measure an ablation job, and hold what was measured.
 
     gradients: the importance of each head by gradient, if it was asked for.
     ranked_over: the number of texts for whose gradients a budget in seconds had time.
@@ -152,15 +154,22 @@ class AblationStudy(Study):
         if how == "exact":
             job.expected(watch, len(wanted) / (len(wanted) + controls))
         add = progress((len(wanted) + controls) * sum(job.operations), watch)
-        self.ablations.cover(wanted, texts, add)
+
+        def finished(text: int) -> None:
+            watch.found(lambda: one_text(self.report([text]), text, len(texts)))
+
+        self.ablations.cover(wanted, texts, add, finished if len(texts) > 1 else lambda text: None)
         if controls:
-            self.control = AblationSeries(_CONTROL, job, job.scan(control=True), self.file)
+            self.control = AblationSeries(
+                _CONTROL, job, self.ablations.scan.changed(control=True), self.file
+            )
             self.control.cover(self._ranked(), texts, add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
         """Rank and measure over as many texts as the time allows.
 
-        A run that continues another one takes its ranking, or it would measure other heads.
+        seconds: the budget. advance: is called with the share that is done. A run that continues
+        another one takes its ranking, or it would measure other heads.
         """
         job, order, start = self.job, self.job.drawn(), time.monotonic()
 
@@ -188,13 +197,17 @@ class AblationStudy(Study):
         self.ablations.spend(ranked, order, start + seconds, lambda count: advance(spent()))
 
     def _by_gradient(self) -> list[int]:
-        """Return the ablations of single heads, the most important by gradient first."""
+        """Return the indices of the ablations of single heads, the largest gradient first."""
         variants = self.job.variants
         singles = [index for index, variant in enumerate(variants) if len(variant.heads) == 1]
         return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
 
     def _ranked(self) -> list[int]:
-        """Return the ablations that the ranking shows and that are not zero, and the named ones."""
+        """Return the indices of the ablations that need a control.
+
+        They are those that the ranking shows and that are not zero, and the ones with a name of
+        their own.
+        """
         report = self.report()
         order = report.ranking()
         shown = {
@@ -210,13 +223,14 @@ class AblationStudy(Study):
 
     # What was found ----------------------------------------------------------------------------
 
-    def report(self) -> AblationReport:
-        """Return the report of the finished texts, or of a part of one if none is finished.
+    def report(self, texts: Sequence[int] | None = None) -> AblationReport:
+        """Return the report over some texts.
 
-        Raises UsageError for a metric that the model does not have.
+        texts: their indices; by default those over which all is measured, or if there is none yet,
+        a part of one text. Raises UsageError for a metric that the model does not have.
         """
         job, request, options = self.job, self.job.request, self.job.options
-        texts = self._texts()
+        texts = self._texts() if texts is None else texts
         pieces = self._pieces(self.ablations, texts)
         control = self._pieces(self.control, texts)
         effects = ablation_effects(pieces, job.variants, options.seed, control)
@@ -256,7 +270,7 @@ class AblationStudy(Study):
         )
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
-        """Return the report with the token losses of its first heads over the first text.
+        """Return the report with the token losses of its first ``most`` heads over the first text.
 
         They are measured by a small scan of their own: those of all heads would fill the memory.
         """
@@ -265,7 +279,7 @@ class AblationStudy(Study):
         if report.by_token or "loss" not in report.baseline or not shown or not self.complete:
             return report
         wanted = [job.variants.index(variant) for variant in shown]
-        scan = replace(job, options=replace(job.options, token_losses=True)).scan()
+        scan = self.ablations.scan.changed(token_losses=True)
         losses = {
             job.variants[index]: (row,)
             for piece in scan.scan(0, job.variants, wanted)
@@ -276,7 +290,11 @@ class AblationStudy(Study):
         return replace(report, effects=tuple(effects))
 
     def _texts(self) -> list[int]:
-        """Return the texts over which every ablation is measured that is measured over any text."""
+        """Return the indices of the finished texts.
+
+        A text is finished if it has the result of every ablation that any text has. If none is
+        finished, the index of the first text with any result is returned.
+        """
         count = len(self.job.texts)
         if not self.ablations.pieces:
             return list(range(count))
@@ -291,7 +309,10 @@ class AblationStudy(Study):
         return list(chain.from_iterable(found.get(text, ()) for text in texts))
 
     def _budget_notes(self, measured: int) -> tuple[str, ...]:
-        """Return a note on the texts that a budget in seconds allowed; empty if it allowed all."""
+        """Return a note on how many texts a budget in seconds allowed; empty if it allowed all.
+
+        measured: over how many texts the effects were measured.
+        """
         wanted = len(self.job.texts)
         if self.ranked_over is None or self.ranked_over == measured == wanted:
             return ()
@@ -302,7 +323,10 @@ class AblationStudy(Study):
 
 
 def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) -> float | None:
-    """Return the rank correlation of gradients and loss deltas over the heads that have both."""
+    """Return the rank correlation of gradients and loss deltas over the heads that have both.
+
+    gradients: by (layer, head). None for fewer than two such heads.
+    """
     both = [
         (gradients[effect.head], effect.value("loss_delta"))
         for effect in effects
@@ -314,8 +338,9 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
 
 
 def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
-    """Return the metric that ranks: the one that was asked for, or a default that the model has.
+    """Return the metric that ranks: the one that was requested, or a default.
 
+    effects: the ablations, of which the first shows what the model has.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:

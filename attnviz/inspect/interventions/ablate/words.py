@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.draw.document import Facts, Part, Quote, Words
-from attnviz.draw.provenance import counted, listed, model_words
-from attnviz.engine.effects import METRICS
+from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
+from attnviz.draw.numbers import counted, listed
+from attnviz.draw.provenance import model_words
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
-
-UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
@@ -43,7 +42,7 @@ def _size(report: AblationReport) -> str:
 
 
 def finding(report: AblationReport) -> str:
-    """Return the answer in a sentence, with no more in it than the texts can carry."""
+    """Return the main result in a sentence, with no more in it than the texts can support."""
     if not report.complete:
         lead = incomplete(len(report.texts), report.texts_wanted, "text", "ablations")
         return lead + _finding(report)
@@ -64,12 +63,26 @@ def _finding(report: AblationReport) -> str:
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
     tried = counted(len(report.effects), UNITS[report.unit])
     most = f", the largest change of {tried}" * (len(report.effects) > 1)
-    return f"{_without(report, best)}{most}.{end}"
+    return f"{without_words(report, best)}{most}.{end}"
 
 
-def _without(report: AblationReport, effect: Effect) -> str:
-    """Return what happens without a head in numbers: by how much, from where to where."""
-    name, value = report.name(effect.variant), effect.shown(report.metric).value
+def one_text(report: AblationReport, text: int, texts: int) -> str:
+    """Return in one line which ablations changed most over one of several texts.
+
+    text: its index. texts: how many there are.
+    """
+    ranking = report.ranking(_NAMED)
+    best = ((*ranking.matter, *ranking.harm) or report.effects)[:_NAMED]
+    found = ", ".join(f"{report.name(each.variant)} {effect_words(report, each)}" for each in best)
+    return f"text {text + 1:,} of {texts:,}: {found}"
+
+
+def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
+    """Return what happens without a head in numbers: by how much, from where to where.
+
+    effect: of its ablation. called: how the sentence calls the head; its name by default.
+    """
+    name, value = called or report.name(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
@@ -88,8 +101,8 @@ def _ranking_words(report: AblationReport) -> str:
     metric, tried = report.ranked_by, len(report.effects)
     if tried == 1:
         effect = report.effects[0]
-        found = _without(report, effect)
-        ends = _interval(report, effect)
+        found = without_words(report, effect)
+        ends = interval_words(report, effect)
         unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
         return f"{found}, 95% interval {ends}{unclear}."
     order = report.ranking(tried)
@@ -108,7 +121,7 @@ def _ranking_words(report: AblationReport) -> str:
         more = [report.name(effect.variant) for effect in first[1:]]
         then = f", {'then' if most else 'clearly also'} without {listed(more)}" if more else ""
         of = f", the most of {units}" if most else ""
-        matter = f"{_without(report, first[0])}{of}{then}"
+        matter = f"{without_words(report, first[0])}{of}{then}"
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if by_loss else "the lead grows"
@@ -118,9 +131,9 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
-    """Return the names of the first heads, and whether random directions do as much.
+    """Return the names of the first heads, and whether random directions change as much.
 
-    It is for metrics that are never below zero.
+    first: their effects. It is for metrics that are never below zero.
     """
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
@@ -132,20 +145,26 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:
-    """Write an effect such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
+    """Return an effect in words, such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
     metric = report.ranked_by
     value = _three_digits(effect.shown(report.metric).value, metric.signed)
     shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
     return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
 
 
-def _interval(report: AblationReport, effect: Effect) -> str:
-    ends = effect.shown(report.metric).interval or ()
+def interval_words(report: AblationReport, effect: Effect) -> str:
+    """Return the interval of an effect, such as ``[+0.154, +0.502]``; empty if it has none."""
+    ends = effect.shown(report.metric).interval
+    if ends is None:
+        return ""
     return f"[{', '.join(_three_digits(end, True) for end in ends)}]"
 
 
 def _three_digits(value: float, signed: bool) -> str:
-    """Write three digits with their trailing zeros, such as ``+0.470``; zero has no sign."""
+    """Return a number with three digits and their zeros, such as ``+0.470``; zero has no sign.
+
+    signed: write ``+`` before positive numbers.
+    """
     return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
 
 
@@ -235,7 +254,7 @@ def map_title(report: AblationReport, brief: bool = False) -> str:
 
 
 def ranking_titles(report: AblationReport) -> tuple[str, str]:
-    """Return the titles of the tables of heads that matter and of heads that do harm."""
+    """Return two titles: of the table of heads that matter, and of that of heads that do harm."""
     if len(report.singles) == 1:
         return f"{report.ranked_by.title} without it", ""
     if not report.ranks:
@@ -287,40 +306,18 @@ def caveats(report: AblationReport) -> list[str]:
             "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
         )
     if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
-        found.append("random dir.: ablates a random direction of equal norm instead of the head.")
+        found.append("control: ablates a random direction of equal norm instead of the head.")
     return found
 
 
-def explanation(report: AblationReport) -> list[str]:
-    """Return how to read the map and the ranking, with this report's own strongest head."""
-    metric = report.ranked_by
-    said = [
-        "How to read this: a head is ablated, the model reads the same text again, and what "
-        "becomes worse is what the head was for. Every number is a difference to the model with "
+def explanation(report: AblationReport) -> Explanation:
+    """Return on what the effects were measured."""
+    many = report.texts_wanted != 1
+    of = counted(len(report.texts), "text") if many else "this text alone"
+    tokens = counted(sum(map(len, report.texts)), "token")
+    seed = f", seed {report.seed}" * many
+    return Explanation(
+        "ablate",
+        f"measured over {of} ({tokens}{seed}); each number is the difference to the model with "
         "every head.",
-        f"{metric.label}: {metric.meaning}.",
-    ]
-    if report.metric == "loss_delta":
-        said.append(
-            "nats/token: the loss is how surprised the model is by each next token. +0.69 nats "
-            "means that tokens have become half as likely, on average."
-        )
-    for best in report.ranking(1).matter:
-        said.append(f"here: without {report.name(best.variant)}, {effect_words(report, best)}.")
-    if report.labels:
-        said.append(
-            "label: what the head does with nothing ablated, as attnviz heads names it, with the "
-            "score of its evidence; “on text” stands beside what only describes this text."
-        )
-    said += [
-        *(f"{METRICS[name].label}: {METRICS[name].meaning}." for name in report.metrics_aside()),
-        "A head that costs nothing alone may still matter: another head can stand in for it. "
-        "--together ablates several at once. And what a text does not need, it cannot show: "
-        "many texts (--texts) separate signal from noise.",
-    ]
-    if report.mode == "zero":
-        said.append(
-            "zero ablation: an output of zero is one that the model has never met; --mode mean "
-            "puts the head's mean in its place, which stays in distribution."
-        )
-    return said
+    )

@@ -9,13 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnviz.draw.values import (
-    json_number,
-    known_label_facts,
-    model_facts,
-    table_of,
-    token_facts,
-)
+from attnviz.draw.values import json_number, known_label_facts, model_facts, table_of, token_facts
 from attnviz.inspect.interventions.patch.records import (
     AskedToken,
     PairRuns,
@@ -119,7 +113,7 @@ def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
 
 
 def patch_rows(report: PatchReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each patch."""
+    """Yield the header, then a row for each patch: name, layer, head, effect and more numbers."""
     names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
     data = patch_data(report)
     entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]

@@ -11,8 +11,8 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, counted, known_text, notes_group
+from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.provenance import advised, known_text, notes_group
 from attnviz.draw.signed import signed_grid, signed_scale
 from attnviz.inspect.interventions.patch.records import METRICS, PatchEffect, PatchReport
 from attnviz.inspect.interventions.patch.words import (
@@ -20,6 +20,7 @@ from attnviz.inspect.interventions.patch.words import (
     base_rate,
     base_tokens,
     caveats,
+    change_words,
     explanation,
     finding,
     grid_title,
@@ -39,7 +40,6 @@ from attnviz.inspect.interventions.shown import (
 )
 from attnviz.records import Tokens
 
-_LONGEST = 100
 _GAP = 3
 _PROMPTS, _TABLE = 34, 87
 """The columns that the prompts, and the ranking, take next to the grid."""
@@ -52,7 +52,10 @@ _AROUND_TOKENS = 10
 def patch_document(
     report: PatchReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report, with its first screen.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = _hints(report, explain) if hints else []
     tokens = report.pairs[0].tokens.clean
     every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
@@ -71,7 +74,7 @@ def patch_document(
         name=f"patched activations of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted=report.text if report.pairs_wanted == 1 else "",
@@ -81,7 +84,10 @@ def patch_document(
 
 
 def _hints(report: PatchReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line."""
+    """Return what to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     hints = []
     if report.source.endswith("built-in pairs"):
         hints.append('"CLEAN" "CORRUPT" your own')
@@ -101,7 +107,10 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
 
 
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
-    """Return both prompts of the first pair; the tokens in which they differ are marked."""
+    """Return both prompts of the first pair; the tokens in which they differ are marked.
+
+    lines: the most lines of each prompt; 0 for the default of four.
+    """
     pair, maps = report.pairs[0], []
     both, differ = pair.tokens, pair.tokens.changed
     many = ", pair 1" * (len(report.pairs) > 1)
@@ -113,7 +122,7 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
         marks = np.zeros((1, len(tokens)))
         marks[0, list(changed)] = sign
         kept = [at for at, special in enumerate(tokens.special) if not special]
-        metric = f"M {value:+.2f}"
+        metric = f"{value:+.2f} {METRICS[report.metric].unit}"
         asks = [(f"{'answer' if sign > 0 else 'foil'} {word}", False)] if word else []
         title: doc.Words = [(name + many, True), *asks, (metric, False)]
         maps.append(
@@ -188,25 +197,28 @@ def _ranking_title(report: PatchReport) -> str:
 
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a row for each patch: effect, interval, base rate, label and other columns."""
+    """Return a row for each patch: effect, interval, control, label and other columns.
+
+    shown: the patches, in this order. title: of the table.
+    """
     found = [report.mean(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     estimated = report.method == "gradient"
-    name = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
+    name = "effect" if report.ratio else change_words(report)
     heads = [effect.places[0] if len(effect.places) == 1 else None for effect in shown]
     columns: list[Cells] = [
         (
             ("estimate" if estimated else name) + scale.times,
             [number(e.value, scale) for e in found],
         ),
-        base_rates("base rate", found, scale),
+        base_rates("control", found, scale),
         label_column(report.labels, heads, known_text),
     ]
     if report.method == "both":
         columns.append(("gradient", [number(effect.gradient, scale) for effect in shown]))
     columns.append(("q", [_small(effect.q) for effect in shown]))
     if not estimated:
-        columns.append(("M patched", [f"{effect.metric:+.2f}" for effect in shown]))
+        columns.append(("patched", [f"{effect.metric:+.2f}" for effect in shown]))
     return effect_table(title, [*map(report.names, shown)], found, scale, columns)
 
 
@@ -229,7 +241,7 @@ def together(report: PatchReport) -> list[doc.Part]:
 
 
 def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the metric of both runs, prompts, grid and ranking.
+    """Return the first screen for this many columns and lines: metric, prompts, grid and ranking.
 
     The prompts or the ranking stand next to the grid if there is room.
     """

@@ -8,16 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.capture import Choice, attention_kind
-from attnviz.engine.patching import (
-    WHOLE_LAYER,
-    Patch,
-    PatchMethod,
-    PatchOptions,
-    Site,
-)
+from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.selection import choose_heads
@@ -31,7 +25,6 @@ from attnviz.inspect.interventions.pairs import (
 )
 from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
-from attnviz.inspect.interventions.patch.words import WHAT
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
@@ -54,12 +47,12 @@ MOST_FOLLOWED = 4
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
-"""Two runs must also differ by so many times the rounding error of the largest logit."""
+"""Two runs must also differ by this many times the rounding error of the largest logit."""
 
 
 @dataclass(frozen=True)
 class AskedPair:
-    """A pair of prompts to measure, or one that serves as its control.
+    """A pair of prompts that is measured, or one that serves as the control of another.
 
     index: the engine's index of the pair. of: for a control, the index of the measured pair.
     tokens: both prompts. position: of the token in the base run that predicts.
@@ -104,7 +97,7 @@ class PatchJob:
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair's base run, which the patches change."""
+        """Return the prompt of the first pair whose run the patches change: clean or corrupt."""
         tokens = self.asked[0].tokens
         return tokens.clean if self._side == 0 else tokens.corrupt
 
@@ -120,7 +113,7 @@ class PatchJob:
         return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: AskedPair) -> list[Patch]:
-        """Return the patches of one pair: one for each place, then one for ``together``."""
+        """Return the patches of one pair: one for each place, then one for ``together``, if any."""
         tokens = self._tokens(asked, self.request.where)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
         if not self.together:
@@ -128,9 +121,10 @@ class PatchJob:
         return [*singles, Patch(tuple(self._site(place, tokens) for place in self.together))]
 
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
-        """Return the tokens of the first pair to patch, and a patch for each token and place.
+        """Return the positions of the tokens to patch in the first pair, and the patches.
 
-        In a causal model nothing differs before the first token that differs; it is left out.
+        places: (layer, head) of each. There is a patch for each token and place, token by token. In
+        a causal model nothing differs before the first token that differs; it is left out.
         """
         pair, side = self.asked[0].tokens, self._side
         tokens = sorted(match[side] for match in pair.matches)
@@ -186,7 +180,7 @@ def prepare(
 ) -> PatchJob:
     """Return the job for a request, with everything encoded and checked.
 
-    watch: is given what will be done, before any prompt is run.
+    given: the pairs. watch: is given what will be done, before any prompt is run.
 
     A pair of a file that does not fit the model's tokens is left out, with a note. Raises
     UsageError if no pair is left, UnsupportedError for a model that predicts nothing.
@@ -259,7 +253,10 @@ def _announce(
     *,
     places: Sequence[Place],
 ) -> None:
-    """Show in ``watch`` what is patched, and about how long that takes."""
+    """Show in ``watch`` what is patched, and about how long that takes.
+
+    pairs, controls: the measured pairs, and how many controls there are. places: where is patched.
+    """
     units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
     many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
 
@@ -275,7 +272,7 @@ def _announce(
         rounds += request.each_token * len(pairs[0].corrupt) * MOST_FOLLOWED / len(places)
         return seconds(model, rounds * sum(runs) / len(runs), len(places))
 
-    watch.expect(f"patching {WHAT[request.what]} of {units}{many}", expected)
+    watch.expect(f"patching {SITES[request.what].words} of {units}{many}", expected)
 
 
 def _asked(
@@ -316,6 +313,7 @@ def _chosen(
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """Return the places that are patched one by one, and those that are patched together.
 
+    patching: the model, which says what can be patched. Each place is (layer, head).
     A chosen head stands for the key/value head that it reads if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """
@@ -347,7 +345,10 @@ def _chosen(
 
 
 def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
-    """Return the least difference of the metric between two runs for which shares are shown."""
+    """Return the least difference of the metric between two runs for which shares are shown.
+
+    patching: the model with its pairs, whose logits show how large rounding errors are.
+    """
     least = _LEAST_DIFFERENCE[request.metric]
     if request.metric == "kl":
         return least

@@ -18,22 +18,21 @@ _SCHEMA = "attnviz.patch-resume/1"
 
 
 def reckoned(pairs: PromptPairs, request: PatchRequest) -> int | None:
-    """Return about how many tokens a model reads for these pairs; None if torch must run it."""
+    """Return about how many tokens a model reads for these pairs.
+
+    None means that torch must run the model, however long the prompts are.
+    """
     if request.method != "exact":
         return None
     return sum(reckoned_tokens(text) for pair in pairs.prompts for text in pair[:2])
 
 
 def patch(
-    model: Model,
-    pairs: PromptPairs,
-    request: PatchRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, pairs: PromptPairs, request: PatchRequest, *, advance: Watch = UNWATCHED
 ) -> PatchReport:
-    """Patch activations between the prompts of each pair; measure what comes with each patch.
+    """Patch activations between the prompts of each pair; measure the effect of each patch.
 
-    pairs: what ``pairs.read_pairs`` returns for the request.
+    pairs: what ``pairs.read_pairs`` returns for the request. advance: is given the progress.
     The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
     Raises UsageError for heads, prompts or tokens that do not fit the model, UnsupportedError for a
     model that predicts nothing or cannot be patched, LoadError for a damaged resume file,

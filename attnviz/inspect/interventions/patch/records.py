@@ -25,24 +25,36 @@ if TYPE_CHECKING:
 
 
 class AskedToken(NamedTuple):
-    """A token whose logit is measured. text: not yet safe for a terminal."""
+    """A token whose logit is measured.
+
+    id: in the vocabulary. text: as the tokenizer has it, control characters included.
+    """
 
     id: int
     text: str
 
 
 class PatchMetricInfo(NamedTuple):
-    """How a metric is called, and the difference that a patch carries a share of."""
+    """The words for a metric.
 
+    short, name: in short and in full. unit: of its values. carried: the difference between the
+    runs of which a patch carries a share.
+    """
+
+    short: str
     name: str
     unit: str
     carried: str
 
 
 METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
-    "logit_diff": PatchMetricInfo("logit(answer) − logit(foil)", "logits", "the logit difference"),
-    "log_prob": PatchMetricInfo("log p(answer)", "nats", "the difference in log probability"),
-    "kl": PatchMetricInfo("KL from the clean prediction", "nats", "the KL divergence"),
+    "logit_diff": PatchMetricInfo(
+        "logit difference", "logit(answer) − logit(foil)", "logits", "the logit difference"
+    ),
+    "log_prob": PatchMetricInfo(
+        "log p", "log p(answer)", "nats", "the difference in log probability"
+    ),
+    "kl": PatchMetricInfo("KL", "KL from the clean prediction", "nats", "the KL divergence"),
 }
 
 
@@ -50,7 +62,8 @@ METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
 class PairRuns:
     """One pair and the metric of its two runs without a patch.
 
-    answer, foil: the tokens whose logits are compared; the foil is None if the metric has none.
+    tokens: both prompts. answer, foil: the tokens whose logits are compared; the foil is None if
+    the metric has none. clean_metric, corrupt_metric: the metric in each run.
     """
 
     tokens: TokenPair
@@ -91,7 +104,7 @@ class PatchEffect:
 class TokenEffects:
     """The effects of patching each token of one pair by itself.
 
-    places: the columns. tokens: the rows, as positions in the base prompt.
+    places: the columns, each (layer, head). tokens: the rows, as positions in the base prompt.
     predicts: the position that predicts, or that is masked. values: (token, place), effects or
         changes of the metric, whichever the report shows.
     """
@@ -176,23 +189,26 @@ class PatchReport(Report, Provenance):
         return self.ratio and any(each.share.interval is not None for each in self.effects)
 
     def mean(self, effect: PatchEffect) -> Mean:
-        """Return what is shown of an effect: its gradient, its share, or the metric's change."""
+        """Return what is shown for a patch: its gradient, its share, or the metric's change."""
         if self.method == "gradient":
             return Mean(effect.gradient)
         return effect.share if self.ratio else Mean(effect.change)
 
     def shown(self, effect: PatchEffect) -> float:
-        """Return the value of ``mean``."""
+        """Return the number that is shown for a patch: the value of ``mean``."""
         return self.mean(effect).value
 
     def ranking(self, top: int | None = None) -> list[PatchEffect]:
-        """Return the patches with the largest finite effects of either sign."""
+        """Return the ``top`` patches with the largest finite effects of either sign.
+
+        top: None for the number that was requested.
+        """
         found = [each for each in self.effects if math.isfinite(self.shown(each))]
         found.sort(key=lambda each: -abs(self.shown(each)))
         return found[: self.top if top is None else top]
 
     def column(self, column: int) -> str:
-        """Return the name over a column of the grid."""
+        """Return the name over a column of the grid. column: its index, from 0."""
         letters = self._letters
         return f"{letters}{column + self.index_base}" if letters else self.what
 
@@ -205,5 +221,5 @@ class PatchReport(Report, Provenance):
         return "" if self.whole_layers else "H" if self.group == 1 else "KV"
 
     def names(self, effect: PatchEffect) -> str:
-        """Return the names of everything that is patched at once."""
+        """Return the names of everything that one patch replaces at once, with blanks between."""
         return " ".join(map(self.name, effect.places))

@@ -1,23 +1,23 @@
-"""The options of ``patch`` and ``path``, and which of them do not go together."""
+"""The options of ``patch``, and which of them do not go together."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
+from attnviz.draw.numbers import listed
+from attnviz.engine.patching import SITES, WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.prompts import PromptPairs, given_pairs
+from attnviz.inspect.interventions.prompts import PromptPair
 from attnviz.options import (
     HeadChoice,
     IndexBase,
     Kind,
     Known,
     Options,
+    Ranked,
     Seed,
-    argument,
     flag,
     option,
     read_size,
@@ -31,35 +31,14 @@ Asked = Literal["exact", "gradient", "both"]
 """Whether effects are measured, estimated to first order, or both."""
 
 
-@dataclass(frozen=True)
-class _PromptPair(Options):
-    """Two prompts, or many pairs."""
-
-    clean: str | None = argument(
-        "[CLEAN]",
-        "Prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
-        words=True,
-    )
-    corrupt: str | None = argument(
-        "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
-    )
-    pairs: Path | PromptPairs | None = option(
-        "FILE",
-        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
-        "reads standard input.",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pairs: Any = self.pairs
-        if isinstance(pairs, str | os.PathLike):
-            object.__setattr__(self, "pairs", Path(pairs))
-        elif pairs is not None and not isinstance(pairs, PromptPairs):
-            object.__setattr__(self, "pairs", given_pairs(pairs))
+def _names(whole: bool) -> str:
+    """Return the sorts of sites that each head has, or each whole layer, as the help lists them."""
+    names = [what + sort.note for what, sort in SITES.items() if (what in WHOLE_LAYER) == whole]
+    return listed(names, "or")
 
 
 @dataclass(frozen=True)
-class _PromptChoice(_PromptPair):
+class _PromptChoice(PromptPair):
     """Prompts that may differ in length."""
 
     align: Literal["start", "end"] | None = option(
@@ -74,10 +53,7 @@ class _Patching(Options, panel="What is patched"):
     """What is exchanged between the two runs."""
 
     what: What = option(
-        "WHAT",
-        "Patch each head's output, query, key, value or pattern (attention weights); or each "
-        "layer's mlp or residual stream.",
-        "output",
+        "WHAT", f"Patch each head's {_names(False)}; or each layer's {_names(True)}.", "output"
     )
     direction: Direction = option(
         "DIRECTION",
@@ -134,15 +110,8 @@ class _Measure(Options, panel="What is measured"):
 
 
 @dataclass(frozen=True)
-class _View(Options, panel="View"):
-    """How much is shown."""
-
-    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
-
-
-@dataclass(frozen=True)
 class PatchRequest(
-    _PromptChoice, _Patching, HeadChoice, _Measure, Kind, _View, Known, IndexBase, Seed
+    _PromptChoice, _Patching, HeadChoice, _Measure, Kind, Ranked, Known, IndexBase, Seed
 ):
     """All options of patching.
 
@@ -187,25 +156,4 @@ class PatchRequest(
 
         By default only the last token of a residual stream: all of its tokens carry everything.
         """
-        return self.at or ("last" if self.what == "residual" else "all")
-
-
-@dataclass(frozen=True)
-class _Sender(Options):
-    """The head whose later readers are looked for."""
-
-    sender: str = argument("HEAD", "The head that later heads read from, such as L0H0.", ...)
-
-
-@dataclass(frozen=True)
-class _Into(Options):
-    """Which input of the later heads is looked at."""
-
-    into: Literal["query", "key", "value"] | None = option(
-        "WHAT", "Into their queries, keys or values alone (default: all three)."
-    )
-
-
-@dataclass(frozen=True)
-class PathRequest(_Sender, _PromptPair, _Into, _View, IndexBase, Seed):
-    """All options of the paths from one head."""
+        return self.at or ("last" if SITES[self.what].last else "all")

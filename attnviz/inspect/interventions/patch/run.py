@@ -40,7 +40,7 @@ _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradie
 
 
 class PatchSeries(Series[PatchScores]):
-    """The patches of some pairs.
+    """Measure the patches of some pairs.
 
     asked: the pairs. patches: returns the patches of a pair. patching: the model, ready to be
     measured.
@@ -87,13 +87,13 @@ class PatchSeries(Series[PatchScores]):
         return found
 
     def plain(self, asked: AskedPair) -> tuple[float, float]:
-        """Return the metric of the clean run and of the corrupt run of a pair."""
+        """Return the metric of a pair without a patch: of the clean run, of the corrupt run."""
         scores = self.pieces[asked.index][0]
         return scores.clean[self._metric], scores.corrupt[self._metric]
 
 
 class PatchStudy(Study):
-    """What was measured of a patch job.
+    """Measure a patch job, and hold what was measured.
 
     series: what was measured, by part. followed: the places that were patched token by token.
     """
@@ -111,7 +111,7 @@ class PatchStudy(Study):
 
     @property
     def _part(self) -> str:
-        """Return the part that the report is about."""
+        """Return the key in ``series`` of what the report shows: estimates or patches."""
         return _GRADIENT if self.job.request.method == "gradient" else _PATCHES
 
     def run(self, watch: Watch) -> None:
@@ -150,14 +150,17 @@ class PatchStudy(Study):
         self.notes += job.patching.notes
 
     def _strongest(self) -> list[int]:
-        """Return the patches that the ranking shows, and the patch of heads together."""
+        """Return the indices of the patches that need a control.
+
+        They are those that the ranking shows, and the patch of heads together.
+        """
         job = self.job
         shown = {effect.places for effect in self.report().ranking()}
         singles = [number for number, place in enumerate(job.places) if (place,) in shown]
         return [*singles, len(job.places)] if job.together else singles
 
     def _strongest_places(self) -> tuple[Place, ...]:
-        """Return the places to patch token by token: those that were chosen, or the strongest."""
+        """Return the (layer, head) to patch token by token: those chosen, or the strongest."""
         job = self.job
         if job.request.chooses_heads or job.request.what in WHOLE_LAYER:
             return job.places
@@ -220,7 +223,10 @@ class PatchStudy(Study):
         )
 
     def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
-        """Return (pair, patch): the mean over the control's sources for each pair."""
+        """Return the metric under the control, (pair, patch): the mean over each pair's sources.
+
+        kept: the measured pairs. count: how many patches there are. NaN if not measured.
+        """
         found, series = np.full((len(kept), count), np.nan), self.series.get(_CONTROL)
         for row, one in enumerate(kept):
             own = [each for each in self.job.controls if each.of == one.index]
@@ -231,7 +237,11 @@ class PatchStudy(Study):
     def _with_gradients(
         self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
     ) -> tuple[tuple[PatchEffect, ...], float | None]:
-        """Return the effects with their estimates, and the rank correlation of both for heads."""
+        """Return the effects with their estimates, and the rank correlation of both for heads.
+
+        kept: the measured pairs. runs: their metric. found: the effects without estimates. ratio:
+        whether effects are shares of the difference between the runs.
+        """
         estimates = np.array([self.series[_GRADIENT].values(one) for one in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
         means = values.mean(axis=0).tolist()
@@ -272,8 +282,9 @@ class PatchStudy(Study):
 class Runs:
     """The metric over pairs.
 
-    base, source: (pair,) of the runs without a patch. patched: (pair, patch).
-    control: (pair, patch) with a source that has nothing to do with the pair; NaN if not measured.
+    base, source: (pair,) without a patch: of the runs that are patched, and of those that the
+    patches are taken from. patched: (pair, patch), with a patch. control: (pair, patch), with a
+    source that has nothing to do with the pair; NaN if not measured.
     """
 
     base: NDArray[np.float64]
@@ -305,7 +316,8 @@ def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
 def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
     """Return whether the runs differ too little for shares of their difference.
 
-    If the confidence interval of the difference includes zero, its ends are returned instead.
+    threshold: the least difference. seed: of the bootstrap. If the confidence interval of the
+    difference includes zero, its ends (low, high) are returned instead.
     """
     if not math.isfinite(runs.difference):
         return True
@@ -320,7 +332,9 @@ def effects(
 ) -> tuple[PatchEffect, ...]:
     """Return an effect for each patch, in the order of ``places``.
 
-    ratio: whether there are shares. fdr: add q-values.
+    places: for each patch the (layer, head) of all that it replaces at once. ratio: also give
+    effects as shares of the difference between the runs. fdr: add q-values. seed: of the
+    bootstrap.
     """
     metric = runs.patched.mean(axis=0).tolist()
     change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
@@ -349,7 +363,11 @@ def effects(
 
 
 def _why(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
-    """Return why there are no shares; empty if there are."""
+    """Return in words why no shares are shown; empty if they are.
+
+    close: what ``too_close`` returned for this threshold. difference: the mean over pairs of the
+    source's metric minus the base's.
+    """
     if not math.isfinite(difference):
         return "the metric of the plain runs is no number"
     unit = METRICS[metric].unit

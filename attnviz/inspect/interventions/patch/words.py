@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from attnviz.draw.document import Facts, Part, Words
+from attnviz.draw.document import Explanation, Facts, Part, Words
 from attnviz.draw.labels import token_label
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted, whole_percent
+from attnviz.draw.provenance import model_words
+from attnviz.engine.patching import SITES
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
     AskedToken,
@@ -16,15 +18,6 @@ from attnviz.inspect.interventions.shown import incomplete
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
-WHAT = {
-    "output": "head outputs",
-    "query": "queries",
-    "key": "keys",
-    "value": "values",
-    "pattern": "attention patterns",
-    "mlp": "MLP outputs",
-    "residual": "residual stream",
-}
 _AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
 
 _NAMED = 2
@@ -43,14 +36,14 @@ def heading(report: PatchReport) -> Words:
 
 
 def pair_count(report: PatchReport) -> str:
-    """Write the number of pairs that were measured."""
+    """Return the number of pairs that were measured, in words."""
     return counted(len(report.pairs), "pair")
 
 
 def _patched(report: PatchReport) -> str:
     arrow = "clean → corrupt" if report.direction == "denoise" else "corrupt → clean"
     at = " by token" if report.by_token is not None and report.whole_layers else _AT[report.at]
-    return f"{WHAT[report.what]}{at}, {arrow}"
+    return f"{SITES[report.what].words}{at}, {arrow}"
 
 
 def _amount(report: PatchReport) -> str:
@@ -65,7 +58,7 @@ def _unit(report: PatchReport) -> str:
 
 
 def finding(report: PatchReport) -> str:
-    """Return the answer in a sentence, with no more in it than the pairs can carry."""
+    """Return the main result in a sentence, with no more in it than the pairs can support."""
     lead = ""
     if not report.complete:
         lead = incomplete(len(report.pairs), report.pairs_wanted, "pair", "patches")
@@ -79,7 +72,7 @@ def _of_random(report: PatchReport) -> str:
     if not report.ratio:
         return f"nothing carries a difference: {report.why}."
     if report.ranks and not any(effect.carries for effect in report.effects):
-        return "nothing carries more than its base rate."
+        return "nothing carries more than its control."
     return "what carries the difference here tells nothing of a trained model."
 
 
@@ -97,14 +90,14 @@ def _answer(report: PatchReport) -> str:
     if 1 < len(report.pairs) < LEAST_TEXTS:
         lead += f"{len(report.pairs)} pairs are too few for intervals. "
     if report.method == "gradient":
-        best = [f"{report.names(e)} {percent(e.gradient)}" for e in report.ranking(_NAMED)]
+        best = [f"{report.names(e)} {whole_percent(e.gradient)}" for e in report.ranking(_NAMED)]
         return f"{lead}Largest estimates: {' and '.join(best)}; nothing was patched."
     if report.together is not None:
         total = sum(_alone(report, report.together))
-        names, share = report.names(report.together), percent(report.together.share.value)
+        names, share = report.names(report.together), whole_percent(report.together.share.value)
         return (
             f"{lead}{names} together carry {share} of {carried}; "
-            f"singly they add up to {percent(total)}."
+            f"singly they add up to {whole_percent(total)}."
         )
     tokens = report.by_token
     if report.what == "residual" and tokens is not None and tokens.predicts in tokens.tokens:
@@ -123,46 +116,52 @@ def _answer(report: PatchReport) -> str:
     if first.share.value > 1:
         apart = abs(report.clean_metric - report.corrupt_metric)
         carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
-    mlp = "The MLP of " * (report.what == "mlp")
-    said = f"{mlp}{report.names(first)} carries {percent(first.share.value)} of {carried}"
+    place = SITES[report.what].lead + report.names(first)
+    said = f"{place} carries {whole_percent(first.share.value)} of {carried}"
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
-    more = [f", {report.names(e)} {percent(e.share.value)}{_base(e)}" for e in others]
+    more = [f", {report.names(e)} {whole_percent(e.share.value)}{_base(e)}" for e in others]
     (most, *_) = report.ranking(1)
     if most.share.value < 0 and not report.ranks:
-        more = [f"; {report.names(most)} opposes it ({percent(most.share.value)})"]
+        more = [f"; {report.names(most)} opposes it ({whole_percent(most.share.value)})"]
     return f"{lead}{said}{''.join(more)}."
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
-    return "" if base is None else f" ({percent(base)}{' from an unrelated prompt' * named})"
+    return "" if base is None else f" ({whole_percent(base)}{' from an unrelated prompt' * named})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:
-    """Return what the strongest patch carries at its strongest token alone."""
+    """Return what the strongest patch carries at its strongest token alone, to end a sentence.
+
+    best: the strongest patch.
+    """
     found = report.by_token
     if found is None or best.places[0] not in found.places:
         return _base(best, True)
     column = found.values[:, found.places.index(best.places[0])]
     at = int(abs(column).argmax())
-    return f", at {token_name(report, found.tokens[at])} alone {percent(float(column[at]))}"
+    return f", at {token_name(report, found.tokens[at])} alone {whole_percent(float(column[at]))}"
 
 
 def _moves(report: PatchReport, found: TokenEffects) -> str:
-    """Return the first layer in which the token that predicts carries most of the difference."""
+    """Return a sentence: in which layer the token that predicts first carries half the difference.
+
+    found: the effects by token and layer.
+    """
     values = found.values[found.tokens.index(found.predicts)].tolist()
     reached = next((at for at, value in enumerate(values) if value >= _MOST), None)
     name = f"{token_name(report, found.predicts)}, which predicts,"
     if reached is None:
         return f"In no layer does {name} carry half of the difference."
     layer = report.name(found.places[reached])
-    return f"On entering {layer}, {name} carries {percent(values[reached])}."
+    return f"On entering {layer}, {name} carries {whole_percent(values[reached])}."
 
 
 def token_name(report: PatchReport, token: int) -> str:
-    """Write a token of the base run's prompt and its position."""
+    """Return a token of the base run's prompt and its position, in words. token: the position."""
     return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
 
 
@@ -170,11 +169,6 @@ def base_tokens(report: PatchReport) -> Tokens:
     """Return the prompt of the first pair's base run, which the patches change."""
     pair = report.pairs[0].tokens
     return pair.clean if report.direction == "noise" else pair.corrupt
-
-
-def percent(value: float) -> str:
-    """Write a share such as ``61%``."""
-    return f"{100 * value:.0f}%".replace("-0%", "0%")
 
 
 def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
@@ -204,26 +198,28 @@ def about(report: PatchReport) -> list[Part]:
 
 
 def runs(report: PatchReport) -> Facts:
-    """Return the metric of both runs without a patch."""
+    """Return the metric of both runs without a patch, of several pairs the mean."""
     metric, pair = METRICS[report.metric], report.pairs[0]
     name = metric.name
     if len(report.pairs) == 1 and report.metric != "kl":
         name = name.replace("answer", quoted(pair.answer))
         name = name.replace("foil", quoted(pair.foil)) if pair.foil is not None else name
-    over = f", mean of {pair_count(report)}" if len(report.pairs) > 1 else ""
+        name = f"{metric.short} = {name}"
+    elif pair.foil is not None:
+        name = f"{metric.short} of answer and foil (wrong token)"
     numbers = f"clean {report.clean_metric:+.2f}, corrupt {report.corrupt_metric:+.2f}"
-    return Facts([(f"M = {name}{over}: {numbers}", False)])
+    return Facts([(f"{name}: {numbers}", False)])
 
 
 def base_rate(report: PatchReport) -> list[Part]:
-    """Return a line on what the base rate is; empty if there is none."""
+    """Return a line on what the control is; empty if there is none."""
     if report.metric == "kl" and report.method != "gradient":
-        return [Facts([("no base rate with --metric kl: logit_diff and log_prob have one", False)])]
+        return [Facts([("no control with --metric kl: logit_diff and log_prob have one", False)])]
     if not report.control or not report.ratio or report.by_token is not None:
         return []
     side = "clean" if report.direction == "denoise" else "corrupt"
     control = report.control.partition(",")[0].replace("source", f"{side} prompt")
-    return [Facts([(f"base rate: the same patch with {control}", False)])]
+    return [Facts([(f"control: the same patch with {control}", False)])]
 
 
 def quoted(word: AskedToken) -> str:
@@ -232,33 +228,42 @@ def quoted(word: AskedToken) -> str:
 
 
 def grid_title(report: PatchReport, brief: bool = False) -> str:
-    """Return the title of the grid of all patches."""
+    """Return the title of the grid of all patches. brief: for a first screen."""
     metric = METRICS[report.metric]
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
     if not report.ratio:
-        return f"Δ M, {metric.unit}" if brief else f"Change of M = {metric.name} by each patch"
+        return change_words(report) if brief else f"Change of {metric.name} by each patch"
     if brief:
         return "effect"
     each = "layer" if report.whole_layers else "head"
     return f"Effect of patching each {each}: share of {metric.carried} (1 = all of it)"
 
 
+def change_words(report: PatchReport) -> str:
+    """Return the heading of changes of the metric, such as ``Δ logit difference, logits``."""
+    metric = METRICS[report.metric]
+    return f"Δ {metric.short}, {metric.unit}"
+
+
 def token_title(report: PatchReport) -> str:
     """Return the title of the grid of tokens."""
-    share = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
-    what = WHAT[report.what]
+    share = "effect" if report.ratio else change_words(report)
+    what = SITES[report.what].words
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
 def joint_words(report: PatchReport, joint: PatchEffect) -> str:
-    """Write what heads carry together, and the sum of what each carries alone."""
+    """Return what heads carry together, and the sum of what each carries alone, in words.
+
+    joint: the patch of these heads together.
+    """
     total, found = sum(_alone(report, joint)), report.shown(joint)
     if not report.ratio:
         unit = METRICS[report.metric].unit
         return f"together {found:+.3f} {unit}, sum of single patches {total:+.3f}"
-    between = f"interactions {percent(found - total)}"
-    return f"together {percent(found)}, sum of single patches {percent(total)}, {between}"
+    carried, singles, between = map(whole_percent, (found, total, found - total))
+    return f"together {carried}, sum of single patches {singles}, interactions {between}"
 
 
 def caveats(report: PatchReport) -> list[str]:
@@ -271,7 +276,7 @@ def caveats(report: PatchReport) -> list[str]:
         )
     if report.control and report.ratio:
         found.append(
-            f"base rate: the same patch with {report.control}; what it does too is not about the "
+            f"control: the same patch with {report.control}; what it does too is not about the "
             "right prompt."
         )
     if report.ranks:
@@ -281,12 +286,12 @@ def caveats(report: PatchReport) -> list[str]:
             "means."
         )
         found.append(
-            f"named first: what is above its base rate with p at most .05 among all {tried}, by "
+            f"named first: what is above its control with p at most .05 among all {tried}, by "
             "bootstrap-t over the pairs, largest |t|."
         )
     if report.fdr:
         found.append(
-            "q: Benjamini & Hochberg, over the patches, of the p of effect − base rate by sign "
+            "q: Benjamini & Hochberg, over the patches, of the p of effect − control by sign "
             "flips of the pairs."
         )
     if report.rank_correlation is not None:
@@ -306,35 +311,7 @@ def caveats(report: PatchReport) -> list[str]:
     return found
 
 
-def explanation(report: PatchReport) -> list[str]:
-    """Return how to read it, with this report's own strongest head."""
-    one, other = ("clean", "corrupt") if report.direction == "denoise" else ("corrupt", "clean")
-    metric = METRICS[report.metric]
-    said = [
-        f"How to read this: both prompts run once. Then the {other} prompt runs again, and at one "
-        f"place it is given what the {one} run had there; all that follows is computed anew "
-        "(activation patching; Vig et al. 2020, Meng et al. 2022, Wang et al. 2022).",
-        f"effect: how far that moves {metric.name} from the {other} run to the {one} run, "
-        f"(M_patched − M_{other}) / (M_{one} − M_{other}): 0 is no effect, 1 all of the "
-        "difference; below 0 it moves away. Over several pairs it is the ratio of both means.",
-    ]
-    for best in report.ranking(1):
-        said.append(f"here: {report.names(best)} has {_value(report, best)}.")
-    if report.control:
-        said.append(
-            "base rate: much of an effect can come from taking the other prompt's words away, "
-            "whatever is put in their place; only what exceeds the base rate is about the right "
-            "words."
-        )
-    if report.labels:
-        said.append("label: what the head attends to, as attnviz patterns measures it.")
-    said.append(
-        "denoise shows what is enough to bring the answer back, noise what is needed to keep it; "
-        "the two need not agree. One pair is an anecdote: --pairs takes many."
-    )
-    return said
-
-
-def _value(report: PatchReport, effect: PatchEffect) -> str:
-    value = report.shown(effect)
-    return f"{value:+.2f}" + f" {METRICS[report.metric].unit}" * (not report.ratio)
+def explanation(report: PatchReport) -> Explanation:
+    """Return on what the effects were measured."""
+    seed = f", base rates drawn from seed {report.seed}" if report.control else ""
+    return Explanation("patch", f"measured over {pair_count(report)}{seed}.")

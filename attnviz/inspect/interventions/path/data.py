@@ -30,11 +30,12 @@ def path_data(report: PathReport) -> dict[str, Any]:
 
 
 def path_entries(report: PathReport) -> list[dict[str, Any]]:
-    """Return an object for each head that reads, in the order of the report."""
-    return [_entry(one) for one in report.listeners]
+    """Return the JSON objects of the later heads, in the order of the report."""
+    return [path_entry(one) for one in report.listeners]
 
 
-def _entry(one: Listener) -> dict[str, Any]:
+def path_entry(one: Listener) -> dict[str, Any]:
+    """Return the JSON object of one later head."""
     low, high = one.share.interval or (None, None)
     return {
         "layer": one.place[0],

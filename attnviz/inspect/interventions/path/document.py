@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, model_words, named, notes_group
+from attnviz.draw.numbers import NumberScale, counted, whole_percent
+from attnviz.draw.provenance import model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
-from attnviz.engine.patching import What
-from attnviz.inspect.interventions.patch.words import WHAT, percent
-from attnviz.inspect.interventions.path.path import INTO, Listener, PathReport
+from attnviz.engine.patching import ATTENDED, SITES, Into
+from attnviz.inspect.interventions.path.path import Listener, PathReport
 from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
@@ -23,28 +22,19 @@ _LEAST = 0.005
 """The least share that the finding names: less is written as 0%."""
 
 _METHOD = (
-    "direct path, norms held: what the sender writes reaches the later head along the residual "
+    "direct path, norms fixed: what the sender writes reaches the later head along the residual "
     "stream alone, with each norm scaled as in the corrupt run; paths through heads and MLPs "
     "between are not in it"
-)
-_EXPLANATION = (
-    "How to read this: both prompts run once. What a head writes differs between them, and so do "
-    "the queries, keys and values of the heads behind it (path patching, Wang et al. 2022, "
-    "Goldowsky-Dill et al. 2023; here to first order).",
-    "share: of what differs in a later head's queries (keys, values) between the prompts, how much "
-    "comes straight from this head: Σ⟨Δq_sender, Δq⟩ / Σ‖Δq‖² over tokens. The shares of all that "
-    "writes before add up to 1, but for what the norms' own change does.",
-    "other heads: the mean share of the other heads of the sender's layer.",
-    "explained: the shares of all that writes before it, added up; far from 1 the approximation is "
-    "poor. differs: the norm of the difference over the norm in the clean run.",
-    "A head that is listened to need not matter to the answer: attnviz patch measures that.",
 )
 
 
 def path_document(
     report: PathReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report, with its first screen.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
     about: list[doc.Part] = [
@@ -52,10 +42,10 @@ def path_document(
         doc.Quote("clean", report.text, 8),
         doc.Quote("corrupt", joined(report.pairs[0].corrupt), 8),
     ]
-    shown = [into for into in INTO if _of(report, into)]
+    shown = [into for into in ATTENDED if _of(report, into)]
     grids = [path_grid(report, into) for into in shown]
     bar = signed_scale(_scale(report.listeners), "share", "share")
-    kind = f" {WHAT[report.into]}" if report.into else ""
+    kind = f" {SITES[report.into].words}" if report.into else ""
     return doc.Document(
         f"what reads from a head of {info.name}",
         f"What reads from {report.name(report.sender)} of {info.name}",
@@ -67,7 +57,9 @@ def path_document(
             doc.Group([path_table(report, report.top)]),
             doc.Group([path_table(report, len(report.listeners))], full=True),
         ],
-        [doc.Say(text, 100) for text in _EXPLANATION] if explain else (),
+        doc.Explanation("path", f"measured over {counted(len(report.pairs), 'pair')} of prompts.")
+        if explain
+        else None,
         [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=[
             *named(info),
@@ -86,7 +78,7 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
     columns: the width of the screen.
     """
     strongest = report.listeners[0].into
-    order = [strongest, *(into for into in INTO if into != strongest and _of(report, into))]
+    order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
     grids: list[doc.HeadGrid] = []
     width = -_GAP
     for into in order:
@@ -96,7 +88,7 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
             break
         grids.append(grid)
     table = path_table(report, len(report.listeners))._replace(least=_LEAST_ROWS)
-    held = doc.Note("direct path to first order, norms kept as they were: --explain")
+    held = doc.Note("direct path, to first order · all parts: of all heads and MLPs, 1 = exact")
     return [doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table]), doc.Group([held])]
 
 
@@ -111,7 +103,7 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 
 
 def finding(report: PathReport) -> str:
-    """Return which heads read most from the sender, with what, and the base rate."""
+    """Return a sentence: which heads read most from the sender, with what, and the base rate."""
     sender = report.name(report.sender)
     lead, end = "", " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
@@ -120,21 +112,23 @@ def finding(report: PathReport) -> str:
     if not above:
         return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}.{end}"
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
-    said = f"{sender} makes {percent(first.share.value)} of what differs in {_owned(report, first)}"
-    said += "".join(f", {percent(one.share.value)} in {_owned(report, one, False)}" for one in more)
+    shares = [whole_percent(one.share.value) for one in (first, *more)]
+    said = f"{sender} makes {shares[0]} of what differs in {_owned(report, first)}"
+    for one, share in zip(more, shares[1:], strict=True):
+        said += f", {share} in {_owned(report, one, False)}"
     others = first.share.base_rate
-    rest = "" if others is None else f"; other heads {percent(others)}"
+    rest = "" if others is None else f"; other heads {whole_percent(others)}"
     return f"{lead}{said}{rest}.{end}"
 
 
 def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
-    return f"{report.name(one.place, one.into)}'s" + (f" {WHAT[one.into]}" if whole else "")
+    return f"{report.name(one.place, one.into)}'s" + (f" {SITES[one.into].words}" if whole else "")
 
 
 # Grid and ranking ----------------------------------------------------------------------------
 
 
-def _of(report: PathReport, into: What) -> list[Listener]:
+def _of(report: PathReport, into: Into) -> list[Listener]:
     return [one for one in report.listeners if one.into == into]
 
 
@@ -142,32 +136,58 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
     return NumberScale.over(one.share.value for one in listeners)
 
 
-def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
-    """Return a grid of the sender's share in one input of every later head; all have one scale."""
+def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
+    """Return a grid of the sender's share in one input of every later head; all have one scale.
+
+    into: the input: queries, keys or values.
+    """
     found = _of(report, into)
     grid = effect_grid(
         {one.place: one.share for one in found},
         _scale(report.listeners),
-        f"share of their {WHAT[into]}",
+        f"share of their {SITES[into].words}",
         lambda column: f"{report.letter(into)}{column + report.index_base}",
         base=report.index_base,
     )
     return grid._replace(title=grid.title[:1])
 
 
-def path_table(report: PathReport, most: int) -> doc.Table:
-    """Return a row for each listener: share, interval, share of other heads, explained, differs."""
-    scale, shown = _scale(report.listeners), report.listeners[:most]
-    found = [one.share for one in shown]
+def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
+    """Return a row for each later head: share, interval, share of other heads, explained, differs.
+
+    most: the number of rows. brief: leave out the last two columns.
+    """
+    shown = report.listeners[:most]
+    names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
+    return share_table(names, shown, _scale(report.listeners), brief=brief)
+
+
+def share_table(
+    names: Sequence[str],
+    shown: Sequence[Listener],
+    scale: NumberScale | None = None,
+    *,
+    brief: bool = False,
+) -> doc.Table:
+    """Return a table of shares with a row for each, see ``path_table``.
+
+    names: of the rows. shown: what each row shows. scale: of the numbers; by default one for the
+    shares that are shown.
+    brief: leave out the last two columns.
+    """
+    scale, found = scale or _scale(shown), [one.share for one in shown]
+    more = [
+        ("all parts", [f"{one.explained:.2f}" for one in shown]),
+        ("difference", [whole_percent(one.moved) for one in shown]),
+    ]
     return effect_table(
         "",
-        [f"{report.name(one.place, one.into)} {one.into}" for one in shown],
+        names,
         found,
         scale,
         [
             (f"share{scale.times}", [scale.text(one.value) for one in found]),
             base_rates("other heads", found, scale),
-            ("explained", [f"{one.explained:.2f}" for one in shown]),
-            ("differs", [percent(one.moved) for one in shown]),
+            *([] if brief else more),
         ],
     )

@@ -6,8 +6,8 @@ with the norms held. What is measured stands in ``engine.attribution.paths``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,12 @@ from attnviz.draw.signed import Place
 from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths import path_effects
-from attnviz.engine.patching import PathEffects, What
-from attnviz.engine.selection import choose_heads
+from attnviz.engine.patching import ATTENDED, SITES, Into, PathEffects
+from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.means import Mean, intervals
 from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
-from attnviz.inspect.interventions.patch.request import PathRequest
+from attnviz.inspect.interventions.path.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.models.model import Model, NumpyModel, require_number
@@ -36,23 +36,24 @@ from attnviz.records import UNWATCHED, Kind, ModelInfo, Provenance, Watch
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
-INTO: tuple[What, ...] = ("query", "key", "value")
-"""The inputs of a head that another head can write to."""
-
 _BUILT_IN_STEP = 4
 """Only every fourth of the built-in pairs is used: they are enough for an interval."""
 
+_MEMORY = 2**28
+"""The bytes that what heads read may take, which decides how many heads are followed at once."""
+
 
 class Listener(NamedTuple):
-    """What one later head takes straight from the sender, mean over pairs.
+    """What one later head reads directly from the sender, mean over pairs.
 
     into: its queries, keys or values. place: (layer, head), or (layer, key/value head).
     share: the sender's share of the difference between the prompts there. Its base rate is the mean
     share of the other heads of the sender's layer. explained: the share of everything that writes
-    before the later head. moved: ‖Δ‖ over the norm in the clean run.
+    before the later head. moved: the norm of this difference as a share of the norm in the clean
+    run.
     """
 
-    into: What
+    into: Into
     place: Place
     share: Mean
     explained: float
@@ -63,15 +64,16 @@ class Listener(NamedTuple):
 class PathReport(Report, Provenance):
     """What later heads read from one head.
 
-    sender: the head. pairs: the prompts. listeners: the later heads, the largest share first.
-    into: the only input that was looked at, None for all.
+    model: the facts of the model. sender: (layer, head). pairs: the prompts. listeners: the later
+    heads, the largest share first. into: the only input that was looked at, None for all.
+    top: heads in the ranking.
     """
 
     model: ModelInfo
     sender: Place
     pairs: tuple[TokenPair, ...]
     listeners: tuple[Listener, ...]
-    into: What | None
+    into: Into | None
     top: int = 8
 
     command = "path"
@@ -92,14 +94,98 @@ class PathReport(Report, Provenance):
 
         return path_document(self, explain=explain, hints=hints)
 
-    def name(self, place: Place, into: What | None = None) -> str:
-        """Return a name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share."""
+    def name(self, place: Place, into: Into | None = None) -> str:
+        """Return a name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
+
+        place: (layer, head). into: the input that is named; None for the head itself.
+        """
         return place_name(place, self.letter(into), self.index_base)
 
-    def letter(self, into: What | None) -> str:
-        """Return the letters before a head's number; into: an input, None for the head itself."""
-        shared = into in ("key", "value") and self.model.kv_heads < self.model.heads
+    def letter(self, into: Into | None) -> str:
+        """Return the letters before a head's number, ``H`` or ``KV``.
+
+        into: the input that is named; None for the head itself.
+        """
+        shared = into and SITES[into].shared and self.model.kv_heads < self.model.heads
         return "KV" if shared else "H"
+
+
+@dataclass(frozen=True)
+class AllPaths:
+    """What later heads read from the heads of some layers, pair by pair.
+
+    kind: the attention that was followed. pairs: the prompts. effects: of each head, by pair.
+    text, source, notes, seed: as in ``Provenance``.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    pairs: tuple[TokenPair, ...]
+    effects: tuple[Mapping[HeadKey, PathEffects], ...]
+    text: str
+    source: str
+    notes: tuple[str, ...]
+    seed: int
+
+    def report(self, sender: Place, into: Into | None = None) -> PathReport:
+        """Return what later heads read from one head.
+
+        sender: its (layer, head). into: only this input, or None for all.
+        Raises UsageError if no later head differs between the prompts.
+        """
+        found = self._beside(sender)
+        made = []
+        for what in ATTENDED if into is None else (into,):
+            keys = {key for own, *_ in found for key in own.shares.get(what, {})}
+            made += [_listener(found, what, key, self.seed) for key in keys if key[0] == self.kind]
+        made.sort(key=lambda one: (-abs(one.share.value), ATTENDED.index(one.into), one.place))
+        if not made:
+            raise UsageError(
+                "no later head differs between the prompts: there is nothing to follow"
+            )
+        for one in made:
+            require_number("input of a later head", one.share.value, self.model)
+        return PathReport(
+            model=self.model,
+            sender=sender,
+            pairs=self.pairs,
+            listeners=tuple(made),
+            into=into,
+            text=self.text,
+            source=self.source,
+            notes=self.notes,
+            seed=self.seed,
+        )
+
+    def sources(self, reader: Place) -> list[tuple[Place, Listener]]:
+        """Return each earlier (layer, head) with its share in what a head reads, the largest first.
+
+        reader: the (layer, head) that reads; keys and values are those of its key/value head.
+        """
+        layer, head = reader
+        shared = head * self.model.kv_heads // self.model.heads
+        made = []
+        for _, before, sender in self.effects[0]:
+            if before >= layer:
+                continue
+            found = self._beside((before, sender))
+            for what in ATTENDED:
+                key: HeadKey = (self.kind, layer, head if what == "query" else shared)
+                if any(key in own.shares.get(what, {}) for own, *_ in found):
+                    listener = _listener(found, what, key, self.seed)
+                    made.append(((before, sender), listener))
+        return sorted(made, key=lambda one: -abs(one[1].share.value))
+
+    def _beside(self, sender: Place) -> list[list[PathEffects]]:
+        """Return for each pair the effects of a head, then those of the others of its layer.
+
+        sender: the (layer, head).
+        """
+        own = (self.kind, *sender)
+        return [
+            [each[own], *(each[key] for key in each if key[1] == sender[0] and key != own)]
+            for each in self.effects
+        ]
 
 
 def reckoned(pairs: PromptPairs) -> tuple[int, int]:
@@ -109,23 +195,45 @@ def reckoned(pairs: PromptPairs) -> tuple[int, int]:
 
 
 def path(
-    model: Model,
-    pairs: PromptPairs,
-    request: PathRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, pairs: PromptPairs, request: PathRequest, *, advance: Watch = UNWATCHED
 ) -> PathReport:
     """Measure what later heads read from one head over the pairs.
 
-    pairs: what ``pairs.read_pairs`` returns for the request.
+    pairs: what ``pairs.read_pairs`` returns for the request. advance: is given the progress.
 
-    Raises UsageError for what is no single head, or one that no later head follows.
+    Raises UsageError if the sender is not exactly one head, or is in the last layer.
     """
     if isinstance(model, OwnAttention):
-        raise UnsupportedError(
-            f"{model.info.name!r} is attention alone, of one layer: no later head reads from it"
-        )
+        raise alone(model.info)
     sender = _sender(model, request.sender, request.index_base)
+    found = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
+    report = found.report(sender, request.into)
+    return replace(report, top=request.top, index_base=request.index_base)
+
+
+def alone(info: ModelInfo) -> UnsupportedError:
+    """Return the error to raise for attention alone, in which no later head reads.
+
+    info: the facts of the model.
+    """
+    return UnsupportedError(
+        f"{info.name!r} is attention alone, of one layer: no later head reads from it"
+    )
+
+
+def all_paths(
+    model: Model,
+    pairs: PromptPairs,
+    layers: Iterable[int],
+    *,
+    seed: int = 0,
+    advance: Watch = UNWATCHED,
+) -> AllPaths:
+    """Measure what later heads read from every head of some layers over the pairs.
+
+    layers: their indices. seed: of the bootstrap. advance: is given the progress.
+    Raises UsageError if no pair fits the model.
+    """
     target = decoder_text(model, None)
     encoded, notes = fitting(
         pairs,
@@ -133,36 +241,38 @@ def path(
         lambda place: encode_pair(model, pairs.prompts[place], None, target),
     )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
-    layer = [(kind, sender[0], number) for number in range(model.info.heads)]
-    senders = [layer[sender[1]], *(each for each in layer if each[2] != sender[1])]
+    info = model.info
+    senders = [(kind, layer, head) for layer in layers for head in range(info.heads)]
     advance.expect(
         f"following {len(senders):,} heads × {len(encoded):,} pairs",
         lambda: _seconds(model, list(encoded.values())),
     )
+    tokens = max(len(pair.clean) for pair in encoded.values())
+    most = max(_MEMORY // (24 * info.layers * info.heads * info.head_dim * tokens), info.heads)
+    found: list[dict[HeadKey, PathEffects]] = []
 
-    def effects(pair: TokenPair) -> Sequence[PathEffects]:
-        return path_effects(model, pair.engine.clean, pair.engine.corrupt, senders)
+    def effects(pair: TokenPair) -> dict[HeadKey, PathEffects]:
+        return {
+            each.sender: each
+            for start in range(0, len(senders), most)
+            for each in path_effects(
+                model, pair.engine.clean, pair.engine.corrupt, senders[start : start + most]
+            )
+        }
 
-    found = []
     each = in_turn if isinstance(model, NumpyModel) else map
     for done, measured in enumerate(each(effects, encoded.values()), start=1):
         found.append(measured)
         advance(done / len(encoded))
-    listeners = _listeners(found, kind, request.into, request.seed)
-    for one in listeners:
-        require_number("input of a later head", one.share.value, model.info)
-    return PathReport(
-        model=model.info,
-        sender=sender,
+    return AllPaths(
+        model=model.info,  # which knows by now of weights that are not finite
+        kind=kind,
         pairs=tuple(encoded.values()),
-        listeners=listeners,
-        into=request.into,
+        effects=tuple(found),
         text=pairs.prompts[next(iter(encoded))].clean,
         source=f"{len(encoded)} of the built-in pairs" if pairs.built_in else pairs.source,
         notes=tuple(notes),
-        seed=request.seed,
-        top=request.top,
-        index_base=request.index_base,
+        seed=seed,
     )
 
 
@@ -179,35 +289,17 @@ def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
 
 def _sender(model: Model, head: str, base: int) -> Place:
     info = model.info
-    chosen = choose_heads(None, [head], info.layers, info.heads, base) or {}
-    places = [(layer, number) for layer, some in chosen.items() for number in some]
-    if len(places) != 1:
-        raise UsageError(f"expected one head, such as L0H0, got {head!r}: {len(places)} heads")
-    ((layer, _),) = places
-    if layer == info.layers - 1:
+    sender = single_head(head, info.layers, info.heads, base)
+    if sender[0] == info.layers - 1:
         raise UsageError(
             f"{head} is in the last layer: no later head reads from it; attnviz why shows what it "
             "writes"
         )
-    return places[0]
-
-
-def _listeners(
-    found: Sequence[Sequence[PathEffects]], kind: Kind, into: What | None, seed: int
-) -> tuple[Listener, ...]:
-    """Return the later heads whose inputs differ between the prompts, the largest share first."""
-    made = []
-    for what in INTO if into is None else (into,):
-        keys = {key for own, *_ in found for key in own.shares.get(what, {}) if key[0] == kind}
-        made += [_listener(found, what, key, seed) for key in keys]
-    made.sort(key=lambda one: (-abs(one.share.value), INTO.index(one.into), one.place))
-    if not made:
-        raise UsageError("no later head differs between the prompts: there is nothing to follow")
-    return tuple(made)
+    return sender
 
 
 def _listener(
-    found: Sequence[Sequence[PathEffects]], what: What, key: HeadKey, seed: int
+    found: Sequence[Sequence[PathEffects]], what: Into, key: HeadKey, seed: int
 ) -> Listener:
     there = [effects for effects in found if key in effects[0].shares.get(what, {})]
     shares = np.array([effects[0].share(what, key) for effects in there])

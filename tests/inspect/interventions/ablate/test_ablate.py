@@ -287,7 +287,7 @@ def test_where_in_the_text(run: Any) -> None:
 def test_explain(run: Any) -> None:
     result = run("ablate", SENTENCE, "--explain", "--width", "100")
     assert "How to read this:" in result.out
-    assert re.search(r"here: without L\dH\d, \+\d\.\d+ nats/token", result.out)
+    assert "measured over this text alone (15 tokens)" in " ".join(result.out.split())
 
 
 def test_quiet_gives_no_hints(run: Any) -> None:

@@ -135,7 +135,7 @@ def test_random_weights_are_said_to_be_random(reports: Reports) -> None:
     many = reports(pairs=40, model=info)
     flat = with_shares(many, adjusted=0.4)
     assert finding(replace(many, effects=flat)) == (
-        "Random weights: nothing carries more than its base rate."
+        "Random weights: nothing carries more than its control."
     )
     close = replace(many, ratio=False, why="clean and corrupt differ by 0 logits")
     assert finding(close).startswith("Random weights: nothing carries a difference: clean and")

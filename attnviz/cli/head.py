@@ -1,0 +1,74 @@
+"""The command ``attnviz head``: everything that is known of one head, on one screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UsageError
+from attnviz.inspect.head.request import CardRequest, HeadRequest
+from attnviz.options import Options, argument
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz head L1H2
+
+attnviz head L0H0 "The cat sat on the mat because it was tired." --save card.svg
+
+attnviz head L5H1 --model openai-community/gpt2 --texts stories.txt --save card.html
+"""
+
+
+@dataclass(frozen=True)
+class _Texts(shared.TextOrTexts):
+    """The text of the map, and the texts of the measures."""
+
+    text: str | None = argument(
+        "TEXT", "The text of the map and of the prediction (default: a short one)."
+    )
+
+
+@dataclass(frozen=True)
+class _Which(Options):
+    """The head, which the shell completes."""
+
+    head: str = argument(
+        "HEAD", "The head, such as L1H2.", ..., autocompletion=shared.complete_head
+    )
+
+
+@command(EXAMPLES, "--texts --file --top --kind")
+def head(
+    which: _Which,
+    texts: _Texts,
+    view: CardRequest,
+    model: shared.SeededModel,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Show one head's card: label, map, loss without it, what it reads and writes, its cost."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.head import head as question
+    from attnviz.texts import read_text, read_texts
+
+    if not question.names_a_head(which.head):
+        raise UsageError(
+            f"expected a head such as L1H2, got {which.head!r:.60}: attnviz heads shows every "
+            "head over a text"
+        )
+    request = HeadRequest.of(vars(view) | vars(which))
+    options = shared.load_options(model.model, loading, model.seed, own)
+    outlet = open_outlet(output)
+    given = texts.text is not None or texts.file is not None
+    text = read_text(texts.text, texts.file, "head L1H2") if given else None
+    many = read_texts(None, None, texts.texts)
+    with outlet.loading(model.model, options) as watched:
+        loaded = question.open_model(model.model, watched, many)
+    with outlet.advancing("making the card", long=True) as advance:
+        report = question.head(loaded, text, many, request, advance=advance)
+    outlet.show(report)
+    if not report.complete:
+        outlet.interrupted(None)

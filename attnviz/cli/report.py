@@ -1,0 +1,74 @@
+"""The command ``attnviz report``: what a model is, what its heads do, and which of them matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UsageError
+from attnviz.inspect.report.request import ReportRequest
+from attnviz.options import Options, argument, option
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz report
+
+attnviz report tiny --cards 1 --save report.html
+
+attnviz report ./my-checkpoint --texts stories.txt --save report.html
+
+attnviz report openai-community/gpt2-xl --budget 5m --save report.html
+"""
+
+
+@dataclass(frozen=True)
+class _Named(Options):
+    """The model, and the texts of the measures."""
+
+    name: str | None = argument(
+        "MODEL",
+        "The model: what --model takes.",
+        autocompletion=shared.complete_model,
+        show_default=False,
+    )
+    text: str | None = option(
+        "TEXT", "The text of the maps of the cards (default: a short one).", words=True
+    )
+    texts: Path | None = option(
+        "FILE",
+        "Ablate heads over these texts (default: built-in ones): one a line, or JSON lines with a "
+        "text field; - reads standard input.",
+    )
+
+
+@command(EXAMPLES, "--texts --text --cards --budget")
+def report(
+    named: _Named,
+    request: ReportRequest,
+    model: shared.SeededModel,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Show what a model is, what its heads do, which matter, and the cards of some."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.report import report as question
+    from attnviz.texts import read_text, read_texts
+
+    if named.name is not None and model.model not in ("tiny", named.name):
+        raise UsageError(f"expected one model: give {named.name!r} or --model {model.model}")
+    name = named.name or model.model
+    options = shared.load_options(name, loading, model.seed, own)
+    outlet = open_outlet(output)
+    text = None if named.text is None else read_text(named.text, None, "report --text")
+    many = read_texts(None, None, named.texts)
+    with outlet.loading(name, options) as watched:
+        loaded = question.open_model(name, watched, many, request)
+    with outlet.advancing("making the report", long=True) as advance:
+        found = question.report(loaded, text, many, request, advance=advance)
+    outlet.show(found)
+    if not found.complete:
+        outlet.interrupted(None)

@@ -1,0 +1,76 @@
+"""The command ``attnviz use``: keeps the model that commands take without ``--model``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from attnviz.cli import default_model as default
+from attnviz.cli.groups import command
+from attnviz.cli.options import complete_model
+from attnviz.cli.terminal import printing
+from attnviz.draw.labels import visible
+from attnviz.errors import UsageError
+from attnviz.options import Options, argument, flag
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz use
+
+attnviz use --none
+
+attnviz use ./my-checkpoint
+"""
+
+
+@dataclass(frozen=True)
+class _Choice(Options):
+    """The model to keep, or none."""
+
+    model: str | None = argument(
+        "MODEL",
+        "What commands take without --model; without it, show what that is.",
+        autocompletion=complete_model,
+    )
+    none: bool = flag("Keep no model; commands take the bundled one again.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.none and self.model is not None:
+            raise UsageError("--none keeps no model: leave MODEL out, or --none")
+
+
+@command(EXAMPLES, "--none")
+def use(choice: _Choice) -> None:
+    """Keep the model that commands take without --model, or show which one that is."""
+    if choice.none:
+        there, file = default.forget(), default.kept_file()
+        said = f"{file} is removed" if there else f"nothing was kept in {file}"
+        lines = [said, _now(default.BUNDLED)]
+    elif choice.model is not None:
+        file = default.keep(choice.model)
+        lines = [_now(default.kept_model() or ""), f"kept in {file}; attnviz use --none removes it"]
+    else:
+        name = default.default_model()
+        source = name.source if isinstance(name, default.DefaultName) else "the bundled one"
+        kept = default.kept_model()
+        file = default.kept_file()
+        lines = [f"without --model: {name} ({source})"]
+        if kept is None:
+            lines.append(f"nothing is kept in {file}; attnviz use MODEL keeps one")
+        else:
+            lines.append(f"kept in {file}: {kept}; attnviz use --none removes it")
+    with printing():
+        print("\n".join(map(visible, lines)))
+
+
+def _now(name: str) -> str:
+    """Return words: which model commands take now, and whether a variable takes precedence.
+
+    name: of that model.
+    """
+    said = f"without --model: {name}"
+    return (
+        f"{said}, but {default.VARIABLE} comes first" if os.environ.get(default.VARIABLE) else said
+    )

@@ -1,0 +1,89 @@
+"""Counts what one head of a model costs: its parameters, and the cache of its keys and values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from attnviz.count.params.cases import NamedModel
+from attnviz.count.params.counting.blocks import AttentionCount
+from attnviz.count.params.counting.cache import byte_count, kept_by
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.params import ParamsReport, params
+from attnviz.count.params.parts import main_stack
+from attnviz.count.params.request import ParamsRequest
+from attnviz.errors import UnsupportedError
+from attnviz.records import Kind
+
+
+class HeadCost(NamedTuple):
+    """What one head costs.
+
+    query, key, value, output: parameters of its projections, without biases. Those of key and value
+        belong to all heads in ``group``.
+    group: how many query heads share its keys and values, itself counted.
+    cache_bytes: what its layer keeps of these keys and values for each token; 0 if it keeps none.
+    dtype: of the cache.
+    """
+
+    query: int
+    key: int
+    value: int
+    output: int
+    group: int
+    cache_bytes: int
+    dtype: str
+
+    @property
+    def total(self) -> int:
+        """Return all of its parameters, those that it shares too."""
+        return self.query + self.key + self.value + self.output
+
+
+def counted_model(model: Any) -> ParamsReport:
+    """Return the counts of a model that is loaded, as ``attnviz.params`` gives them."""
+    return params([NamedModel(model.info.name, loaded=model)], ParamsRequest())
+
+
+def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
+    """Return what a head of a layer costs; all heads of a layer cost the same.
+
+    counted: the counts of its model. layer: the index of the layer.
+    Raises UnsupportedError if the arithmetic does not know the model's class or this layer.
+    """
+    cost = counted.counted.cases[0].cost if counted.counted.cases else None
+    attention = None if cost is None else _attention(cost, layer, kind)
+    if cost is None or attention is None:
+        raise UnsupportedError("the arithmetic of attnviz params does not know this attention")
+    spec, each, causal = attention.spec, attention.per_head, kind != "encoder" and _writes(cost)
+    group = spec.heads if spec.latent is not None else spec.heads // spec.kv_heads
+    kept = kept_by(spec)
+    shared = 1 if spec.latent is not None else spec.heads // group
+    numbers = kept.per_token // shared if causal and kept.kind != "linear" else 0
+    return HeadCost(
+        query=each.query,
+        key=each.key,
+        value=each.value,
+        output=each.output,
+        group=group,
+        cache_bytes=byte_count(numbers, cost.cache_dtype),
+        dtype=cost.cache_dtype,
+    )
+
+
+def _writes(cost: CostReport) -> bool:
+    return main_stack(cost).spec.causal or len(cost.parameters.stacks) > 1
+
+
+def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:
+    """Return the parameters of the attention of a kind in a layer; None if it is not counted.
+
+    layer: its index.
+    """
+    stacks = cost.parameters.stacks
+    named = [stack for stack in stacks if (stack.spec.name == "encoder") == (kind == "encoder")]
+    for stack in [main_stack(cost)] if kind == "self" else named:
+        for group in stack.groups:
+            if group.indices is None or layer in group.indices:
+                found = [a for a in group.layer.attentions if a.spec.cross == (kind == "cross")]
+                return found[0] if found else None
+    return None

@@ -1,0 +1,213 @@
+"""Draws arcs over one line of text, from each word to the one that it attends to most.
+
+An arc begins above the word that attends and ends in a sign above the word that is attended to. A
+short arc lies below those that span it; where two cross, their lines cross.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.draw.blocks import DIM, Block, Line, text_line
+from attnviz.draw.coloured_text import TextPiece, pieces_of
+from attnviz.draw.document import LEAST_ARC, STRONG_ARC, Arc, Arcs, Map
+from attnviz.draw.drawing import Drawing, Item, Label, Stroke, Tip
+from attnviz.draw.labels import width, word_label
+from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.provenance import share
+from attnviz.draw.theme import Theme
+from attnviz.records import Tokens
+
+_UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
+_LIGHT = {
+    _RIGHT | _DOWN: "╭", _LEFT | _DOWN: "╮", _LEFT | _RIGHT: "─", _UP | _DOWN: "│",
+    _LEFT | _RIGHT | _DOWN: "┬", _UP | _DOWN | _RIGHT: "├", _UP | _DOWN | _LEFT: "┤",
+    _UP | _DOWN | _LEFT | _RIGHT: "┼",
+}  # fmt: skip
+_HEAVY = dict(zip(_LIGHT, "┏┓━┃┳┣┫╋", strict=True))
+_PLAIN = dict(zip(_LIGHT, "++-|++++", strict=True))
+_STRONG = _PLAIN | {_LEFT | _RIGHT: "="}
+_LETTER, _SIZE, _INK, _STEPS = 6.6, 14.0, "#d9480f", 24
+"""Of a figure: pixels of a letter and of a line, the colour of arcs, the points of each."""
+
+
+class _Span(NamedTuple):
+    """An arc between two columns of the line.
+
+    start, end: the columns of the word that attends and of the word that is attended to.
+    level: how many lines it lies above the text, from 1.
+    """
+
+    arc: Arc
+    start: int
+    end: int
+    level: int
+
+    @property
+    def left(self) -> int:
+        return min(self.start, self.end)
+
+    @property
+    def right(self) -> int:
+        return max(self.start, self.end)
+
+
+def text_columns(tokens: Tokens) -> int:
+    """Return the columns that the text takes in one line."""
+    return sum(piece.width for piece in _pieces(tokens, Theme()))
+
+
+def arcs_lines(part: Arcs) -> int:
+    """Return the lines that all arcs take on a terminal, with title, text and legend."""
+    spans = _levelled(part.arcs, _columns(_pieces(part.tokens, Theme()), part.tokens))
+    return max((span.level for span in spans), default=-1) + 4
+
+
+def arcs_block(part: Arcs, theme: Theme, room: int) -> Block:
+    """Return the arcs above the text, or as a list of words if the text is too long for a line.
+
+    room: the columns of the line.
+    """
+    title = wrapped(spelled_parts(part.title, theme), room, theme)
+    pieces = _pieces(part.tokens, theme)
+    if sum(piece.width for piece in pieces) > room:
+        said = [(words, False) for words in arc_words(part)]
+        return Block((*title, *wrapped(spelled_parts(said, theme), room, theme)), room)
+    levels = part.lines - len(title) - 3 if part.lines else 0
+    spans = _levelled(part.arcs, _columns(pieces, part.tokens), levels)
+    text: Line = [segment for piece in pieces for segment in text_line(piece.gap + piece.label)]
+    legend = text_line((theme.spell(_legend(theme, len(part.arcs) - len(spans))), DIM))
+    return Block((*title, *_canvas(spans, theme), text, legend), room)
+
+
+def arc_words(part: Arcs) -> list[str]:
+    """Return each arc in words, such as ``it → because .99``, those of the largest weight first."""
+    return [
+        f"{_word(part.tokens, arc.query)} → {_word(part.tokens, arc.key)} {share(arc.weight)}"
+        for arc in sorted(part.arcs, key=lambda arc: -arc.weight)
+    ]
+
+
+def _word(tokens: Tokens, word: range) -> str:
+    pieces = tokens.texts[word.start : word.stop]
+    return word_label(piece.removeprefix("##") for piece in pieces)
+
+
+def _legend(theme: Theme, left_out: int) -> str:
+    light, heavy, sign = "-=v" if theme.ascii else "─━▾"
+    more = f" · {left_out} weaker left out" if left_out else ""
+    weights = f"{light} from {share(LEAST_ARC)}  {heavy} from {share(STRONG_ARC)}"
+    return f"{weights}  {sign} attended to{more}"
+
+
+def _pieces(tokens: Tokens, theme: Theme) -> list[TextPiece]:
+    blank = Map("", np.full((1, len(tokens)), np.nan), Tokens.bare((0,)), tokens)
+    return pieces_of(blank, theme, 10**6)
+
+
+def _columns(pieces: Sequence[TextPiece], tokens: Tokens) -> list[tuple[int, int]]:
+    """Return for each token the first and the last column of its piece of the line.
+
+    pieces: the text in pieces, each of one or several tokens.
+    """
+    found: list[tuple[int, int]] = []
+    column = 0
+    ends = [*(piece.place for piece in pieces[1:]), len(tokens)]
+    for piece, end in zip(pieces, ends, strict=True):
+        first = column + width(piece.gap)
+        column += piece.width
+        found += [(first, max(column - 1, first))] * (end - piece.place)
+    return found
+
+
+def _levelled(
+    arcs: Sequence[Arc], columns: Sequence[tuple[int, int]], most: int = 0
+) -> list[_Span]:
+    """Return the arcs with their levels, so that no two arcs of a level overlap.
+
+    columns: of each token, its first and last. most: the largest level, 0 for any; the weakest arcs
+        are left out until the others fit.
+    """
+
+    def middle(word: range) -> int:
+        return (columns[word.start][0] + columns[word.stop - 1][1]) // 2
+
+    kept = sorted(arcs, key=lambda arc: -arc.weight)
+    while True:
+        spans: list[_Span] = []
+        ends = [(arc, middle(arc.query), middle(arc.key)) for arc in kept]
+        for arc, start, end in sorted(ends, key=lambda each: abs(each[1] - each[2])):
+            new = _Span(arc, start, end, 1)
+            below = [s.level for s in spans if s.left < new.right and new.left < s.right]
+            spans += [new._replace(level=1 + max(below, default=0))] if start != end else []
+        if not most or not kept or max((span.level for span in spans), default=0) <= most:
+            return spans
+        kept.pop()
+
+
+def _canvas(spans: Sequence[_Span], theme: Theme) -> Iterator[Line]:
+    """Yield the lines of the arcs, top first, and the line of the signs above the text."""
+    marks: dict[tuple[int, int], int] = defaultdict(int)
+    heavy: dict[tuple[int, int], bool] = defaultdict(bool)
+    for span in spans:
+        strong = span.arc.weight >= STRONG_ARC
+        inner = range(span.left + 1, span.right)
+        cells = [(span.level, column, _LEFT | _RIGHT) for column in inner]
+        cells += [(span.level, span.left, _RIGHT | _DOWN), (span.level, span.right, _LEFT | _DOWN)]
+        cells += [
+            (level, column, _UP | _DOWN)
+            for level in range(span.level)
+            for column in (span.left, span.right)
+        ]
+        for level, column, directions in cells:
+            marks[level, column] |= directions
+            heavy[level, column] |= strong
+    light, bold = (_PLAIN, _STRONG) if theme.ascii else (_LIGHT, _HEAVY)
+    keys = {(0, span.end) for span in spans}
+    for level in range(max((span.level for span in spans), default=-1), -1, -1):
+        last = max(column for at, column in marks if at == level)
+        yield text_line(
+            "".join(
+                ("v" if theme.ascii else "▾")
+                if (level, column) in keys
+                else (bold if heavy[level, column] else light).get(marks[level, column], " ")
+                for column in range(last + 1)
+            )
+        )
+
+
+def arcs_figure(part: Arcs) -> Drawing:
+    """Draw the arcs as curves over the text; a tip on each word says what it attends to."""
+    pieces = _pieces(part.tokens, Theme())
+    columns = _columns(pieces, part.tokens)
+    spans = _levelled(part.arcs, columns)
+    tall = _SIZE * (1 + max((span.level for span in spans), default=0))
+    items: list[Item] = []
+    for span in spans:
+        middle, half = (span.start + span.end + 1) / 2, (span.end - span.start) / 2
+        angles = [math.pi * step / _STEPS for step in range(_STEPS + 1)]
+        points = [
+            (
+                (middle - half * math.cos(angle)) * _LETTER,
+                tall - (4 + _SIZE * span.level * math.sin(angle)) * (0 < angle < math.pi),
+            )
+            for angle in angles
+        ]
+        strong = span.arc.weight >= STRONG_ARC
+        items += [Stroke(points, _INK, dashed=not strong), Stroke(points[-1:], _INK, dots=2.4)]
+    for piece, first in zip(pieces, (columns[piece.place][0] for piece in pieces), strict=True):
+        items.append(Label(first * _LETTER, tall + _SIZE, piece.label, "axis"))
+    said = arc_words(part)
+    for words, arc in zip(said, sorted(part.arcs, key=lambda arc: -arc.weight), strict=True):
+        first, last = columns[arc.query.start][0], columns[arc.query.stop - 1][1] + 1
+        items.append(Tip(first * _LETTER, tall, (last - first) * _LETTER, _SIZE + 4, words))
+    legend = f"line: from {share(STRONG_ARC)}, dashed: from {share(LEAST_ARC)}, dot: attended to"
+    items.append(Label(0, tall + 2.5 * _SIZE, legend, "faint"))
+    across = max(sum(piece.width for piece in pieces), len(legend)) * _LETTER
+    name = part.title[0][0] if part.title else "arcs"
+    return Drawing(name, across, tall + 3 * _SIZE, tuple(items))

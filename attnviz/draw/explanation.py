@@ -1,0 +1,64 @@
+"""Chooses what an explanation says: at most fifteen lines, about what is on the screen above it.
+
+The sentences stand in the manual, on the page of the command, under ``Words on the screen``. An
+entry is ``- **a word**, **another**: what they mean``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from attnviz.draw.document import Explanation, Meaning, Say
+from attnviz.draw.labels import at_blanks
+
+LINES = 15
+"""The most lines below a screen of ``_COLUMNS``, an empty one among them; a wider one has fewer."""
+
+_COLUMNS = 80
+_SECTION = "\n## Words on the screen\n"
+_MANUAL = Path(__file__).parents[1] / "docs"
+
+
+def said_about(
+    explanation: Explanation, screen: str, spell: Callable[[str], str] = str
+) -> Iterator[Say]:
+    """Yield sentences: on what the numbers were measured, what words mean, which page says more.
+
+    Of the words on the screen the first that fit are kept, in their order on the page.
+    screen: all its characters. spell: writes a text as the screen does.
+    """
+    measured = f"How to read this: {explanation.measured}"
+    more = f"More: attnviz docs {explanation.page}."
+    room = LINES - 1 - _lines(measured, spell) - _lines(more, spell)
+    yield Say(measured)
+    for words, meaning in (*manual_terms(explanation.page), *explanation.terms):
+        there = [word for word in words if _stands(spell(word), screen)]
+        longest = [word for word in there if not any(word in one for one in {*there} - {word})]
+        said = f"{', '.join(longest)}: {meaning}"
+        if there and (size := _lines(said, spell)) <= room:
+            room -= size
+            yield Say(said)
+    yield Say(more)
+
+
+@cache
+def manual_terms(page: str) -> Sequence[Meaning]:
+    """Return the words of a page of the manual, and what each means there."""
+    text = (_MANUAL / f"{page}.md").read_text(encoding="utf-8")
+    section = text.partition(_SECTION)[2].partition("\n## ")[0]
+    found = []
+    for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]:
+        words, _, meaning = " ".join(entry.split()).partition("**: ")
+        found.append(Meaning(words.strip("*").split("**, **"), meaning.replace("**", "")))
+    return found
+
+
+def _stands(word: str, screen: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(word)}(?!\w)", screen) is not None
+
+
+def _lines(text: str, spell: Callable[[str], str]) -> int:
+    return len(at_blanks(spell(text), _COLUMNS, "  "))

@@ -1,0 +1,284 @@
+"""Draws regions: as bands along the axes of a map, under a text, and their shares as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from rich.segment import Segment
+
+from attnviz.draw import document as doc
+from attnviz.draw.blocks import DIM, Line
+from attnviz.draw.labels import cut, visible, width
+from attnviz.draw.numbers import counted
+from attnviz.draw.palette import Tint, series_tint
+from attnviz.draw.provenance import share
+from attnviz.draw.theme import Theme
+from attnviz.draw.values import json_number
+from attnviz.records import REST, RegionShares, Tokens
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from attnviz.draw.axes import Axes
+    from attnviz.draw.maps import Fit
+
+HeadName = Callable[[tuple[int, int]], str]
+"""Returns the name of a head (layer, head)."""
+
+BAND = 2
+"""The columns of a band at the left of a map."""
+
+_LONGEST, _SHARE = 14, 11
+"""The most columns of a region's name in a table, and those of a share next to uniform's."""
+
+_USUAL = ("system", "user", "assistant", "written", "developer", "tool")
+"""The regions that have the same colour in every part of a screen, by its number."""
+
+_NAMES = "123456789"
+
+
+class RegionMark(NamedTuple):
+    """How a region is drawn.
+
+    letter: its character. tint: its colour; None for the rest of a text, which has no colour.
+    """
+
+    letter: str
+    tint: Tint | None
+
+
+def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
+    """Return how each region is drawn, by its name. regions: that of each token."""
+    marks: dict[str, RegionMark] = {}
+    for name in dict.fromkeys(regions):
+        if name in REST:
+            marks[name] = RegionMark(" ", None)
+            continue
+        used = {mark.letter for mark in marks.values()}
+        free = (one for one in (*name, *_NAMES) if one.isalnum() and width(one) == 1)
+        letter = next((one for one in free if one not in used), "+")
+        place = _USUAL.index(name) if name in _USUAL else len(used - {" "})
+        marks[name] = RegionMark(letter, series_tint(place))
+    return marks
+
+
+def runs_of(regions: Sequence[str]) -> Iterator[tuple[str, range]]:
+    """Yield each run of tokens of one region, with its places."""
+    at = 0
+    for name, same in groupby(regions):
+        start, at = at, at + len([*same])
+        yield name, range(start, at)
+
+
+def band_line(
+    cells: Sequence[tuple[str, int]], marks: Mapping[str, RegionMark], theme: Theme
+) -> Line:
+    """Return the names of regions in one line.
+
+    cells: for each token its region, and the columns that it takes. marks: by region.
+    """
+    line: Line = []
+    for name, same in groupby(cells, key=lambda each: each[0]):
+        room = sum(columns for _, columns in same)
+        tint = marks[name].tint
+        style = DIM if tint is None else theme.ground(tint) if theme.colour else None
+        start = "" if theme.colour and tint is not None else "|" if room > 1 else ""
+        text = start + visible(name, theme.encoding)
+        text = text if width(text) < room else (start + marks[name].letter)[:room]
+        line.append(Segment(text + " " * (room - width(text)), style))
+    return line
+
+
+def band_room(axes: Axes) -> int:
+    """Return how many columns the band at the left of a map takes."""
+    return BAND if axes.key_regions else 0
+
+
+def banded(
+    above: Sequence[Line], rows: Sequence[Line], axes: Axes, plan: Fit, indent: int, theme: Theme
+) -> list[Line]:
+    """Return the lines of a map with the regions at their left and below, if the axes have any.
+
+    above: the lines over the first row. rows: the lines of the map. plan: how cells are drawn.
+    indent: the columns before the first cell.
+    """
+    if not axes.key_regions:
+        return [*above, *rows]
+    marks = region_marks([*axes.query_regions, *axes.key_regions])
+    step = plan.rows * plan.factors[0]
+    asking = axes.query_regions[::step] or [REST[-1]] * len(rows)
+    marks.setdefault(REST[-1], RegionMark(" ", None))
+    cells = [(name, plan.wide) for name in axes.key_regions[:: plan.factors[1]]]
+    blank = Segment(" " * BAND)
+    return [
+        *([blank, *line] for line in above),
+        *([*row_mark(name, marks, theme), *line] for name, line in zip(asking, rows, strict=True)),
+        [blank, Segment(" " * indent), *band_line(cells, marks, theme)],
+    ]
+
+
+def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
+    """Return the band of one row: the region's character on its colour, and a blank.
+
+    name: of the region. marks: how each region is drawn.
+    """
+    mark = marks[name]
+    style = theme.ground(mark.tint) if mark.tint is not None and theme.colour else None
+    return [Segment(theme.spell(mark.letter), style), Segment(" ")]
+
+
+# Shares --------------------------------------------------------------------------------------
+
+
+def clearest(found: RegionShares) -> tuple[int, int, int]:
+    """Return the indices of a head, a query region and a key region: the result most worth telling.
+
+    Two regions that a person named, if there are two, one of them clearly above uniform in some
+    head if that happens; rather from the last region of the text, such as an answer; then with
+    the largest sum of what heads are clearly above uniform, or with the largest share above it.
+    """
+    queries, keys = ([*each] for each in (found.queries, found.keys))
+    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
+    named = {name for name in (*queries, *keys) if name not in REST}
+    pairs = [
+        (one, other)
+        for one, query in enumerate(queries)
+        for other, key in enumerate(keys)
+        if key in named and query != key and (query in named or len(named) < 2)
+    ] or [(0, 0)]
+    gained = np.where(found.clear, over, 0)
+    last = max(query for query, _ in pairs)
+
+    def telling(pair: tuple[int, int]) -> tuple[float, ...]:
+        sums = float(gained[:, *pair].sum())
+        return sums > 0, pair[0] == last, sums, float(over[:, *pair].max())
+
+    pair = max(pairs, key=telling)
+    best = gained if gained[:, *pair].any() else over
+    return int(best[:, *pair].argmax()), *pair
+
+
+def region_table(found: RegionShares) -> doc.Table:
+    """Return a table of the share between each two regions, mean of all heads, next to uniform."""
+    values, even = found.share.mean(0), found.uniform.mean(0)
+    rows = [
+        doc.Row([cut(visible(name), _LONGEST), str(size), *map(_beside, values[at], even[at])])
+        for at, (name, size) in enumerate(found.queries.items())
+    ]
+    title = f"attention between regions, mean of {counted(len(found.heads), 'head')} (uniform)"
+    return doc.Table(_columns("from ↓ to →", found, "tokens"), rows, [(title, True)], least=2)
+
+
+def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Table:
+    """Return a table of the heads, with what each gives to every region from one query region.
+
+    This query region is the one that ``clearest`` finds, with a key region. Heads clearly above
+    uniform between these two come first and stand out, the one furthest above first.
+    name: returns the displayed name of a head. most: how many heads, 0 for all.
+    """
+    pair = clearest(found)[1:]
+    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
+    order = np.lexsort((-over, ~found.clear[:, *pair])).tolist()[: most or len(over)]
+    rows = [
+        doc.Row(
+            [
+                name(found.heads[at]),
+                *map(_beside, found.share[at, pair[0]], found.uniform[at, pair[0]]),
+            ],
+            tone="plain" if found.clear[at, *pair] else "faint",
+        )
+        for at in order
+    ]
+    query = cut(visible([*found.queries][pair[0]]), _LONGEST)
+    title = [(f"from {query}, each head (uniform)", True)]
+    return doc.Table(_columns("head", found), rows, title, least=3)
+
+
+def _columns(first: str, found: RegionShares, *more: str) -> list[doc.Column]:
+    names = (cut(visible(name), _LONGEST) for name in found.keys)
+    columns = [doc.Column(first, right=False), *map(doc.Column, more)]
+    return [*columns, *(doc.Column(name, keep=9 - min(at, 8)) for at, name in enumerate(names))]
+
+
+def _beside(value: float, even: float) -> str:
+    return "–" if math.isnan(value) else f"{share(value)} ({share(even)})"
+
+
+def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int = 0) -> doc.Group:
+    """Return a table of the shares between regions, and one of the shares of each head.
+
+    name: returns the displayed name of a head.
+    room, lines: the columns and lines of a first screen, on which heads are shown only beside; 0 to
+        show everything.
+    """
+    mean = region_table(found)
+    heads = region_heads(found, name, max(len(mean.rows), lines - 2) if lines else 0)
+    if not room:
+        return doc.Group([mean, heads], spaced=True)
+    wide = _SHARE * (len(found.keys) + 2)
+    if len(found.heads) == 1 or 2 * wide > room:
+        return doc.Group([mean])
+    return doc.Group([mean, heads], beside=doc.Beside(max(wide, room // 2 - 1), 2, 2))
+
+
+def region_finding(found: RegionShares, name: HeadName) -> str:
+    """Return a sentence: which region attends to which more than uniform, and in which heads.
+
+    name: returns the displayed name of a head.
+    """
+    at = clearest(found)
+    head, query, key = at
+    one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
+    ends = f"“{cut(visible(one), _LONGEST)}” attends to “{cut(visible(other), _LONGEST)}”"
+    sink = found.on_sink[at]
+    rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
+    best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
+    even, mean = share(found.uniform[at]), share(float(found.share[:, query, key].mean()))
+    clear, heads = int(found.clear[:, query, key].sum()), len(found.heads)
+    if clear and heads == 1:
+        return f"{ends} more than uniform attention would: {best} (uniform {even})."
+    if clear:
+        most = ", most in " if clear > 1 else ": "
+        return (
+            f"{ends} more than uniform attention would in {clear} of {heads} heads{most}{best} "
+            f"(uniform {even}); mean of all {mean}."
+        )
+    if (few := found.queries[one]) < found.least_queries:
+        why = f"The former has {counted(few, 'token')}: too few to tell from chance."
+    else:
+        why = f"{'In no head' if heads > 1 else 'Not'} clearly more than uniform attention."
+    most = f"most in {best} (uniform {even}); mean of all {mean}"
+    return f"{ends} {most if heads > 1 else f'in {best} (uniform {even})'}. {why}"
+
+
+# For programs --------------------------------------------------------------------------------
+
+
+def region_facts(tokens: Tokens) -> list[dict[str, Any]]:
+    """Return each region of a text as JSON values: its name and the ranges of its tokens."""
+    ranges: dict[str, list[list[int]]] = {}
+    for name, places in runs_of(tokens.regions):
+        ranges.setdefault(name, []).append([places.start, places.stop])
+    return [{"name": name, "ranges": each} for name, each in ranges.items()]
+
+
+def share_facts(found: RegionShares, head: tuple[int, int]) -> dict[str, Any]:
+    """Return the shares of one head (layer, head) as JSON values."""
+    at = found.heads.index(head)
+
+    def rows(values: NDArray[np.float64]) -> list[list[float | None]]:
+        return [[json_number(float(one)) for one in row] for row in values[at]]
+
+    return {
+        "queries": [*found.queries],
+        "keys": [*found.keys],
+        "share": rows(found.share),
+        "uniform": rows(found.uniform),
+        "on_sink": rows(found.on_sink),
+        "above": rows(found.above),
+        "clear": found.clear[at].tolist(),
+    }

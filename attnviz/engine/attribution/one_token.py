@@ -1,0 +1,110 @@
+"""What heads write over texts of one token: their OV circuits, measured by running the model.
+
+Over a text of one token attention sees only that token, so a head's output is what its value and
+output projections make of it, in any model: no weight is sliced. Its effect on the logits, through
+norms scaled as in this run, is its OV circuit applied to that token (Elhage et al. 2021, "A
+Mathematical Framework for Transformer Circuits").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.backend import backend_of
+from attnviz.errors import UsageError
+from attnviz.models.model import Model
+
+COPIED = 5
+"""A token counts as copied if it is among this many tokens that a head raises most."""
+
+TRIED = 256
+"""The most tokens that are tried; a larger vocabulary is sampled."""
+
+
+class OneTokenWrite(NamedTuple):
+    """How much a head raises the logit of the token ``written`` over a text of the token ``read``.
+
+    logits: the change relative to the mean change of the whole vocabulary.
+    """
+
+    read: int
+    written: int
+    logits: float
+
+
+class OneTokenWrites(NamedTuple):
+    """What one head writes over texts of one token.
+
+    tokens: how many were tried. copying: the share of them, in [0, 1], that are among the
+        ``COPIED`` tokens that the head raises most. chance: that share in a random order.
+    strongest: the token that each of some texts raises most, the largest change first.
+    """
+
+    tokens: int
+    copying: float
+    chance: float
+    strongest: tuple[OneTokenWrite, ...]
+
+
+def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
+    """Return the ids of the plain tokens of the vocabulary, or a random sample of them.
+
+    tokens: the largest number to return. seed: of the sample.
+    Raises UsageError for a model that is no language model of one stack.
+    """
+    if tokens < 1:
+        raise UsageError(f"expected at least 1 token to try, got {tokens}")
+    if model.kinds != ("self",):
+        raise UsageError(
+            f"{model.info.name!r} is no language model of one stack: whether its heads copy cannot "
+            "be told"
+        )
+    plain = model.vocabulary().plain
+    if len(plain) > tokens:
+        plain = np.random.default_rng(seed).choice(plain, tokens, replace=False)
+    found: list[int] = plain.tolist()
+    return found
+
+
+def one_token_writes(
+    model: Model,
+    heads: Collection[HeadKey],
+    *,
+    tokens: int = TRIED,
+    seed: int = 0,
+    most: int = 8,
+) -> dict[HeadKey, OneTokenWrites]:
+    """Return what each of the heads writes over texts of one token.
+
+    tokens: the largest number of tokens to try. seed: of the random sample, if there are more.
+    most: the length of ``strongest``.
+    Raises UsageError for a model that does not predict the next token, UnsupportedError if what its
+    heads write cannot be followed to the logits.
+    """
+    tried = tried_tokens(model, tokens, seed)
+    copied: dict[HeadKey, list[bool]] = {}
+    pairs: dict[HeadKey, list[OneTokenWrite]] = {}
+    chance = 0.0
+    for head, batch, logits in backend_of(model).one_token_logits(tried, heads):
+        own = logits[np.arange(len(batch)), batch]
+        above = (logits >= own[:, None]).sum(1) - 1
+        copied.setdefault(head, []).extend((above < COPIED).tolist())
+        best, mean = logits.argmax(1).tolist(), logits.mean(1, dtype=float)
+        pairs.setdefault(head, []).extend(
+            OneTokenWrite(read, word, float(row[word] - usual))
+            for read, word, row, usual in zip(batch, best, logits, mean, strict=True)
+        )
+        chance = COPIED / logits.shape[1]
+    return {
+        head: OneTokenWrites(
+            tokens=len(tried),
+            copying=float(np.mean(copied[head])),
+            chance=chance,
+            strongest=tuple(sorted(pairs[head], key=lambda pair: -pair.logits)[:most]),
+        )
+        for head in pairs
+    }

@@ -1,0 +1,87 @@
+"""What heads write over texts of one token, in torch; see ``one_token``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnviz.engine.attribution.on_torch import lost
+from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
+from attnviz.engine.hook_points import hooked
+from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
+from attnviz.engine.scan.plan import is_causal
+from attnviz.errors import UsageError
+from attnviz.records import Input
+
+
+def require_language_model(opened: PatchableModel, name: str, given: Input) -> None:
+    """Raise UsageError if a model does not predict the next token.
+
+    opened: the model. name: its name in the message. given: a text to try.
+    """
+    with torch.no_grad(), opened.hook_points.borrowed():
+        causal = is_causal(opened, probe_of(given))
+    if opened.head is None or not causal:
+        raise UsageError(
+            f"{name!r} does not predict the next token: whether its heads copy cannot be told"
+        )
+
+
+def torch_one_token_logits(
+    model: PatchableModel, tokens: Sequence[int], heads: Collection[HeadKey]
+) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+    """Yield (head, tokens of a batch, logits), for each batch of texts of one token and each head.
+
+    The logits (token, word) are what the head alone adds, with the scales of the norms held.
+    tokens: the ids, each of which is a text of its own. heads: the wanted heads.
+    """
+    assert model.head is not None
+    weight = model.head.weight.detach().float()
+    with model.hook_points.borrowed():
+        for start in range(0, len(tokens), ONE_TOKEN_BATCH):
+            batch = tokens[start : start + ONE_TOKEN_BATCH]
+            for key, written in written_alone(model, batch, heads):
+                yield key, batch, (written.float() @ weight.T).cpu().numpy()
+
+
+def written_alone(
+    model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey] | None = None
+) -> Iterator[tuple[HeadKey, Tensor]]:
+    """Yield each head with what it alone adds to the vocabulary projection's input: (token, width).
+
+    tokens: the ids, each of which is a text of its own. wanted: the heads; None for all.
+    The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.
+    """
+    projected: list[Tensor] = []
+
+    def catch(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        projected.append(args[0])
+        return (args[0][:1, :0], *args[1:])
+
+    flow = ResidualPass(model, Untouched())
+    assert model.head is not None
+    with hooked(model.head.register_forward_pre_hook(catch)), flow.following():
+        model.run(*(Input.of_ids([token]) for token in tokens))
+    heads = [(leaf.value, leaf.point) for leaf in flow.leaves if leaf.point is not None]
+    if not projected or not projected[0].requires_grad:
+        raise lost(model)
+    jacobian = Jacobian(projected, [z for z, _ in heads])
+    for at, (z, number) in enumerate(heads):
+        if not jacobian.leads(at):
+            raise lost(model)
+        point = model.hook_points.found[number]
+        for head in range(point.heads):
+            key: HeadKey = (point.kind, point.layer, head)
+            if wanted is not None and key not in wanted:
+                continue
+            alone = torch.zeros_like(z)
+            alone[:, :, head] = z.detach()[:, :, head]
+            (seen,) = jacobian.moved({at: alone})
+            assert seen is not None
+            yield key, seen.flatten(1)

@@ -1,0 +1,1 @@
+"""``attnviz head``: everything that attnviz knows of one head, on one screen."""

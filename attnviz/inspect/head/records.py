@@ -1,0 +1,147 @@
+"""The card of a head: what the other questions say of it, each in its own report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attnviz.count.params.head_cost import HeadCost
+from attnviz.draw.report import Report
+from attnviz.draw.signed import Place
+from attnviz.engine.attribution.one_token import OneTokenWrites
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.inspect.heads.report import HeadsReport
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.path.path import Listener, PathReport
+from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.records import Kind, ModelInfo, Provenance, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+
+
+class Firing(NamedTuple):
+    """The strongest link of a head over one text, the sink and a token's own place left out.
+
+    text: the index of the text. queries, keys: its tokens. query, key: the places of the link.
+    weight: the attention weight from query to key.
+    """
+
+    text: int
+    queries: Tokens
+    keys: Tokens
+    query: int
+    key: int
+    weight: float
+
+
+class Hurt(NamedTuple):
+    """A token whose loss rises much if the head is ablated.
+
+    text: the index of the text. tokens: those that are predicted. place: the index of the token.
+    change: the rise of its loss in nats.
+    """
+
+    text: int
+    tokens: Tokens
+    place: int
+    change: float
+
+
+class ReadFrom(NamedTuple):
+    """An earlier head, and its part in what the head of the card reads.
+
+    sender: the (layer, head) of the earlier one. read: its share in the queries, keys or values.
+    """
+
+    sender: Place
+    read: Listener
+
+
+class Writes(NamedTuple):
+    """What a head writes over texts of one token.
+
+    found: the numbers. words: the texts of the token ids in it.
+    """
+
+    found: OneTokenWrites
+    words: Mapping[int, str]
+
+
+@dataclass(frozen=True, repr=False)
+class HeadCard(Report, Provenance):
+    """Hold everything that is known of one head.
+
+    head: (layer, head). kind: the attention that it is a head of.
+    map: its weights over the text. scored: its label and scores on the probes.
+    firings: the texts where it fires most. hurts: the tokens that suffer most without it, of
+        ``predictions`` tokens in all.
+    ablation: the loss without it. why: what every head writes towards the prediction of the text.
+    writes: what it writes over texts of one token.
+    sources: earlier heads that it reads from. readers: later heads that read from it.
+    cost: its parameters and cache. missing: for each part that is None or empty, the reason.
+    top: rows of a table.
+    """
+
+    model: ModelInfo
+    head: Place
+    kind: Kind
+    map: HeadsReport
+    scored: PatternReport | None = None
+    firings: tuple[Firing, ...] = ()
+    ablation: AblationReport | None = None
+    hurts: tuple[Hurt, ...] = ()
+    predictions: int = 0
+    why: WhyReport | None = None
+    writes: Writes | None = None
+    sources: tuple[ReadFrom, ...] = ()
+    readers: PathReport | None = None
+    cost: HeadCost | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    top: int = 5
+
+    command = "head"
+    lists = ("read_from", "read_by")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.head.data import card_data
+
+        return card_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.head.data import card_rows
+
+        return card_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.head.document import card_document
+
+        return card_document(self, explain=explain, hints=hints)
+
+    @property
+    def name(self) -> str:
+        return self.head_name(self.head)
+
+    @property
+    def key(self) -> HeadKey:
+        return (self.kind, *self.head)
+
+    @property
+    def pattern(self) -> PatternScores | None:
+        """Return the head's label and scores on the probes, or None."""
+        heads = self.scored.heads if self.scored is not None else ()
+        return next((one for one in heads if (one.layer, one.head) == self.head), None)
+
+    @property
+    def effect(self) -> Effect | None:
+        """Return how the loss changes if the head is ablated, or None."""
+        effects: Sequence[Effect] = self.ablation.effects if self.ablation is not None else ()
+        return next((one for one in effects if one.head == self.head), None)
+
+    @property
+    def written(self) -> HeadEffect | None:
+        """Return what the head writes towards the prediction of the text, or None."""
+        effects = self.why.effects if self.why is not None else ()
+        return next((one for one in effects if one.head == self.key), None)

@@ -1,0 +1,31 @@
+"""The options of ``head``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.options import IndexBase, Kind, Known, Options, Seed, Truncation, argument, option
+
+
+@dataclass(frozen=True)
+class _Shown(Options, panel="View"):
+    """How much is shown."""
+
+    top: int = option("N", "List so many rows in each table.", 5, min=1)
+
+
+@dataclass(frozen=True)
+class CardRequest(Truncation, Kind, _Shown, Known, IndexBase, Seed):
+    """The options of a card, whichever head it is of."""
+
+
+@dataclass(frozen=True)
+class _Which(Options):
+    """The head."""
+
+    head: str = argument("HEAD", "The head, such as L1H2.", ...)
+
+
+@dataclass(frozen=True)
+class HeadRequest(_Which, CardRequest):
+    """All options of ``head``."""

@@ -1,0 +1,209 @@
+"""The examples next to the overview of all heads: maps, arcs, or a long text in colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw import document as doc
+from attnviz.draw.arcs import arcs_lines, text_columns
+from attnviz.draw.labels import token_labels, visible, width
+from attnviz.draw.provenance import share
+from attnviz.draw.regions import clearest
+from attnviz.inspect.heads.finding import counts, described, said_links, scored
+from attnviz.inspect.heads.links import (
+    above_usual,
+    attention_from,
+    head_arcs,
+    named_word,
+    sink_words,
+)
+from attnviz.inspect.heads.report import HeadsReport, HeadsView
+from attnviz.measures.rows import is_punctuation
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.words import Word, word_ranges
+from attnviz.records import HeadsRecord, Tokens
+
+LEAST_TEXT, LEAST_MAP = 4, 40
+"""The least lines of a text in colour, and columns of a map."""
+
+_SHORT_TEXT = 40
+"""The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
+
+_MOST_MAPS, _LEGEND = 6, 2
+_WIDE_TITLE = 28
+"""The columns of the title of a map, ``L0H0 · previous token .85`` and a gap."""
+
+_WIDE_SCALE = 62
+_SCALE = doc.WEIGHTS._replace(after="colour: √weight")
+_SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
+_LONGEST_LABEL, _BETWEEN = 12, 3
+_ARCS_ROOM = 200
+"""The longest text, in columns, over which a page draws arcs."""
+
+_HEADED = 6
+"""The columns of a cell below its token, where tokens do not stand on the diagonal."""
+
+
+def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
+    """Return maps of the most distinctive heads that fit; for a long text the coloured text.
+
+    view: what is shown. room, lines: the columns and lines of the screen that are free.
+    """
+    report, record = found.first, found.first.record
+    queries, keys = len(record.queries), len(record.keys)
+    places = distinctive(found)
+    if max(queries, keys) <= _SHORT_TEXT and places:
+        labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
+        labels += 2 * bool(record.keys.regions)  # their bands
+        cell = 4 if view.values and 4 * keys + labels <= room else 2
+        least = cell * keys + labels
+        wide = least if record.causal else labels + keys * min(labels, _HEADED)
+        tall = queries + (1 if record.causal else 2) + bool(record.keys.regions)
+        beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
+        tall += room // beside < _WIDE_TITLE  # the title takes two lines
+        down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
+        if down and least <= room:
+            maps = labelled_maps(report, places[: beside * down], view)._replace(lines=lines)
+            rows = -(-len(maps.maps) // beside)
+            spare = lines - rows * (tall + 1) >= _LEGEND
+            scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
+            return [maps._replace(scale=scale) if spare else maps]
+    return text_maps(report, view, room, lines)
+
+
+def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
+    """Return the (layer, head) of all heads, the most distinctive first.
+
+    First come the heads that ``finding`` names, then the best one of each label, then those with
+    links above their usual weight, then all others. Chosen or sorted heads keep their order.
+    """
+    report = found.first
+    order = [(entry.layer, entry.head) for entry in report.heads]
+    if report.selected or report.sorted_by is not None:
+        return order
+    named = [each for each in counts(report) if each.what.finding]
+    shown = [each for each in named if not math.isnan(each.what.score)]
+    shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
+    linking = [(link.layer, link.head) for link in above_usual(found.agreed_links)]
+    lead = [(link.layer, link.head) for link in said_links(found)]
+    if report.regions is not None:
+        lead = [report.regions.heads[clearest(report.regions)[0]]]
+    places = lead, [each.place for each in shown], linking, [each.place for each in named], order
+    return [*dict.fromkeys(place for each in places for place in each)]
+
+
+def labelled_maps(
+    report: HeadsRecord, places: Sequence[tuple[int, int]], view: HeadsView
+) -> doc.Maps:
+    record = report.record
+    shown = []
+    for place in places:
+        what, name = described(report.scores(*place)), report.name(*place)
+        words = [(name, True), (scored(what.said, what.score), False)]
+        weights = report.weights(*place)
+        shown.append(
+            doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
+        )
+    return doc.Maps(shown, values=view.values, index_base=report.index_base, scale=None)
+
+
+def text_maps(
+    report: HeadsRecord, view: HeadsView, room: int, lines: int, chosen: Word | None = None
+) -> list[doc.Part]:
+    """Return the text coloured by attention from one word: mean of heads, and clearest head.
+
+    view: what is shown. room, lines: the free columns and lines. chosen: the word; None for the
+    last one.
+    """
+    if lines < LEAST_TEXT:
+        return []
+    queries, regions = report.record.queries, report.regions
+    if regions is not None and chosen is None and queries.regions:
+        best, region, _ = clearest(regions)
+        token = visible([*regions.queries][region])
+        asking = [at for at, name in enumerate(queries.regions) if visible(name) == token]
+    else:
+        word = chosen or _last_word(report)
+        asking, token = [*word.span], named_word(queries, word)
+    weights = attention_from(report, asking)
+    weights[:, sink_of(report.record)[1] & (not view.sink)] = np.nan
+    if report.record.causal:
+        weights[:, asking[-1] + 1 :] = np.nan
+    if report.record.kind != "cross" and (regions is None or chosen):
+        weights[:, asking] = np.nan
+    if np.isnan(weights).all():
+        return []
+    if regions is None or chosen:
+        far = np.nan_to_num(weights)
+        far[:, max(asking[0] - 1, 0) : asking[-1] + 2] = 0  # neighbours are always linked
+        best = int(far.max(1).argmax())
+    names = [report.name(layer, head) for layer, head, _ in report.record]
+    mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
+    rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
+    letters = sum(map(len, report.record.keys.texts))
+    if len(names) == 1 or lines > 2 * LEAST_TEXT + 2 * letters // room:
+        rows.append((names[best], weights[best]))
+    said = sink_words(report, view.sink)
+    title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
+    maps = [_text(report, name, values) for name, values in rows]
+    taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)
+    return [
+        doc.Maps(maps, title, texts=True, lines=max((lines - taken) // len(maps), 1), scale=None)
+    ]
+
+
+def _text(report: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
+    """Return a map with one row of weights over the text, under a name.
+
+    values: (key,) the weights.
+    """
+    full = float(np.nanmax(values, initial=0.0)) or 1.0
+    one = Tokens((0,), (name,), (False,))
+    words = [(name, True), (f"full colour {share(full)}", False)]
+    return doc.Map(name, values[None, :], one, report.record.keys, words, full=full)
+
+
+def _last_word(report: HeadsRecord) -> Word:
+    """Return the last word that is neither special nor punctuation; else the last token."""
+    tokens = report.record.queries
+    for word in reversed(word_ranges(tokens)):
+        text = "".join(tokens.texts[word.start : word.stop])
+        if text.strip() and not tokens.special[word.start] and not is_punctuation(text):
+            return Word(word)
+    return Word(range(len(tokens) - 1, len(tokens)))
+
+
+def examples_with_arcs(
+    found: HeadsReport, view: HeadsView, room: int, lines: int
+) -> list[doc.Part]:
+    """Return examples, and arcs of the first head below them if that leaves room for a map.
+
+    view: what is shown. room, lines: the columns and lines of the screen that are free.
+    """
+    arcs = first_arcs(found, view, room)
+    rest = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
+    fewer = examples(found, view, room, rest) if rest > 0 else []
+    if fewer and not any(part.texts for part in fewer if isinstance(part, doc.Maps)):
+        return [*fewer, *arcs]
+    return examples(found, view, room, lines)
+
+
+def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
+    """Return whether both lists of parts show maps, or both show coloured texts."""
+    texts = {part.texts for part in (*some, *others) if isinstance(part, doc.Maps)}
+    return len(texts) == 1
+
+
+def first_arcs(found: HeadsReport, view: HeadsView, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
+    """Return the arcs of the most distinctive head if the text fits into one line; else none.
+
+    view: what is shown. room: the columns of that line.
+    """
+    if text_columns(found.first.record.keys) > room:
+        return []
+    arcs = head_arcs(found, *distinctive(found)[0], view.sink)
+    return [arcs] if arcs is not None and arcs.arcs else []

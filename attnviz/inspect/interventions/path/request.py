@@ -1,0 +1,30 @@
+"""The options of ``path``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.engine.patching import Into
+from attnviz.inspect.interventions.prompts import PromptPair
+from attnviz.options import IndexBase, Options, Ranked, Seed, argument, option
+
+
+@dataclass(frozen=True)
+class _Sender(Options):
+    """The head whose later readers are looked for."""
+
+    sender: str = argument("HEAD", "The head that later heads read from, such as L0H0.", ...)
+
+
+@dataclass(frozen=True)
+class _Into(Options):
+    """Which input of the later heads is looked at."""
+
+    into: Into | None = option(
+        "WHAT", "Into their queries, keys or values alone (default: all three)."
+    )
+
+
+@dataclass(frozen=True)
+class PathRequest(_Sender, PromptPair, _Into, Ranked, IndexBase, Seed):
+    """All options of the paths from one head."""

@@ -1,0 +1,144 @@
+"""How much of a head's attention goes from one region of a text to another, next to uniform.
+
+For regions Q and K of a text
+
+    share(Q, K) = mean over queries i in Q of Σ over keys j in K of A[i, j]
+    uniform(Q, K) = mean over i in Q of the visible keys in K ÷ all visible keys of i
+
+A sink makes most shares: so a head is said to attend to a region more than uniform attention only
+by what it leaves to keys outside the attention sink. ``above`` is the mean over queries i of
+
+    Σ_{j in K, not sink} A[i, j] / Σ_{j not sink} A[i, j] − the same of uniform attention
+
+and it is clear if the share is above uniform, ``above`` is at least .10, and it is so many standard
+errors from zero, over at least five queries, that one of all heads and pairs of regions would
+rarely pass by chance. Neighbouring queries are alike: the errors are a rule of thumb.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.measures.intervals import student_quantile
+from attnviz.measures.labels import clear_deviations
+from attnviz.measures.sinks import LEAST_LEFT, sink_of
+from attnviz.records import REST, AttentionRecord, ModelInfo, RegionShares, Tokens
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.floating]
+
+LEAST = 0.1
+"""How much more than uniform attention is worth a word, as for links between words."""
+
+_TARGET = "target"
+"""The region of a text without regions, which looks at one with regions."""
+
+
+def regions_of(tokens: Tokens) -> dict[str, int]:
+    """Return the sizes of the regions in the order of the text, the one nobody named last."""
+    sizes = Counter(tokens.regions or [_TARGET] * len(tokens))
+    return dict(sorted(sizes.items(), key=lambda each: each[0] in REST))
+
+
+def _members(tokens: Tokens) -> NDArray[np.float64]:
+    """Return (token, region), 1 where the token is in the region."""
+    given = tokens.regions or (_TARGET,) * len(tokens)
+    names = [*regions_of(tokens)]
+    found = np.zeros((len(tokens), len(names)))
+    found[range(len(tokens)), [names.index(name) for name in given]] = 1
+    return found
+
+
+class RegionSums:
+    """Takes blocks of rows of one layer, in any order, and sums them between regions.
+
+    queries, keys: the tokens of both axes, with their regions.
+    sink: (key,), whether each key belongs to the attention sink.
+    """
+
+    def __init__(self, queries: Tokens, keys: Tokens, sink: Bools) -> None:
+        self._queries, self._keys = _members(queries), _members(keys)
+        self._sink = sink
+        self._sums: NDArray[np.float64] | None = None
+
+    def add(self, weights: Floats, start: int, seen: Bools) -> None:
+        """Add a block of weights (head, rows, keys).
+
+        start: the index of its first query. seen: (rows, keys), True if the query sees the key.
+        """
+        keys = self._keys[: weights.shape[-1]]
+        sink = self._sink[: weights.shape[-1], None]
+        members = self._queries[start : start + weights.shape[-2]]
+        every, outside = np.hstack([keys, keys * sink]), keys * ~sink  # regions, then their sinks
+        both = (weights @ every.astype(weights.dtype)).astype(np.float64)  # (head, rows, regions)
+        count = keys.shape[1]
+        even = (seen @ keys) / np.maximum(seen.sum(-1, keepdims=True), 1)
+        left, left_even = both[..., :count] - both[..., count:], seen @ outside
+        rest, rest_even = left.sum(-1, keepdims=True), left_even.sum(-1, keepdims=True)
+        counts = (rest > LEAST_LEFT) & (rest_even > 0)
+        gap = np.divide(left, rest, out=np.zeros_like(left), where=counts)
+        gap -= np.where(counts, left_even / np.maximum(rest_even, 1), 0)
+        parts = [both[..., :count], both[..., count:], gap, gap**2]
+        parts += [np.broadcast_to(each, gap.shape) for each in (even, counts)]
+        sums = np.einsum("rq,phrk->phqk", members, np.stack(parts))
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def sums(self) -> NDArray[np.float64]:
+        """Return six sums over queries: (six, head, query region, key region).
+
+        In this order: share, share on the sink, gap to uniform attention outside the sink, its
+        square, share of uniform attention, and the number of queries with a gap.
+        """
+        assert self._sums is not None
+        return self._sums
+
+
+def shares(
+    model: ModelInfo,
+    queries: Tokens,
+    keys: Tokens,
+    layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
+) -> RegionShares:
+    """Return the shares of all heads.
+
+    model: has the number of all heads. queries, keys: the tokens, with their regions.
+    layers: the sums of each layer, by its index and the indices of its heads.
+    A head that a person chose was chosen among all of the model, by which ``clear`` is judged.
+    """
+    found = np.concatenate([*layers.values()], axis=1)
+    sizes = np.asarray([*regions_of(queries).values()])[:, None]
+    share, on_sink, gap, square, uniform, rows = found
+    with np.errstate(invalid="ignore", divide="ignore"):
+        above = np.where(rows > 0, gap / rows, np.nan)
+        spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)
+    limit = student_quantile(
+        clear_deviations(above.size), np.maximum(rows - 1, RegionShares.least_queries - 1)
+    )
+    clear = (above >= LEAST) & (rows >= RegionShares.least_queries) & (above > limit * spread)
+    clear &= share > uniform
+    return RegionShares(
+        regions_of(queries),
+        regions_of(keys),
+        tuple((layer, head) for layer, heads in layers for head in heads),
+        share=share / sizes,
+        uniform=uniform / sizes,
+        on_sink=on_sink / sizes,
+        above=above,
+        clear=clear,
+    )
+
+
+def region_shares(record: AttentionRecord) -> RegionShares | None:
+    """Return the shares between the regions of a record's texts; None if they have none."""
+    if not record.keys.regions:
+        return None
+    sink, layers = sink_of(record)[1], {}
+    for layer in record.layers:
+        sums = RegionSums(record.queries, record.keys, sink)
+        sums.add(layer.weights, 0, record.seen(layer))
+        layers[layer.layer, layer.heads] = sums.sums()
+    return shares(record.model, record.queries, record.keys, layers)

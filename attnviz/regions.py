@@ -1,0 +1,330 @@
+"""What a region of a text is: the turns of a role in a chat, a named span, one of two sentences.
+
+Every token is in one region. Those that no person named are in a region of their own: ``template``
+in a chat, ``special`` next to a pair of texts, else ``other``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnviz.draw.labels import visible
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.model import Model, Placed, PlacingModel
+from attnviz.options import RegionOptions
+from attnviz.reading import parse_json, read_bytes, utf8
+from attnviz.records import REST, Tokens
+from attnviz.texts import as_utf8, lines_of, read_text
+
+TEMPLATE, SPECIAL, OTHER = REST
+PAIR = ("first", "second")
+"""The regions of the two texts of a pair."""
+
+_TURN = re.compile(r"(system|developer|user|assistant|tool):[ \t]*(.*)", re.DOTALL)
+_PLACES = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+_BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
+
+
+def given_text(
+    asked: RegionOptions, argument: str | None, file: Path | None, command: str = "heads"
+) -> str:
+    """Return the text that is read; of a chat its contents, while no template is known.
+
+    asked: the options of regions, with the chat. argument: TEXT as typed. file: that of ``--file``.
+    command: the command to name in an example in a message.
+    Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
+    """
+    if asked.chat is None:
+        return read_text(argument, file, command)
+    if argument is not None or file is not None:
+        raise UsageError("--chat gives the text: leave out " + ("--file" if file else "TEXT"))
+    return "\n".join(message["content"] for message in read_chat(asked.chat))
+
+
+def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None) -> str | None:
+    """Return the text of ``patterns``, or None if there is none; UsageError for regions of no text.
+
+    asked: the options of regions. argument: TEXT as typed. file: that of ``--file``.
+    """
+    if argument is not None or file is not None or asked.chat is not None:
+        return given_text(asked, argument, file, "patterns")
+    if given := asked.regions_given:
+        raise UsageError(f"{given[0]} names regions of one text: give TEXT or --file")
+    return None
+
+
+# A chat --------------------------------------------------------------------------------------
+
+
+def read_chat(given: str) -> list[dict[str, str]]:
+    """Return the messages of a chat, each a role and a content.
+
+    given: the path of a file, JSON, or lines such as ``user: Hi``.
+    Raises LoadError for a file that cannot be read, UsageError for what is no chat.
+    """
+    name = "--chat"
+    if os.path.isfile(given) or re.fullmatch(r"\S+\.(json|jsonl|txt)", given):
+        name = visible(given)
+        given = utf8(read_bytes(Path(given), name=name), name)
+    if _TURN.match(given.lstrip()):
+        found: Any = _turns(given)
+    else:
+        try:
+            found = parse_json(given, name)
+        except LoadError as error:
+            if name != "--chat":
+                raise
+            raise UsageError(
+                f"{name} is neither a file nor a chat: expected JSON such as "
+                '[{"role": "user", "content": "Hi"}], or lines such as user: Hi'
+            ) from error
+        found = found.get("messages") if isinstance(found, dict) else found
+    if not isinstance(found, list) or not found:
+        raise UsageError(f"{name} has no messages: expected a list of roles and contents")
+    for number, message in enumerate(found, start=1):
+        fields = message if isinstance(message, dict) else {}
+        texts = [value for value in fields.values() if isinstance(value, str)]
+        if fields.keys() != {"role", "content"} or len(texts) < 2 or not fields["role"].strip():
+            raise UsageError(f"{name}: message {number} is no role and content, both texts")
+    return found
+
+
+def _turns(given: str) -> list[dict[str, str]]:
+    """Return the messages of lines; a line without a role goes on with the message before it."""
+    turns: list[dict[str, str]] = []
+    for line in given.strip().splitlines():
+        if (begun := _TURN.match(line)) is not None:
+            turns.append({"role": begun[1], "content": begun[2]})
+        else:
+            turns[-1]["content"] += f"\n{line}"
+    return turns
+
+
+# Spans ---------------------------------------------------------------------------------------
+
+
+class _Span(NamedTuple):
+    """A named span, by places or by words.
+
+    places: its first token, and the one after its last; None if it is given by words.
+    words: the words that it begins and ends with, or its only words; empty if it has places.
+    """
+
+    name: str
+    places: tuple[int, int] | None
+    words: tuple[str, ...]
+
+
+def _span(typed: str, option: str) -> _Span:
+    """Return the span that was typed, or stands in a line of the file; UsageError if it is none.
+
+    option: where it comes from, for the message.
+    """
+    typed = as_utf8(typed, option)
+    name, _, place = (part.strip() for part in typed.partition("="))
+    if not name or not place:
+        raise UsageError(f"{option} {visible(typed)!r}: expected NAME=START:END or NAME=WORDS")
+    if (numbers := _PLACES.fullmatch(place)) is None:
+        words = tuple(_BETWEEN.split(place, 1))
+        if not all(words):
+            raise UsageError(f"{option} {visible(typed)!r}: words are missing next to the dots")
+        return _Span(name, None, words)
+    start, end = int(numbers[1]), int(numbers[2])
+    if start >= end:
+        raise UsageError(f"{option} {visible(typed)!r} is empty: END is the token after its last")
+    return _Span(name, (start, end), ())
+
+
+def _spans(asked: RegionOptions) -> list[_Span]:
+    """Return all named spans; UsageError if a name is repeated, LoadError for the file."""
+    found = [_span(typed, "--span") for typed in asked.span]
+    if asked.spans is not None:
+        name, lines = lines_of(asked.spans)
+        read = [_span(line, f"--spans {name}") for line in lines if line.strip()]
+        if not read:
+            raise UsageError(f"--spans {name} has no region: expected NAME=START:END, one a line")
+        found += read
+    names = [span.name for span in found]
+    if twice := next((name for name in names if names.count(name) > 1 or name in REST), None):
+        raise UsageError(f"--span: {visible(twice)!r} is given twice or the name of the rest")
+    return found
+
+
+def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
+    """Return the indices of a span's tokens.
+
+    placed: the tokens of the text or texts. texts: their characters.
+    Raises UsageError if it has none, or its words are not found once.
+    """
+    if span.places is not None:
+        start, end = span.places
+        if end > len(placed.tokens):
+            raise UsageError(
+                f"--span {visible(span.name)}={start}:{end} ends behind the text, which has "
+                f"{len(placed.tokens)} tokens"
+            )
+        return [*range(start, end)]
+    side, start, end = _once(span, span.words[0], texts, 0, 0)
+    if len(span.words) > 1:
+        _, _, end = _once(span, span.words[1], texts[: side + 1], side, end)
+    found = _between(placed, side, start, end)
+    if not found:
+        raise UsageError(f"--span {visible(span.name)}: its words are in no token of the text")
+    return found
+
+
+def _once(
+    span: _Span, words: str, texts: Sequence[str], side: int, after: int
+) -> tuple[int, int, int]:
+    """Return where words stand: (index of the text, start, end), in characters.
+
+    span: is named in the message. side, after: the search begins in this text, behind this
+        character.
+    Raises UsageError if they stand nowhere or more than once.
+    """
+    for form in (rf"(?<!\w){re.escape(words)}(?!\w)", re.escape(words)):
+        found = [
+            (number, *each.span())
+            for number, text in enumerate(texts)
+            for each in re.compile(form).finditer(text, after if number == side else 0)
+            if number >= side
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            break
+    times = f"{len(found)} times" if found else "nowhere"
+    raise UsageError(
+        f"--span {visible(span.name)}: {visible(words)!r} stands {times} in the text: give words "
+        "that stand once, or START:END"
+    )
+
+
+def _between(placed: Placed, side: int, start: int, end: int) -> list[int]:
+    """Return the indices of the tokens that stand for a character from ``start`` to ``end``.
+
+    side: the index of the text in which these characters are.
+    """
+    return [
+        token
+        for token, (first, last) in enumerate(placed.places)
+        if placed.sides[token] == side and first < end and last > max(start, first)
+    ]
+
+
+# Reading -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RegionReader:
+    """Reads one text of a model with its regions.
+
+    text: what is read; of a chat what the model's template makes of it.
+    turns: the role and the characters of each message. spans: the named spans.
+    """
+
+    model: PlacingModel
+    text: str
+    second: str | None
+    turns: Sequence[tuple[str, tuple[int, int]]]
+    spans: Sequence[_Span]
+
+    @property
+    def shown(self) -> str:
+        """Return what is read in words: two texts with a line break between them."""
+        return self.text if self.second is None else f"{self.text}\n{self.second}"
+
+    def notes(self, tokens: Tokens) -> tuple[str, ...]:
+        """Return a note if the tokenizer puts nothing between two texts, as decoders' do."""
+        if self.second is None or SPECIAL in tokens.regions[1:-1]:
+            return ()
+        alone = self.model.encode(self.text)
+        lost = alone.special[:1] == (True,) and SPECIAL not in tokens.regions[:1]
+        without = f", and without the {alone.texts[0]} that begins a single text" if lost else ""
+        return (f"the tokenizer joins two texts with nothing between them{without}",)
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """Return the tokens of a text, at most ``limit``, each in its region.
+
+        Raises UsageError for a span that the text does not have, or that overlaps another one.
+        """
+        turns = self.turns if text == self.text else ()
+        placed = self.model.placed(text, self.second, bare=bool(self.turns))
+        names = self._usual(placed, turns)
+        taken: dict[int, str] = {}
+        for span in self.spans:
+            texts = [text] if self.second is None else [text, self.second]
+            for token in _tokens_of(span, placed, texts):
+                if token in taken:
+                    raise UsageError(
+                        f"--span: {visible(taken[token])!r} and {visible(span.name)!r} overlap at "
+                        f"token {token}"
+                    )
+                taken[token] = names[token] = span.name
+        found = replace(placed.tokens, regions=tuple(names))
+        if self.turns:
+            marks = zip(found.special, names, strict=True)
+            found = replace(found, special=tuple(one and at == TEMPLATE for one, at in marks))
+        return found if limit is None else self._cut(found, limit)
+
+    def _usual(self, placed: Placed, turns: Sequence[tuple[str, tuple[int, int]]]) -> list[str]:
+        """Return the name of each token's region before spans are named.
+
+        turns: the role of each message, and its characters (start, end).
+        """
+        if self.second is not None:
+            return [SPECIAL if side is None else PAIR[side] for side in placed.sides]
+        names = [TEMPLATE if turns else OTHER for _ in placed.places]
+        for role, (start, end) in turns:
+            for token in _between(placed, 0, start, end):
+                names[token] = role
+        return names
+
+    def _cut(self, tokens: Tokens, limit: int) -> Tokens:
+        """Return at most ``limit`` tokens; those that the tokenizer puts at the end stay."""
+        if self.second is not None:
+            raise UsageError("--truncate cuts one text: shorten the two texts")
+        end = len(tokens)
+        while not self.turns and end and tokens.special[end - 1]:
+            end -= 1
+        after = len(tokens) - end
+        kept = tokens.taken([*range(max(limit - after, 0)), *range(end, len(tokens))][:limit])
+        if lost := {span.name for span in self.spans}.difference(kept.regions):
+            raise UsageError(f"--truncate cuts {visible(min(lost))!r} off: shorten the text")
+        return replace(kept, kept=())
+
+
+def region_reader(
+    model: Model, text: str, asked: RegionOptions, *, answering: bool = False
+) -> RegionReader | None:
+    """Return what reads a text with the regions that were asked for; None if none were.
+
+    asked: the options of regions. answering: True if the model is to write the answer to a chat.
+    Raises UsageError for spans, a chat or texts that do not fit, UnsupportedError for a model
+    without a template or without a tokenizer that knows places, LoadError for unreadable files.
+    """
+    if not asked.regions_given:
+        return None
+    if not isinstance(model, PlacingModel):
+        raise UnsupportedError(f"{model.info.name!r} does not know where its tokens stand")
+    spans = _spans(asked)
+    if asked.chat is None:
+        return RegionReader(model, text, asked.second, (), spans)
+    chat = read_chat(asked.chat)
+    if model.chat_template is None:
+        raise UnsupportedError(
+            f"{model.info.name!r} has no chat template: give the text as the model reads it, and "
+            "its regions with --span"
+        )
+    from attnviz.models.chats import chat_text
+
+    roles = [message["role"] for message in chat]
+    if answering and roles[-1] == "assistant":
+        raise UsageError("the model is to write the answer: end the chat before the assistant")
+    found = chat_text(model.info.name, model.chat_template, chat, answering)
+    return RegionReader(model, found.text, None, [*zip(roles, found.places, strict=True)], spans)

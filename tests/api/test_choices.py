@@ -1,0 +1,46 @@
+"""The keywords of Python list the values that the options of the command line take.
+
+``attnviz.verify`` takes fewer: its ``dtype`` is that of the library's own attention alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+
+import attnviz
+from attnviz import records
+from attnviz.cli.app import COMMANDS
+from attnviz.count.params.request import Dtype
+from attnviz.engine import effects, patching
+from attnviz.inspect.interventions.patch import request as patch
+from attnviz.inspect.prune import request as prune
+from attnviz.measures import registry
+
+TYPES: dict[str, Any] = {
+    name: value
+    for module in (effects, patching, patch, prune, registry, records)
+    for name, value in vars(module).items()
+} | {"CountedDtype": Dtype}
+"""The names that annotations use, whose modules a function imports for type checkers only."""
+
+
+def choices(kind: object) -> frozenset[object]:
+    """The values that a type lists; empty if it lists none."""
+    if get_origin(kind) is Literal:
+        return frozenset(get_args(kind))
+    return frozenset().union(*map(choices, get_args(kind)))
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"docs", "explore", "use"}))
+def test_the_choices_of_an_option_are_those_of_its_keyword(name: str) -> None:
+    command = getattr(import_module(f"attnviz.cli.{name}"), name)
+    options = command.registered_commands[0].callback.__annotations__
+    keywords = inspect.signature(getattr(attnviz, name)).parameters
+    for option, kind in options.items():
+        listed = choices(get_args(kind)[0])
+        if listed and option in keywords and (name, option) != ("verify", "dtype"):
+            assert choices(eval(keywords[option].annotation, TYPES)) == listed, option

@@ -1,0 +1,145 @@
+"""What ``--explain`` says below the screen of every command: fifteen lines, about what is on it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.cli.app import COMMANDS
+from attnviz.draw.explanation import LINES, manual_terms
+
+from ..conftest import SENTENCE
+
+SCREENS: dict[str, tuple[str, ...]] = {
+    "heads": ("heads", SENTENCE),
+    "heads of one head": ("heads", SENTENCE, "--head", "L1H0", "--values"),
+    "heads in pairs": ("heads", SENTENCE, "--pair", "it", "cat"),
+    "heads of a word": ("heads", SENTENCE, "--token", "it"),
+    "heads compared": ("heads", SENTENCE, "--model", "mha", "--compare-mask"),
+    "heads ablated": ("heads", SENTENCE, "--ablate", "L0H0", "--norm-weighted"),
+    "heads cut": ("heads", SENTENCE, "--cut", "cat→The"),
+    "rollout": ("rollout", SENTENCE),
+    "generate": ("generate", SENTENCE, "--tokens", "5"),
+    "why": ("why", SENTENCE),
+    "why with a foil": ("why", "Then Mary saw Tom. Then Mary saw", "--foil", "Mary"),
+    "patterns": ("patterns",),
+    "patterns of a text": ("patterns", SENTENCE),
+    "patterns watched": ("patterns", "--watch", "induction"),
+    "patch": ("patch",),
+    "ablate": ("ablate", SENTENCE),
+    "ablate over texts": ("ablate",),
+    "path": ("path", "L0H0"),
+    "prune": ("prune", "--fraction", "0.1", "--draws", "1"),
+    "diff": ("diff", "tiny", "--dtype-b", "float64"),
+    "check": ("check", "rules.toml"),
+    "params": ("params", "gpt2"),
+    "params of models": ("params", "gpt2", "bert-base"),
+    "params compared": ("params", "--d-model", "64", "--compare", "heads=1,2,4"),
+    "params on cards": ("params", "llama-2-7b", "--gpu", "all"),
+    "head": ("head", "L1H2"),
+    "report": ("report", "--cards", "1"),
+    "scaling": ("scaling", "--samples", "10"),
+    "scaling of a model": ("scaling", "--from-model"),
+    "verify": ("verify", "--no-keras"),
+    "verify in steps": ("verify", "--no-keras", "--steps"),
+    "verify a model": ("verify", "--model", "tiny"),
+    "sweep": ("sweep", "--heads", "1,2", "--steps", "6", "--seeds", "1", "--d-model", "8"),
+    "train": ("train", "story.txt", "--config", "recipe.toml", "--tokens", "2000", "--out", "m"),
+}
+
+WITHOUT = {"explore", "docs", "use"}
+"""Those have no screen to explain."""
+
+STORY = "Once there was a small fox who lived in a small house. The fox had a friend. "
+RECIPE = """
+vocabulary = 270
+[model]
+layers = 2
+heads = 3
+kv_heads = 3
+head_dim = 4
+d_model = 12
+d_ff = 16
+context = 32
+[budget]
+tokens = 2000
+[[phase]]
+length = 13
+batch = 5
+period = [3, 6]
+[validation]
+every = 0.25
+tokens = 200
+"""
+
+
+def test_every_command_is_here() -> None:
+    assert {arguments[0] for arguments in SCREENS.values()} == set(COMMANDS) - WITHOUT
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_fifteen_lines_about_what_is_shown(run: Any, name: str, tmp_path: Path) -> None:
+    arguments = SCREENS[name]
+    (tmp_path / "story.txt").write_text(STORY * 12)
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    if name == "check":
+        assert run("check", "rules.toml", "--init").code == 0
+    for more in (("--no-full",), ("--full",), ("--full", "--ascii")):
+        if name == "train":
+            arguments = (*SCREENS[name][:-1], f"m{len(more)}{more[0]}")
+        shown = run(*arguments, *more, "--width", "80", "--explain", "--quiet")
+        assert shown.code == 0, shown
+        screen, said = parted(shown.out)
+        assert len(said) + 1 <= LINES
+        assert max(map(cell_len, said)) <= 80
+        assert "--ascii" not in more or "".join(said).isascii()
+        assert said[-1] == f"More: attnviz docs {arguments[0]}."
+        for words in leads(said):
+            for word in words:
+                assert re.search(rf"(?<![\w-]){re.escape(word)}(?!\w)", screen), (more, word)
+    if name not in ("sweep", "train"):
+        wide = run(*arguments, "--full", "--width", "120", "--explain", "--quiet")
+        assert len(parted(wide.out)[1]) <= LINES - 1
+
+
+def parted(out: str) -> tuple[str, list[str]]:
+    """The screen, and the lines of the explanation below it."""
+    screen, lead, said = out.partition("How to read this: ")
+    assert lead
+    assert "How to read this" not in said
+    return screen, (lead + said).splitlines()
+
+
+def leads(said: list[str]) -> list[list[str]]:
+    """The words before each colon, without the first and the last sentence."""
+    begin = [line for line in said[1:-1] if not line.startswith("  ")]
+    return [line.partition(": ")[0].split(", ") for line in begin]
+
+
+def test_in_a_terminal_it_stands_below_the_first_screen(run: Any) -> None:
+    plain = run("rollout", SENTENCE, "--no-full").out
+    assert run("rollout", SENTENCE, "--no-full", "--explain").out.startswith(plain)
+
+
+def test_pages_have_it_too(run: Any, tmp_path: Path) -> None:
+    files = ("--save", "a.html", "--save", "a.md", "--save", "a.txt")
+    assert run("ablate", SENTENCE, *files, "--explain").code == 0
+    for ending in ("html", "md", "txt"):
+        page = (tmp_path / f"a.{ending}").read_text(encoding="utf-8")
+        for said in ("what ablation adds to the loss", "measured over this text alone (13 tokens)"):
+            assert said in " ".join(page.replace("\\", "").split()), (ending, said)
+        assert "random dir." not in page
+
+
+def test_every_page_has_its_words() -> None:
+    for page in sorted({arguments[0] for arguments in SCREENS.values()}):
+        terms = manual_terms(page)
+        assert len(terms) >= 4, page
+        for words, meaning in terms:
+            assert all(words), (page, words)
+            assert meaning.endswith("."), (page, words)
+            assert "*" not in meaning + "".join(words), (page, words)

@@ -1,0 +1,226 @@
+"""The default model: what decides, what is kept, what is refused, what says where it comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.cli.default_model import DefaultName, default_model, kept_file
+
+TEXT = "The cat sat on the mat because it was tired."
+QUICK = ("rollout", TEXT)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A GPT-2 of two layers in ``./ckpt``."""
+    from ..small_models import TINY, random_model, word_tokenizer
+
+    directory = tmp_path / "ckpt"
+    random_model(TINY["gpt2"]).save_pretrained(directory)
+    word_tokenizer().save_pretrained(directory)
+    return directory
+
+
+def model_of(result: Any) -> str:
+    return str(result.document["model"]["name"])
+
+
+def test_what_comes_first_decides(run: Any) -> None:
+    def name(*more: str, **env: str) -> str:
+        return model_of(run("heads", "a cat", "--json", *more, env=env))
+
+    assert name() == "tiny"
+    assert run("use", "mha").code == 0
+    assert name() == "mha"
+    assert name(ATTNVIZ_MODEL="tiny") == "tiny"
+    assert name(ATTNVIZ_MODEL="") == "mha"
+    assert name("--model", "mha", ATTNVIZ_MODEL="./gone") == "mha"
+    assert name("--model", "tiny") == "tiny"
+
+
+def test_what_is_kept_is_shown_and_removed(run: Any) -> None:
+    file = str(kept_file())
+    assert run("use").lines == [
+        "without --model: tiny (the bundled one)",
+        f"nothing is kept in {file}; attnviz use MODEL keeps one",
+    ]
+    assert run("use", "configs/gpt2").lines == [
+        "without --model: configs/gpt2",
+        f"kept in {file}; attnviz use --none removes it",
+    ]
+    assert Path(file).read_text(encoding="utf-8") == "configs/gpt2\n"
+    shown = run("use", env={"ATTNVIZ_MODEL": "mha"}).lines
+    assert shown[0] == "without --model: mha (ATTNVIZ_MODEL)"
+    assert shown[1].startswith(f"kept in {file}: configs/gpt2;")
+    assert run("use", "--none").lines == [f"{file} is removed", "without --model: tiny"]
+    assert run("use", "--none").lines[0] == f"nothing was kept in {file}"
+    assert not Path(file).exists()
+
+
+def test_a_path_is_kept_as_an_absolute_one(
+    run: Any, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("use", "./ckpt").code == 0
+    assert default_model() == str(checkpoint)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert model_of(run("heads", "a cat", "--json")) == str(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("./gone", "no directory"),
+        ("gone.toml", "no file"),
+        ("configs/gone", "no shape"),
+        ("nobody/nothing", "not whole in the local cache"),
+        ("no such model", "neither a directory nor a model id"),
+        ("empty", "no config.json"),
+        ("weightless", "has no weights"),
+        ("cut", "is damaged"),
+    ],
+)
+def test_what_cannot_be_found_is_refused(
+    run: Any, name: str, said: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for made in ("weightless", "cut"):
+        (tmp_path / made).mkdir()
+        (tmp_path / made / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
+    (tmp_path / "cut" / "model.safetensors").write_bytes(b"\x10")
+    run("use", "mha")
+    result = run("use", name)
+    assert (result.code, result.out) == (3, "")
+    assert said in result.err
+    assert len(result.err.splitlines()) == 1
+    assert default_model() == "mha"  # what was kept stays
+
+
+def test_a_hub_name_in_the_cache_is_kept(
+    run: Any, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    hub = tmp_path / "hub"
+    place, commit = hub / "models--me--mine", "0" * 40
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text(commit)
+    (place / "snapshots").mkdir()
+    os.rename(checkpoint, place / "snapshots" / commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(hub))
+    assert run("use", "me/mine").code == 0
+    assert default_model() == "me/mine"
+
+
+def test_the_last_line_says_once_where_the_name_comes_from(run: Any) -> None:
+    plain = run(*QUICK, "--no-full").out
+    assert "model of" not in plain
+    run("use", "tiny")
+    for more in ("--no-full", "--full"):
+        assert run(*QUICK, more).out.count("model of attnviz use") == 1
+    assert "model of" not in run(*QUICK, "--model", "tiny").out
+    assert "model of" not in run(*QUICK, "--quiet").out
+    found = run(*QUICK, "--no-full", env={"ATTNVIZ_MODEL": "tiny"})
+    assert found.out.count("model of ATTNVIZ_MODEL") == 1
+    assert len(found.lines) == len(plain.splitlines())
+
+
+def test_json_is_the_same_as_with_the_name_typed(run: Any) -> None:
+    run("use", "mha")
+    assert run("heads", "a cat", "--json").out == run("heads", "a cat", "-m", "mha", "--json").out
+
+
+def test_errors_say_where_the_name_comes_from(run: Any, checkpoint: Path) -> None:
+    run("use", "./ckpt")
+    (checkpoint / "config.json").unlink()
+    for command in (QUICK, ("ablate", TEXT), ("why", "The cat"), ("scaling", "--from-model")):
+        result = run(*command)
+        assert result.code == 3, command
+        assert result.err.endswith("(the model is that of attnviz use)\n"), command
+    result = run(*QUICK, env={"ATTNVIZ_MODEL": "./gone"})
+    assert (result.code, result.err) == (
+        3,
+        "attnviz: no directory './gone' here (the model is that of ATTNVIZ_MODEL)\n",
+    )
+    result = run(*QUICK, "--revision", "x", env={"ATTNVIZ_MODEL": "tiny"})
+    assert (result.code, "that of ATTNVIZ_MODEL" in result.err) == (2, True)
+    assert "that of" not in run(*QUICK, "--model", "./gone").err
+
+
+def test_params_without_a_shape_counts_the_default(run: Any) -> None:
+    refused = run("params")
+    assert refused.code == 2
+    run("use", "configs/gpt2")
+    shown = run("params")
+    assert shown.out.count("model of attnviz use") == 1
+    assert "configs/gpt2" in shown.lines[0]
+    assert run("params", "--compare", "dtype=float32,int8").lines[0].startswith("configs/gpt2")
+    for arguments in (
+        ("params", "--d-model", "64", "--heads", "4"),
+        ("params", "--compare", "d-model=64,128", "--heads", "2"),
+        ("params", "--heads", "2", "--compare", "--d-model=64,128"),
+        ("params", "bert-base"),
+    ):
+        assert "gpt2" not in run(*arguments).out, arguments
+
+
+def test_who_takes_no_default(run: Any, tmp_path: Path) -> None:
+    run("use", "mha")
+    assert run("check", "checks.toml", "--init").code == 0
+    assert "mha" not in (tmp_path / "checks.toml").read_text()
+    assert "mha" not in run("scaling", "--samples", "10").out
+    assert attnviz.heads("tiny", "The cat sat.").to_dict()["model"]["name"] == "tiny"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"a\nb\n", b"x" * 20_000, b"\x00\n"])
+def test_a_damaged_file(run: Any, content: bytes) -> None:
+    kept_file().parent.mkdir(parents=True)
+    kept_file().write_bytes(content)
+    for command in (QUICK, ("use",)):
+        result = run(*command)
+        assert (result.code, result.out) == (3, "")
+        assert str(kept_file()) in result.err
+        assert "attnviz use --none" in result.err
+    assert run(*QUICK, "--model", "tiny").code == 0  # the file is not read
+    assert run(*QUICK, env={"ATTNVIZ_MODEL": "tiny"}).code == 0
+    assert run("use", "--none").code == 0
+    assert run(*QUICK).code == 0
+
+
+def test_places_that_cannot_hold_a_file(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for command, code in ((("use", "mha"), 3), (("use", "--none"), 0), (("use",), 0), (QUICK, 0)):
+        result = run(*command, env={"XDG_CONFIG_HOME": str(tmp_path / "file")})
+        assert (result.code, bool(result.err)) == (code, code != 0), command
+    kept_file().mkdir(parents=True)
+    for command in (("use", "mha"), ("use", "--none"), QUICK):
+        result = run(*command)
+        assert result.code in (2, 3), command
+        assert len(result.err.splitlines()) == 1
+    assert "relative" not in str(kept_file())
+
+
+def test_a_relative_config_home_is_not_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert kept_file() == Path("/home/somebody/.config/attnviz/model")
+
+
+def test_both_a_model_and_none(run: Any) -> None:
+    assert run("use", "mha", "--none").code == 2
+
+
+def test_a_name_that_was_not_typed_is_a_text_like_any_other() -> None:
+    name = DefaultName("tiny", "attnviz use")
+    assert (name, json.dumps(name), repr(name), type(str(name))) == (
+        "tiny",
+        '"tiny"',
+        "'tiny'",
+        str,
+    )

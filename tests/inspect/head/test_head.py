@@ -1,0 +1,296 @@
+"""``attnviz head``: each part of a card is what another command says of the same head."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.draw.labels import width
+from attnviz.engine.attribution.copying import copying_scores
+from attnviz.engine.attribution.one_token import one_token_writes
+from attnviz.inspect.head import job
+from attnviz.texts import BUILT_IN_TEXT
+
+from ...first_screens import SIZES
+
+TEXT = "Then Mary saw Tom. Then Mary saw"
+TEXTS = [
+    "When Mary and John went out, John gave Mary a book.",
+    "The old house stood at the end of the lane, and the house was dark.",
+    "The king had three sons, and the king loved the youngest.",
+    "Tom Brown met Jane Green, and Tom liked Jane.",
+    "She put down the book and took up the letter.",
+    "The rain came and the wind came and the boats went out.",
+]
+WORDS = "the cat sat on the mat the cat"
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS))
+    return str(path)
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> str:
+    """Texts of the words of the tiny checkpoints."""
+    path = tmp_path / "words.txt"
+    path.write_text("the cat sat on the mat\non the mat sat the cat\nthe cat the mat the cat\n")
+    return str(path)
+
+
+@pytest.fixture
+def card(run: Any, texts: str) -> Any:
+    return run("head", "L1H2", TEXT, "--texts", texts, "--json", "-q").document
+
+
+def test_the_map_is_that_of_heads(run: Any, card: Any) -> None:
+    (other,) = run("heads", TEXT, "--head", "L1H2", "--json").document["heads"]
+    assert card["map"]["weights"] == other["weights"]
+
+
+def test_the_label_is_that_of_patterns(run: Any, card: Any) -> None:
+    (other,) = run("patterns", "--head", "L1H2", "--json").document["heads"]
+    assert card["label"] == other
+    assert other["label"] == "induction"
+
+
+def test_the_loss_is_that_of_ablate(run: Any, card: Any, texts: str) -> None:
+    found = run("ablate", "--texts", texts, "--head", "L1H2", "--by-token", "--json", "-q").document
+    (other,) = found["heads"]
+    losses = other.pop("token_loss_deltas")
+    mine = card["ablation"]
+    assert mine["baseline"] == found["baseline"]
+    assert {name: mine[name] for name in other} == other
+    flat = [
+        (change, text, place)
+        for text, row in enumerate(losses)
+        for place, change in enumerate(row)
+        if change is not None
+    ]
+    assert card["predictions"] == len(flat)
+    assert [(one["loss_delta"], one["text"], one["place"]) for one in card["hurts"]] == [
+        (change, text, place) for change, text, place in sorted(flat, reverse=True)[:5]
+    ]
+
+
+def test_what_it_writes_is_that_of_why(run: Any, card: Any) -> None:
+    found = run("why", TEXT, "--json").document
+    (other,) = [part for part in found["parts"] if (part["layer"], part["head"]) == (1, 2)]
+    assert card["writes"]["contribution"] == other["contribution"]
+    assert card["writes"]["base_rate"] == other["base_rate"]
+    assert card["writes"]["answer"] == found["answer"]["token"] == " Tom"
+
+
+def test_what_it_reads_and_who_reads_it_is_that_of_path(run: Any, card: Any) -> None:
+    assert card["read_by"] == run("path", "L1H2", "--json").document["heads"]
+    first = card["read_from"][0]
+    assert (first["sender"], first["into"]) == ([0, 0], "key")
+    for sender in range(4):
+        heads = run("path", f"L0H{sender}", "--json").document["heads"]
+        other = {one["into"]: one for one in heads if (one["layer"], one["head"]) == (1, 2)}
+        mine = {one["into"]: one for one in card["read_from"] if one["sender"] == [0, sender]}
+        assert {into: {**one, "sender": [0, sender]} for into, one in other.items()} == mine
+
+
+def test_the_cost_is_that_of_params(run: Any, card: Any) -> None:
+    found = run("params", "--model", "tiny", "--json").document
+    cost = card["cost"]
+    assert {name: cost[name] for name in found["per_head"]} == found["per_head"]
+    cache = found["kv_cache"]["bytes_per_token"]
+    assert cost["cache_bytes"] * 24 == cache
+    assert cost["total"] == 4 * 256 * 32
+
+
+def test_where_it_fires_is_the_largest_weight_of_each_text(run: Any, card: Any) -> None:
+    """An oracle by hand: neither the first token's column nor the diagonal."""
+    expected = []
+    for number, text in enumerate(TEXTS):
+        (head,) = run("heads", text, "--head", "L1H2", "--json").document["heads"]
+        weights = np.array(head["weights"])
+        weights[:, 0] = weights[0] = 0
+        np.fill_diagonal(weights, 0)
+        query, key = np.unravel_index(weights.argmax(), weights.shape)
+        expected.append((float(weights.max()), number, int(query), int(key)))
+    expected.sort(reverse=True)
+    for one, (weight, *place) in zip(card["fires"], expected, strict=False):
+        assert one["weight"] == pytest.approx(weight, abs=1e-6)
+        assert [one["text"], one["query"], one["key"]] == place
+    assert len(card["fires"]) == 5
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_one_token_writes_are_equal_in_numpy_and_torch(checkpoint: Any, kind: str) -> None:
+    name = str(checkpoint(kind))
+    heads = [("self", 0, 1), ("self", 1, 0)]
+    both = [
+        one_token_writes(attnviz.load(name, backend=backend), heads, tokens=6)  # type: ignore[arg-type]
+        for backend in ("numpy", "torch")
+    ]
+    copying = copying_scores(attnviz.load(name), tokens=6)
+    for head in heads:
+        first, second = (found[head] for found in both)
+        assert first.copying == second.copying == copying.copying[head]
+        assert first.chance == copying.chance
+        for one, other in zip(first.strongest, second.strongest, strict=True):
+            assert one.logits == pytest.approx(other.logits, abs=1e-5)
+
+
+def test_one_token_writes_by_hand() -> None:
+    """What the head writes over one token, through the norm's scale of this run, in plain NumPy."""
+    model = attnviz.load("tiny")
+    stack = model.stack  # type: ignore[attr-defined]
+    found = one_token_writes(model, [("self", 1, 2)], tokens=8, most=8)["self", 1, 2]
+    for read, written, logits in found.strongest:
+        trace = stack.traced([read], lambda layer, weights: weights)
+        layer = trace.layers[1]
+        part = layer.output[:, 2] @ layer.values[2][0]
+        scale = math.sqrt(float(np.mean(trace.residual[0] ** 2)) + stack.shape.norm_eps)
+        raised = stack.unembedding[0] @ (part / scale * stack.tensors["final_norm.weight"])
+        assert written == raised.argmax()
+        assert logits == pytest.approx(float(raised.max() - raised.mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+def test_first_screens_fit(run: Any, columns: int, lines: int) -> None:
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    asked = [("L1H2",), ("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha"), ("L5H3", "--ascii")]
+    for options in asked:
+        base = "0" if options[0] != "L1H1" else "1"
+        result = run("head", *options, "--index-base", base, "--no-full", env=size)
+        assert result.code == 0, result.err
+        assert len(result.lines) < lines
+        assert max(map(width, result.lines)) <= columns
+        assert options[0] in result.lines[1]
+
+
+def test_the_finding_is_about_this_head(run: Any) -> None:
+    shown = run("head", "L1H2", "--no-full").lines
+    assert shown[1].startswith("L1H2: induction .87 (chance .02, 95% .85–.90, 9 texts). Without it")
+    assert "has no label" in run("head", "L3H2", "--no-full").lines[1]
+
+
+def test_random_weights_claim_nothing(run: Any) -> None:
+    shown = run("head", "L0H1", TEXT, "--model", "mha").out
+    assert "Random weights: L0H1 has learnt nothing; its numbers are arbitrary." in shown
+    assert "label    none: random weights" in shown
+
+
+def test_shared_keys_say_so(run: Any, checkpoint: Any, words: str) -> None:
+    arguments = "head", "L1H3", WORDS, "--texts", words, "--model", str(checkpoint("llama")), "-q"
+    found = run(*arguments, "--json").document
+    info = found["model"]
+    assert found["cost"]["group"] == info["heads"] // info["kv_heads"] > 1
+    assert found["cost"]["cache_bytes"] == 2 * info["head_dim"] * 4
+    assert "keys and values shared by" in run(*arguments).out
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "missing"),
+    [
+        ("t5", (), {"writes", "copies", "paths"}),
+        ("t5", ("--kind", "decoder"), {"copies", "paths"}),
+        ("t5", ("--kind", "cross"), {"copies", "paths"}),
+    ],
+)
+def test_what_a_model_does_not_have_is_said(
+    run: Any, checkpoint: Any, words: str, kind: str, options: tuple[str, ...], missing: set[str]
+) -> None:
+    """The tokenizer knows no word of the built-in pairs, so that no path is followed."""
+    model = "--model", str(checkpoint(kind))
+    arguments = ("head", "L1H1", WORDS, "--texts", words, *model, *options, "-q")
+    found = run(*arguments, "--json").document
+    assert set(found["missing"]) == missing
+    lines = [line for line in run(*arguments).lines if " not measured:" in line]
+    assert {line.split()[0] for line in lines} >= {"copies", "reads"} & missing
+
+
+def test_an_encoder_without_predictions(run: Any, trained_bert: Path, words: str) -> None:
+    arguments = "head", "L0H1", WORDS, "--texts", words, "--model", str(trained_bert), "-q"
+    found = run(*arguments, "--json").document
+    assert {"writes", "copies"} <= set(found["missing"])
+    assert found["cost"]["cache_bytes"] == 0
+    assert found["ablation"]["output_mse"] > 0
+
+
+def test_every_file(run: Any, tmp_path: Path) -> None:
+    names = [f"card.{ending}" for ending in ("json", "csv", "md", "txt", "html", "svg")]
+    saved = [each for name in names for each in ("--save", str(tmp_path / name))]
+    assert run("head", "L1H2", *saved, "-q").code == 0
+    assert json.loads((tmp_path / "card.json").read_text())["schema"] == "attnviz.head/1"
+    rows = (tmp_path / "card.csv").read_text().splitlines()
+    assert rows[0] == "layer,head,part,of,value"
+    assert any(row.startswith("1,2,score,induction,0.87") for row in rows)
+    for name in names[2:]:
+        assert "L1H2" in (tmp_path / name).read_text()
+
+
+def test_explain_is_short(run: Any) -> None:
+    plain = run("head", "L1H2", "--full", "-q").lines
+    explained = run("head", "L1H2", "--explain", "-q").lines
+    assert len(explained) - len(plain) <= 16
+
+
+def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "why", interrupted)
+    found = attnviz.head("tiny", "L1H2", TEXT, TEXTS)
+    assert not found.complete
+    assert found.effect is not None
+    assert found.why is None
+    assert found.missing["writes"] == found.missing["paths"] == "interrupted"
+    assert found.finding.startswith("Incomplete. L1H2: induction")
+
+
+def test_from_python(run: Any) -> None:
+    found = attnviz.head("tiny", (1, 2), TEXT, TEXTS)
+    assert found.name == "L1H2"
+    assert "induction" in found.finding
+    assert found.effect is not None
+    assert found.effect.value("loss_delta") == attnviz.ablate("tiny", TEXTS, head="L1H2").effects[
+        0
+    ].value("loss_delta")
+
+
+def test_heads_are_completed(program: Any) -> None:
+    from types import SimpleNamespace
+
+    from attnviz.cli.options import complete_head
+
+    assert complete_head(SimpleNamespace(params={}), "l1h") == ["L1H0", "L1H1", "L1H2", "L1H3"]
+    large = SimpleNamespace(params={"model": "configs/llama-2-70b"})
+    assert "L79H" in complete_head(large, "L")
+    assert complete_head(SimpleNamespace(params={"model": "/nowhere"}), "L") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("L9H9",), 2, "no layer 9"),
+        (("L1H7",), 2, "no head 7"),
+        (("3",), 2, "expected one head, such as L0H0, got '3': 6 heads"),
+        (("The cat sat",), 2, "attnviz heads shows every head over a text"),
+        (("L1H2", "--kind", "cross"), 2, "has no cross attention"),
+        (("L1H2", " "), 2, "the text is empty"),
+        (("L1H2", "the " * 2000), 2, "takes at most 1,024"),
+        (("L1H2", "--texts", "/nowhere"), 3, "cannot read /nowhere"),
+        (("L1H2", "--save", "card.xyz"), 2, "cannot tell from the name card.xyz"),
+    ],
+)
+def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    assert said in refused(code, "head", *arguments)
+
+
+def test_heads_and_head_suggest_each_other(refused: Any) -> None:
+    said = refused(2, "heads", "L1H2")
+    assert said == "expected a text, got the head 'L1H2': attnviz head L1H2 shows its card"
+    assert "attnviz heads shows every head over a text" in refused(2, "head", "The cat")

@@ -1,0 +1,55 @@
+"""The plan that is counted from tensors' shapes, compared with the one that transformers makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnviz.inspect.prune.plan import StackPlan, is_planned
+from attnviz.inspect.prune.store import PruneStore
+from attnviz.models.huggingface import load_transformers
+from attnviz.models.stack_model import StackModel
+
+from ...attention.test_families import MODELS, made, stack
+from ...conftest import save_tokenizer
+
+ASKED = ("llama, biases", "llama 3", "phi3, long", "phi3", "phi3, window")
+"""Models of which only transformers knows what their config can say."""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_plan_is_the_one_of_transformers(name: str, tmp_path: Path) -> None:
+    made(tmp_path, name)
+    save_tokenizer(tmp_path)
+    torch = load_transformers(str(tmp_path), dtype="float32")
+    found, read = stack(tmp_path)
+    ours = StackModel(
+        torch.info, found, lambda: pytest.fail("no text is read"), parameters=read.parameters
+    )
+    assert is_planned(ours) == (name not in ASKED)
+    if name in ASKED:
+        return
+    theirs, mine = PruneStore(torch, None, ()), StackPlan(ours)
+    assert (mine.layers, mine.parameters) == (theirs.layers, theirs.parameters)
+    info = torch.info
+    group = info.heads // info.kv_heads
+    one = [(layer, layer % info.heads) for layer in mine.layers]
+    shared = [
+        (layer, key * group + (layer + key) % group)
+        for layer in mine.layers
+        for key in range(info.kv_heads)
+    ]
+    for heads in (one, one[:1], shared[: len(shared) * (group > 1)], [*one, (0, info.heads - 1)]):
+        assert mine.make(heads) == theirs.make(heads)
+
+
+def test_tied_or_further_tensors_are_left_to_transformers(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    made(tmp_path, "gpt2")
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    word = tensors["transformer.wte.weight"]
+    save_file({**tensors, "lm_head.weight": word.clone()}, path, {"format": "pt"})
+    assert stack(tmp_path)[1].parameters is None

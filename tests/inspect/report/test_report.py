@@ -1,0 +1,119 @@
+"""``attnviz report``: its parts are those of the other commands over the same model and texts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.draw.labels import width
+from attnviz.inspect.report import report as module
+
+from ...first_screens import SIZES
+from ..head.test_head import TEXTS
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS))
+    return str(path)
+
+
+def test_the_parts_are_those_of_the_other_commands(run: Any, texts: str) -> None:
+    found = run("report", "--texts", texts, "--cards", "2", "--json", "-q").document
+    assert found["labels"] == run("patterns", "--json").document["heads"]
+    ablated = run("ablate", "--texts", texts, "--json", "-q").document
+    assert found["ablation"]["baseline"] == ablated["baseline"]
+    for mine, other in zip(found["ablation"]["heads"], ablated["heads"], strict=True):
+        names = ("layer", "head", "loss_delta", "ci_low", "ci_high", "adjusted_p", "kl")
+        assert [mine[name] for name in names] == [other[name] for name in names]
+    params = run("params", "--model", "tiny", "--json").document
+    assert found["params"] == {name: params[name] for name in params if name != "schema"}
+    assert found["vocabulary"] == len(attnviz.load("tiny").vocabulary().plain)
+    worst = sorted(ablated["heads"], key=lambda each: -each["loss_delta"])[:2]
+    assert [card["name"] for card in found["cards"]] == [each["name"] for each in worst]
+
+
+def test_a_card_is_that_of_head(run: Any, texts: str) -> None:
+    (card,) = run("report", "--texts", texts, "--cards", "1", "--json", "-q").document["cards"]
+    alone = run("head", card["name"], "--texts", texts, "--json", "-q").document
+    for name in ("map", "fires", "writes", "one_token", "read_from", "read_by", "cost"):
+        assert card[name] == alone[name], name
+    assert card["label"]["label"] == alone["label"]["label"]
+    for name in ("scores", "base_rate"):
+        assert card["label"][name] == pytest.approx(alone["label"][name])
+    assert card["ablation"]["loss_delta"] == pytest.approx(alone["ablation"]["loss_delta"])
+    for one, other in zip(card["hurts"], alone["hurts"], strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+def test_first_screens_fit(
+    run: Any, checkpoint: Any, tmp_path: Path, columns: int, lines: int
+) -> None:
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    (tmp_path / "words.txt").write_text("the cat sat on the mat\non the mat sat the cat\n")
+    llama = (str(checkpoint("llama")), "--texts", str(tmp_path / "words.txt"), "--text", "the cat")
+    for options in ((), llama, ("mha",), ("--ascii", "--cards", "0")):
+        result = run("report", *options, "--no-full", env=size)
+        assert result.code == 0, result.err
+        assert len(result.lines) < lines
+        assert max(map(width, result.lines)) <= columns
+
+
+def test_the_finding(run: Any) -> None:
+    lines = run("report", "--no-full").lines
+    assert lines[1].startswith("12 of 24 heads have a label, 3 are sinks. Without L0H0 the loss")
+    assert lines[2].endswith("the most, then without L1H1 and L3H1.")
+    random = run("report", "mha", "--no-full").out
+    assert "Random weights: no head has a label" in random
+
+
+def test_a_page_has_the_cards(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert run("report", "--cards", "2", "--save", str(path), "-q").code == 0
+    page = re.sub("<[^>]*>", "", path.read_text())
+    assert "Report on tiny" in page
+    for words in ("L0H0: previous token .85", "L1H1: current token", "correction: 24 ablations"):
+        assert words in page
+
+
+def test_a_budget_says_what_it_left_out(run: Any) -> None:
+    arguments = ("report", "--budget", "3 heads", "--cards", "1")
+    found = run(*arguments, "--json", "-q").document
+    assert found["ablation"]["method"] == "budget"
+    assert len(found["ablation"]["heads"]) == 3
+    assert "budget: 21 heads of 24 not ablated" in run(*arguments, "-q").out
+
+
+def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "ablate", interrupted)
+    found = attnviz.report("tiny", TEXTS)
+    assert not found.complete
+    assert found.ablation is None
+    assert found.scored is not None
+    assert not found.cards
+    monkeypatch.setattr(module, "patterns", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        attnviz.report("tiny", TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("/nowhere",), 3, "/nowhere"),
+        (("tiny", "--budget", "much"), 2, "cannot read --budget 'much'"),
+        (("tiny", "--model", "mha"), 2, "expected one model"),
+        (("--texts", "/nowhere"), 3, "cannot read /nowhere"),
+        (("--kind", "decoder"), 2, "has no decoder attention"),
+    ],
+)
+def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    assert said in refused(code, "report", *arguments)

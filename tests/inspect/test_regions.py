@@ -1,0 +1,168 @@
+"""Regions in every command: one number everywhere, screens that fit, pages and files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.draw.theme import Theme
+
+from ..chat_models import CHAT, CHATML, write_chat_model
+from ..first_screens import SIZES, fitting
+
+TEXT = "The cat sat on the mat because it was tired."
+SPANS = ("--span", "who=The cat", "--span", "why=because … .")
+
+
+@pytest.fixture(scope="module")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_chat_model(tmp_path_factory.mktemp("chat") / "model", CHATML))
+
+
+def by_region(weights: Any, queries: list[str], keys: list[str], one: str, other: str) -> float:
+    asking = [place for place, name in enumerate(queries) if name == one]
+    found = [place for place, name in enumerate(keys) if name == other]
+    return float(np.mean([sum(weights[query][key] for key in found) for query in asking]))
+
+
+def test_heads_and_patterns_give_one_number(run: Callable[..., Any]) -> None:
+    heads = run("heads", TEXT, *SPANS, "--json").document
+    patterns = run("patterns", TEXT, *SPANS, "--json").document
+    names = ["other"] * len(heads["tokens"])
+    for region in heads["regions"]:
+        for start, stop in region["ranges"]:
+            names[start:stop] = [region["name"]] * (stop - start)
+    assert names[1:3] == ["who", "who"]
+    assert patterns["regions"]["queries"] == {"who": 2, "why": 5, "other": 6}
+    for one, other in zip(heads["heads"], patterns["heads"], strict=True):
+        for name in ("share", "uniform", "on_sink", "above"):
+            np.testing.assert_allclose(one["regions"][name], other["regions"][name], atol=1e-5)
+        for query, row in zip(one["regions"]["queries"], one["regions"]["share"], strict=True):
+            for key, share in zip(one["regions"]["keys"], row, strict=True):
+                expected = by_region(one["weights"], names, names, query, key)
+                assert share == pytest.approx(expected, abs=1e-6)
+
+
+def rows_of(result: Any, path: Path) -> list[dict[str, str]]:
+    assert result.code == 0, result.err
+    return [*csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))]
+
+
+def test_tables_have_columns_of_regions(run: Callable[..., Any], tmp_path: Path) -> None:
+    for command in ("heads", "patterns"):
+        file = tmp_path / f"{command}.csv"
+        rows = rows_of(run(command, TEXT, *SPANS, "--save", str(file), "--quiet"), file)
+        if command == "heads":
+            found = [row for row in rows if row["layer"] == row["head"] == "0"]
+            assert {row["query_region"] for row in found} == {"who", "why", "other"}
+            assert {row["key_token"] for row in found if row["key_region"] == "who"} == {
+                *("The", " cat")
+            }
+        else:
+            total = sum(float(rows[0][f"share.why>{name}"]) for name in ("who", "why", "other"))
+            assert total == pytest.approx(1, abs=1e-5)
+
+
+def test_steps_give_the_mean_of_their_weights(
+    run: Callable[..., Any], chat_model: str, tmp_path: Path
+) -> None:
+    """The share of a region is the mean, over the steps, of what each gives it."""
+    chat, file = tmp_path / "chat.json", tmp_path / "run.csv"
+    chat.write_text(json.dumps([*CHAT[:2]]))
+    asked = ("generate", "--chat", str(chat), "--model", chat_model, "--tokens", "5")
+    asked += ("--head", "L1H2")
+    found = run(*asked, "--json").document
+    rows = rows_of(run(*asked, "--save", str(file), "--quiet"), file)
+    (head,) = (one for one in found["heads"] if (one["layer"], one["head"]) == (1, 2))
+    assert head["regions"]["queries"] == ["assistant"]
+    for name, share in zip(head["regions"]["keys"], head["regions"]["share"][0], strict=True):
+        steps = [float(row[f"region_{name}"]) for row in rows]
+        assert share == pytest.approx(np.mean(steps), abs=1e-5)
+    begin = len(found["tokens"])  # of the prompt; a step sees all that was read before it
+    sizes = {one["name"]: sum(e - s for s, e in one["ranges"]) for one in found["regions"]}
+    even = [sizes["user"] / (begin + step) for step in range(len(found["steps"]))]
+    at = head["regions"]["keys"].index("user")
+    assert head["regions"]["uniform"][0][at] == pytest.approx(np.mean(even), abs=1e-6)
+
+
+def test_nothing_is_said_of_regions_without_any(run: Callable[..., Any]) -> None:
+    for command in ("heads", "patterns"):
+        found = run(command, TEXT, "--json").document
+        assert "regions" not in found
+        assert "regions" not in found["heads"][0]
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("command", ["heads", "patterns", "generate", "pair", "chosen"])
+def test_first_screens_fit(
+    chat_model: str, command: str, columns: int, lines: int, colour: bool
+) -> None:
+    report: Any
+    if command == "heads":
+        report = attnviz.heads(chat_model, chat=[*CHAT])
+    elif command == "patterns":
+        report = attnviz.patterns(chat_model, chat=[*CHAT])
+    elif command == "generate":
+        report = attnviz.generate(chat_model, chat=[*CHAT[:2]], tokens=12)
+    elif command == "pair":
+        report = attnviz.heads("tiny", TEXT, second="Then it slept.")
+    else:
+        report = attnviz.heads("tiny", TEXT, head="L5H2", spans={"who": (1, 3), "why": (8, 13)})
+    shown = fitting(report.document(hints=True), Theme(colour=colour), columns, lines)
+    assert any("uniform" in line for line in shown)
+    if command != "pair":
+        assert any("system" in line or "who" in line for line in shown[3:])
+
+
+def test_the_finding_is_about_the_regions(run: Callable[..., Any]) -> None:
+    said = run("heads", TEXT, *SPANS, "--head", "L5H2", "--full").out
+    assert "“why” attends to “who” more than uniform attention would: L5H2 .52" in said
+    assert "|why" in said
+    few = run("heads", TEXT, "--span", "it=9:10", "--span", "who=1:3", "--full").out
+    assert "The former has 1 token: too few to tell from chance" in " ".join(few.split())
+    random = run("heads", "a b c d", "--span", "x=a b", "--model", "mha", "--full").out
+    assert "regions say nothing of the model" in " ".join(random.split())
+
+
+def test_bands_stand_in_pictures_and_pages(run: Callable[..., Any], tmp_path: Path) -> None:
+    for ending in ("svg", "html", "md", "txt"):
+        file = tmp_path / f"heads.{ending}"
+        result = run("heads", TEXT, *SPANS, "--head", "L5H2", "--save", str(file), "--quiet")
+        assert result.code == 0, result.err
+        content = file.read_text(encoding="utf-8")
+        assert content.count("who") > 2
+        assert "attention between regions" in content
+
+
+def test_explore_reads_and_tells_regions(chat_model: str) -> None:
+    from attnviz.inspect.explore import facts
+    from attnviz.inspect.explore.command import command_line
+    from attnviz.inspect.explore.scene import Scene
+    from attnviz.inspect.explore.session import open_session
+    from attnviz.inspect.explore.view import View
+    from attnviz.options import RegionOptions
+
+    session = open_session(chat_model, regions=RegionOptions(chat=json.dumps([*CHAT])))
+    frame = session.frame(session.texts[0])
+    view = View(Scene.of(frame, "viridis"), frame, frame)
+    view = View(view.scene.at(40, 5), frame, frame)
+    (cell, *_) = facts.word_lines(view, Theme(colour=False), 160, 4)
+    said = "".join(segment.text for segment in cell)
+    assert "in system" in said
+    row = frame.weights(view.scene.head)[40]
+    regions = frame.report.record.keys.regions
+    share = sum(row[at] for at in range(41) if regions[at] == "user")
+    assert f"user .{round(100 * share):02d} (" in said
+    assert {*session.frame("another text").report.record.keys.regions} == {"other"}
+    again = command_line(view.scene, "text", ("--chat", "chat.json"))
+    assert again.startswith("attnviz heads --chat chat.json")
+    assert "text" not in again

@@ -1,0 +1,332 @@
+"""Regions of a text: spans by place and by words, pairs, chats; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.chats import chat_text
+from attnviz.models.model import ChatTemplate
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.options import RegionOptions
+from attnviz.regions import read_chat, region_reader
+
+from .chat_models import CHAT, CHATML, LLAMA2, TEMPLATES, write_chat_model
+
+TEXT = "The cat sat on the mat because it was tired."
+
+
+@pytest.fixture(scope="module")
+def chat_models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    place = tmp_path_factory.mktemp("chats")
+    found = {
+        name: str(write_chat_model(place / name, template, in_settings=name == "gemma"))
+        for name, template in TEMPLATES.items()
+    }
+    return {**found, "none": str(write_chat_model(place / "none", None))}
+
+
+def encoded(name: str, text: str = TEXT, backend: str = "numpy", **asked: Any) -> Any:
+    tokens = 0 if backend == "numpy" else None
+    model = load(name, LoadOptions(tokens=tokens, backend=backend))  # type: ignore[arg-type]
+    reader = region_reader(model, text, RegionOptions.of(asked))
+    assert reader is not None
+    return reader.encode(reader.text)
+
+
+def texts_of(tokens: Any) -> dict[str, str]:
+    """The text of each region, its tokens joined."""
+    found: dict[str, str] = {}
+    for text, name in zip(tokens.texts, tokens.regions, strict=True):
+        found[name] = found.get(name, "") + text
+    return found
+
+
+# Chats ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_chat_is_what_transformers_makes_of_it(
+    chat_models: Mapping[str, str], name: str, backend: str
+) -> None:
+    """The same ids, and of each role exactly what it said, but for the blanks that are trimmed."""
+    from transformers import AutoTokenizer
+
+    chat = [*CHAT[name == "gemma" :]]  # which refuses a system prompt
+    tokens = encoded(chat_models[name], backend=backend, chat=chat)
+    tokenizer = AutoTokenizer.from_pretrained(chat_models[name])
+    expected = tokenizer.apply_chat_template(chat, return_dict=True)["input_ids"]
+    assert [*tokens.ids] == [*expected]
+    found = texts_of(tokens)
+    for message in chat:
+        assert bytes_of(found[message["role"]]).strip() == message["content"].strip()
+    assert set(found) == {*(message["role"] for message in chat), "template"}
+    special = {text for text, one in zip(tokens.texts, tokens.special, strict=True) if one}
+    assert special
+    assert special <= {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+
+
+def bytes_of(text: str) -> str:
+    """Join the bytes of characters that tokens split, such as those of an emoji."""
+    from attnviz.measures.words import text_of
+
+    return text_of([text])
+
+
+def test_the_generation_prompt_belongs_to_the_template(chat_models: Mapping[str, str]) -> None:
+    model = load(chat_models["chatml"], LoadOptions(tokens=0))
+    asked = RegionOptions(chat="user: Hi")
+    reader = region_reader(model, "Hi", asked, answering=True)
+    assert reader is not None
+    assert reader.text.endswith("<|im_start|>assistant\n")
+    assert set(reader.encode(reader.text).regions) == {"user", "template"}
+    with pytest.raises(UsageError, match="end the chat before the assistant"):
+        region_reader(model, "", RegionOptions(chat="user: Hi\nassistant: Ho"), answering=True)
+
+
+def test_turns_of_one_role_are_one_region(chat_models: Mapping[str, str]) -> None:
+    chat = "user: one\nassistant: two\nuser: three"
+    found = texts_of(encoded(chat_models["llama2"], chat=chat))
+    assert "".join(found["user"].split()) == "onethree"
+    assert found["assistant"].strip() == "two"
+
+
+def test_a_span_takes_its_tokens_from_a_role(chat_models: Mapping[str, str]) -> None:
+    tokens = encoded(chat_models["chatml"], chat=[*CHAT], spans={"who": "The cat"})
+    assert texts_of(tokens)["who"] == "The cat"
+    assert texts_of(tokens)["assistant"] == " sat on the mat because it was tired."
+
+
+TEMPLATE = ChatTemplate(CHATML, {})
+
+
+def test_places_in_a_chat_are_those_of_its_contents() -> None:
+    found = chat_text(
+        "made", ChatTemplate(LLAMA2, {"bos_token": "<s>", "eos_token": "</s>"}), CHAT, False
+    )
+    said = [found.text[start:end] for start, end in found.places]
+    assert said == [CHAT[0]["content"], CHAT[1]["content"].rstrip(), CHAT[2]["content"]]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for m in messages %}{{ m.content | upper }}{% endfor %}",
+        "{{ messages[0].content }}",
+        "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{{ m.content[:9] }}{% endfor %}",
+        "{% for m in messages %}{{ m.content | length }}{{ m.content }}{% endfor %}",
+    ],
+)
+def test_a_template_that_rewrites_a_message_is_refused(source: str) -> None:
+    with pytest.raises(UnsupportedError, match="leaves out, repeats or rewrites message"):
+        chat_text("made", ChatTemplate(source, {}), CHAT, False)
+
+
+def test_a_broken_template_is_one_line() -> None:
+    with pytest.raises(LoadError, match="chat template of 'made' cannot be used"):
+        chat_text("made", ChatTemplate("{% for %}", {}), CHAT, False)
+    with pytest.raises(LoadError, match=r"cannot be used: .*unsafe"):
+        chat_text("made", ChatTemplate("{{ messages.__class__.__mro__ }}", {}), CHAT, False)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "user: Hi\n there\nassistant: Ho",
+        '[{"role": "user", "content": "Hi\\n there"}, {"role": "assistant", "content": "Ho"}]',
+        '{"messages": [{"role": "user", "content": "Hi\\n there"}, '
+        '{"role": "assistant", "content": "Ho"}]}',
+    ],
+)
+def test_a_chat_is_read_from_text_and_from_a_file(given: str, tmp_path: Path) -> None:
+    expected = [{"role": "user", "content": "Hi\n there"}, {"role": "assistant", "content": "Ho"}]
+    assert read_chat(given) == expected
+    (tmp_path / "a chat").write_text(given)
+    assert read_chat(str(tmp_path / "a chat")) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("Hello there", "neither a file nor a chat"),
+        ("[]", "has no messages"),
+        ('{"role": "user"}', "has no messages"),
+        ('[{"role": "user"}]', "message 1 is no role and content"),
+        ('[{"role": "user", "content": 3}]', "message 1 is no role and content"),
+        ('["user"]', "message 1 is no role and content"),
+        ('[{"role": "user", "content": "a", "tool_calls": []}]', "message 1 is no role"),
+        ("[{", "neither a file nor a chat"),
+    ],
+)
+def test_what_is_no_chat_is_refused(given: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        read_chat(given)
+
+
+# Spans ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        ("who=1:3", "The cat"),
+        ("who=The cat", "The cat"),
+        ("who=The … sat", "The cat sat"),
+        ("who=because...tired", " because it was tired"),
+        ("who= it ", " it"),
+        ("who=mat", " mat"),
+    ],
+)
+def test_a_span_is_found(span: str, expected: str) -> None:
+    tokens = encoded("tiny", span=(span,))
+    assert texts_of(tokens)["who"] == expected
+    assert set(tokens.regions) == {"who", "other"}
+
+
+def test_words_are_found_within_words_only_if_they_stand_nowhere_else() -> None:
+    assert (
+        texts_of(encoded("mha", "나는 오늘 학교에 갔다", span=("where=학교",)))["where"] == "학교에"
+    )
+    found = encoded("mha", "the then the-n", span=("one=then",))
+    assert found.regions == ("other", "one", "other")
+
+
+@pytest.mark.parametrize(
+    ("spans", "words"),
+    [
+        (("a=1:3", "b=2:4"), "'a' and 'b' overlap at token 2"),
+        (("a=3:3",), "is empty"),
+        (("a=4:3",), "is empty"),
+        (("a=5:40",), "ends behind the text, which has 13 tokens"),
+        (("a=the dog",), "'the dog' stands nowhere"),
+        (("a=t",), "stands 6 times"),
+        (("a=tired … cat",), "'cat' stands nowhere"),
+        (("a=",), "expected NAME=START:END"),
+        (("=1:2",), "expected NAME=START:END"),
+        (("1:2",), "expected NAME=START:END"),
+        (("a=… cat",), "words are missing"),
+        (("a=1:2", "a=3:4"), "'a' is given twice"),
+        (("other=1:2",), "name of the rest"),
+    ],
+)
+def test_a_span_that_does_not_fit_is_refused(
+    refused: Callable[..., str], spans: tuple[str, ...], words: str
+) -> None:
+    options = [word for span in spans for word in ("--span", span)]
+    assert words in refused(2, "heads", TEXT, *options)
+
+
+def test_spans_from_a_file(tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "spans.txt").write_text("who=The cat\n\nit=9:10\n")
+    assert texts_of(encoded("tiny", spans=tmp_path / "spans.txt")) | {"other": ""} == {
+        "other": "",
+        "who": "The cat",
+        "it": " it",
+    }
+    (tmp_path / "empty.txt").write_text("\n")
+    assert "has no region" in refused(2, "heads", TEXT, "--spans", str(tmp_path / "empty.txt"))
+    assert "none.txt" in refused(3, "heads", TEXT, "--spans", str(tmp_path / "none.txt"))
+
+
+def test_a_cut_text_keeps_its_regions_or_is_refused() -> None:
+    model = load("tiny", LoadOptions())
+    reader = region_reader(model, TEXT, RegionOptions(span=("who=The cat",)))
+    assert reader is not None
+    assert reader.encode(TEXT, 3).regions == ("other", "who", "who")
+    assert reader.encode(TEXT, 3).ids == model.encode(TEXT, 3).ids
+    with pytest.raises(UsageError, match="cuts 'who' off"):
+        reader.encode(TEXT, 1)
+
+
+# Pairs ---------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_read_as_a_bert_reads_it(trained_bert: Path) -> None:
+    """Its weights are those of transformers with the segments of both sentences."""
+    import numpy as np
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    one, other = "She opened the door slowly", "the animal was tired"
+    tokenizer = AutoTokenizer.from_pretrained(trained_bert)
+    model = AutoModel.from_pretrained(trained_bert, attn_implementation="eager").eval()
+    with torch.no_grad():  # of random numbers, so that they are seen
+        model.embeddings.token_type_embeddings.weight.normal_(0, 2)
+        read = tokenizer(one, other, return_tensors="pt")
+        expected = torch.stack(model(**read, output_attentions=True).attentions)[:, 0].numpy()
+        del read["token_type_ids"]
+        alone = torch.stack(model(**read, output_attentions=True).attentions)[:, 0].numpy()
+    assert np.abs(expected - alone).max() > 1e-3
+    directory = trained_bert.parent / "segments"
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    for given in (str(directory), attnviz.load(str(directory)), model):
+        asked = {"tokenizer": tokenizer} if given is model else {}
+        report = attnviz.heads(given, one, second=other, **asked)
+        found = np.stack([layer.weights for layer in report.first.record.layers])
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert [*report.first.record.keys.ids] == read["input_ids"][0].tolist()
+        assert {*report.first.regions.keys} == {"first", "second", "special"}
+    # Nothing stays behind: a single text is read as before.
+    single = attnviz.heads(model, one, tokenizer=tokenizer).first.record.layers[0].weights
+    with torch.no_grad():
+        plain = model(**tokenizer(one, return_tensors="pt"), output_attentions=True)
+    np.testing.assert_allclose(single, plain.attentions[0][0].numpy(), atol=1e-5)
+
+
+def test_a_pair_without_separator_says_so(document: Callable[..., Any]) -> None:
+    found = document("The cat sat.", "--and", "It was tired.")
+    assert any(
+        "joins two texts with nothing between them" in note for note in found["model"]["notes"]
+    )
+    assert found["text"] == "The cat sat.\nIt was tired."
+
+
+def test_words_of_mha_are_no_pair(refused: Callable[..., str]) -> None:
+    words = refused(5, "heads", "the cat", "--and", "sat", "--model", "mha")
+    assert "no tokenizer that joins two texts" in words
+
+
+# What does not go together ---------------------------------------------------------------------
+
+
+def test_options_that_do_not_go_together(
+    refused: Callable[..., str], chat_models: Mapping[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "chat.json").write_text(json.dumps([*CHAT]))
+    chat = str(tmp_path / "chat.json")
+    assert "--chat gives the text" in refused(2, "heads", TEXT, "--chat", chat)
+    assert "leave out --file" in refused(2, "heads", "--file", chat, "--chat", chat)
+    assert "leave out --and" in refused(2, "heads", "--chat", chat, "--and", "More.")
+    assert "has no chat template" in refused(5, "heads", "--chat", chat)
+    none = refused(5, "heads", "--chat", chat, "--model", chat_models["none"])
+    assert "its regions with --span" in none
+    gemma = refused(2, "heads", "--chat", chat, "--model", chat_models["gemma"])
+    assert "System role not supported" in gemma
+    assert "chat.txt" in refused(3, "heads", "--chat", "chat.txt")
+    assert "regions of one text" in refused(2, "patterns", "--span", "a=1:2")
+    assert "leave out --span" in refused(2, "heads", TEXT, "--cut", "it→cat", "--span", "a=1:2")
+
+
+def test_python_takes_the_same_names(chat_models: Mapping[str, str]) -> None:
+    report = attnviz.heads("tiny", TEXT, spans={"who": (1, 3), "it": "it"})
+    assert dict(report.first.regions.queries) == {"who": 2, "it": 1, "other": 10}
+    model = chat_models["chatml"]
+    found = attnviz.heads(model, chat=[*CHAT])
+    assert {*found.first.regions.keys} == {"system", "user", "assistant", "template"}
+    assert attnviz.patterns(model, chat=[*CHAT]).regions is not None
+    assert attnviz.generate(model, chat=[*CHAT[:2]], tokens=3).run.regions is not None
+    with pytest.raises(UsageError, match="is \\(start, end\\) or words, got 3"):
+        attnviz.heads("tiny", TEXT, spans={"who": 3})  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="expected a text"):
+        attnviz.heads("tiny")
+    with pytest.raises(UsageError, match="is no list of messages"):
+        attnviz.heads("tiny", chat=[{"role": {1}}])  # type: ignore[dict-item]
