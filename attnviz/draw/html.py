@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from html import escape
 
@@ -83,6 +84,10 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     yield "</body>\n</html>"
 
 
+_EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
+"""The title of a column without one: readers of a screen expect words in a title."""
+
+
 def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
     """Yield the parts that an interactive page does not show itself, without a style of their own.
 
@@ -97,7 +102,8 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 rows = [row._replace(bar=None, depth=0, tones=None) for row in part.rows]
                 title = " · ".join(filter(None, heading_words(part.title))) or "Table"
                 yield f"<details open><summary>{safe(title)}</summary>"
-                yield from _table(part._replace(rows=rows), palette, heads)
+                for piece in _table(part._replace(rows=rows), palette, heads):
+                    yield _EMPTY_TITLE.sub("<td></td>", piece)
                 yield "</details>"
     if document.explain:
         from attnviz.draw.terminal import page_reading

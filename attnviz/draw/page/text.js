@@ -12,7 +12,7 @@ function makeWords() {
       const region = tokens.regions.find(([, start]) => start === at);
       return [region ? make("sup", { "--series": regionColour(region[0]) }, region[0]) : "", piece.startsWith(" ") && at ? " " : "", span, special ? " " : "", piece.includes("\n") ? "\n" : ""];
     });
-    words[side] = spans.map(([, span]) => span);
+    words[side] = spans.map(([, , span]) => span);
     return make("p", { "data-side": side }, ...spans.flat());
   };
   const parts = [paragraph("queries", shown.queries)];

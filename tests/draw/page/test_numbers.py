@@ -173,9 +173,7 @@ def test_a_large_page_says_how_far_its_numbers_are(
                 gap = np.abs(np.nan_to_num(found) - np.nan_to_num(wanted))[query, keys]
                 assert (gap <= np.array(said) + 1e-7).all()
     assert errors["raw"] <= 0.00395
-    assert (
-        errors["sinkless"] > 1.2 * errors["raw"]
-    )  # rescaling makes it larger, and the page says so
+    assert errors["sinkless"] > 1.2 * errors["raw"]  # rescaled
     entry = report.first.heads[fine]
     assert worst(on_page(shown, fine, "raw"), report.first.weights(entry.layer, entry.head)) < CLOSE
     shown.js(f"set({{head: {coarse[0]}, query: 200, key: 3, locked: true}}, 'head')")

@@ -1,0 +1,179 @@
+"""Every kind of page: regions, two stacks, variants, generation, rollout, two models, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.cli import browser as browsing
+
+from .test_numbers import on_page, worst
+
+Open = Callable[..., Any]
+CAT = "The cat sat on the mat because it was tired."
+
+
+def test_the_running_text_is_the_text(opened: Open, run: Any, tmp_path: Path) -> None:
+    run("heads", CAT, "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.text("#words").replace("<bos>", "").strip() == CAT
+
+
+def test_word_pieces_are_joined_by_the_tokenizer(
+    opened: Open, trained_bert: Path, tmp_path: Path
+) -> None:
+    text = "the cat  saw,the dog ."
+    attnviz.capture(str(trained_bert), text).save(tmp_path / "page.html")
+    pieces = opened(tmp_path / "page.html").js("shown.queries.pieces")
+    assert "".join(pieces[1:-1]) == text
+
+
+def test_bytes_of_a_character_are_named(opened: Open, tmp_path: Path) -> None:
+    attnviz.capture("tiny", "나는 학교에 갔다 שלום").save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html", width=390)
+    assert shown.js("document.documentElement.scrollWidth") <= 390
+    assert "שלום"[0] in shown.text("#words")
+    assert shown.page.locator("#words [data-at]").count() == shown.js("shown.n")
+
+
+def test_regions_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:
+    run("heads", CAT, "--span", "who=The cat", "--span", "it=7:8", "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert {"who", "it"} <= {*shown.page.locator("#words sup").all_inner_texts()}
+
+
+def test_cross_attention_has_two_texts(
+    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    maps = attnviz.capture(
+        str(checkpoint("t5")), "the cat saw the dog .", kind="cross", target="a man"
+    )
+    maps.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.page.locator("#words h3").count() == 2
+    for at, place in enumerate(maps):
+        assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
+    shown.page.locator("#words [data-side=keys] [data-at='2']").hover()
+    shown.js("1")
+    assert shown.js("[state.direction, state.key]") == ["from", 2]
+
+
+def test_variants_are_chosen_and_stand_side_by_side(opened: Open, run: Any, tmp_path: Path) -> None:
+    own = ("--model", "mha", "--d-model", "16", "--heads", "4", "--compare-mask")
+    assert run("heads", "the cat sat on the mat", *own, "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html", "#L0H2&q=3&k=1&lock")
+    assert shown.page.locator("#capture option").count() == 2
+    assert shown.page.locator("#beside button").count() == 2
+    values = shown.page.locator("#beside b").all_inner_texts()
+    shown.press("c")
+    assert shown.js("[state.capture, state.query, state.key, shown.names[state.head]]") == [
+        1, 3, 1, "L0H2",
+    ]  # fmt: skip
+    assert shown.js("share(weight(3, 1))") == values[1] != values[0]
+
+
+def test_a_written_text_is_walked_through(opened: Open, tmp_path: Path) -> None:
+    report = attnviz.generate("tiny", "The cat sat on the mat because", tokens=6)
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    seen = []
+    for step in report:
+        assert f"wrote {step.text.strip()}" in shown.text("#step").replace("\n", " ")
+        shown.press("ArrowRight")
+        shown.page.locator("#step button").nth(1).click() if len(seen) < 5 else None
+        shown.js("1")
+        seen.append(step.place)
+    run = report.run
+    for at, (layer, head) in enumerate(run.heads):
+        rows = on_page(shown, at, "raw")[run.start :]
+        assert worst(rows, run.weights(layer)[head]) < 3e-5
+
+
+def test_rollout_says_where_a_token_comes_from(opened: Open, tmp_path: Path) -> None:
+    report = attnviz.rollout("tiny", CAT)
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.text("#top").startswith(". comes from")
+    assert worst(on_page(shown, 0, "raw"), report.matrix) < 3e-5
+    assert worst(on_page(shown, 1, "raw"), report.raw) < 3e-5
+    bare = report.without_sink()
+    assert np.abs(np.nan_to_num(on_page(shown, 0, "sinkless") - bare)).max() < 3e-4
+    assert shown.js("state.mode") == "sinkless"
+    assert not shown.page.locator("#scope").is_visible()
+
+
+def test_two_models_and_their_difference(
+    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(8)
+    folder = checkpoint("gpt2")
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        weight = model.transformer.h[0].attn.c_attn.weight
+        weight.add_(torch.randn(weight.shape))
+    model.save_pretrained(tmp_path / "b")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "b")
+    words = ["cat", "dog", "man", "the", "saw", "a"]
+    texts = [f"the {one} saw the {other} ." for one in words for other in words]
+    report = attnviz.diff(str(folder), str(tmp_path / "b"), texts)
+    assert report.example is not None
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.js("captures.map(({ name }) => name)") == ["A", "B", "B − A"]
+    for at, (_, a, b) in enumerate(report.example.every):
+        for place, wanted in enumerate((a, b, b - a)):
+            shown.js(f"switchTo({place})")
+            assert worst(on_page(shown, at, "raw"), wanted) < 6e-5
+    assert shown.page.locator("#beside canvas").count() == 3
+
+
+def test_what_was_saved_is_shown_without_its_model(
+    opened: Open, run: Any, refused: Any, tmp_path: Path
+) -> None:
+    run("heads", CAT, "--save", "a.npz", "--save", "a.safetensors", "--save", "a.json")
+    maps = attnviz.capture("tiny", CAT)
+    for ending in ("npz", "safetensors", "json"):
+        assert run("heads", "--from", f"a.{ending}", "--save", "page.html").code == 0
+        shown = opened(tmp_path / "page.html")
+        assert shown.text("#words").replace("<bos>", "").strip() == CAT
+        for at, place in enumerate(maps):
+            assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
+    assert run("heads", "--from", "a.npz", "--head", "L1H2", "--save", "page.html").code == 0
+    assert opened(tmp_path / "page.html").text("#name") == "L1H2"
+    refused(2, "heads", CAT, "--from", "a.npz")
+    refused(2, "heads", "--from", "a.npz", "--model", "mha")
+    refused(3, "heads", "--from", "nothing.npz")
+
+
+def test_open_shows_the_page(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: asked.append(uri) or True)
+    monkeypatch.setattr(browsing.tempfile, "tempdir", str(tmp_path))
+    for name in ("SSH_CONNECTION", "SSH_TTY"):
+        monkeypatch.delenv(name, raising=False)
+    result = run("heads", "A cat.", "--open")
+    assert result.code == 0
+    (page,) = tmp_path.glob("attnviz-*.html")
+    assert asked == [page.as_uri()]
+    assert str(page) in result.err
+    assert "attnviz.page/1" in page.read_text()
+
+
+def test_open_is_refused_where_no_browser_can_be(
+    run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/1")
+    refused(2, "heads", "A cat.", "--open")
+    monkeypatch.delenv("SSH_TTY")
+    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: False)
+    assert run("heads", "A cat.", "--open").code == 3
