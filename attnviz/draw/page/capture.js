@@ -90,7 +90,8 @@ class Capture {
       const row = values.subarray(i * this.m, i * this.m + this.seen(i));
       let sum = 0;
       for (let j = 0; j < row.length; j++) if (row[j] === row[j]) sum += row[j] *= factors[j];
-      for (let j = 0; j < row.length; j++) row[j] = sum > LEAST[mode] && (factors[j] || mode === "value") ? row[j] / sum : NaN;
+      const enough = sum > LEAST[mode];
+      for (let j = 0; j < row.length; j++) row[j] = enough && (factors[j] || mode === "value") ? row[j] / sum : NaN;
     }
     return values;
   }

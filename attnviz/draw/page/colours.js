@@ -59,7 +59,8 @@ function picture(values, n, m, words, most, limit = shown.limit) {
     }
   }
   const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer);
-  for (let k = 0; k < pixels.length; k++) if (strongest[k] === strongest[k]) pixels[k] = words[step(strongest[k], limit)];
+  for (let k = 0; k < pixels.length; k++)
+    if (strongest[k] === strongest[k]) pixels[k] = words[step(strongest[k], limit)];
   return image;
 }
 

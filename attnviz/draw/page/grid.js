@@ -58,7 +58,8 @@ function drawGrid() {
     const score = shown.heads.score[i], { said, short } = shown.label(i);
     const second = extra ?? (score == null ? said : `${short} ${share(score)}`);
     const about = `${shown.names[i]} ${second}, ${shown.said(i)}${extra ? `, ${orders()[state.sort]} ${extra}` : ""}`;
-    const cell = make("button", { "aria-label": about, title: about, tabindex: -1, "--hue": hueOf(i), onclick: () => choose(i) },
+    const look = { "aria-label": about, title: about, tabindex: -1, "--hue": hueOf(i) };
+    const cell = make("button", { ...look, onclick: () => choose(i) },
       make("i"), make("small", {}, shown.names[i]), " ",
       make("small", {}, second));
     if (byLayer) cell.style.gridColumn = String(head[i] + 2);
@@ -78,7 +79,7 @@ function drawGrid() {
 function drawThumbs() {
   const turn = (drawThumbs.turn = {}), values = new Float32Array(shown.n * shown.m), grid = $("grid");
   const ratio = Math.min(2, devicePixelRatio || 1), waiting = offered().filter((i) => cells[i]);
-  const shownCells = waiting.map((i) => cells[i]), most = (edge, size) => Math.max(1, ...shownCells.map((cell) => cell[edge] + cell[size]));
+  const most = (edge, size) => Math.max(1, ...waiting.map((i) => cells[i][edge] + cells[i][size]));
   const wide = most("offsetLeft", "offsetWidth"), high = most("offsetTop", "offsetHeight");
   sheet.width = wide * ratio;
   sheet.height = high * ratio;
@@ -92,7 +93,8 @@ function drawThumbs() {
     const until = performance.now() + 12;
     while (waiting.length && performance.now() < until) {
       const i = waiting.shift(), [x, y, side] = places.get(i).map((length) => Math.round(length * ratio));
-      paint(scratch, picture(shown.fill(i, state.mode, values), shown.n, shown.m, shown.limit ? colour.signed : colour.thumbs[shown.heads.label[i]], side));
+      const words = shown.limit ? colour.signed : colour.thumbs[shown.heads.label[i]];
+      paint(scratch, picture(shown.fill(i, state.mode, values), shown.n, shown.m, words, side));
       pen.globalAlpha = passes(i) ? 1 : 0.2;
       pen.fillStyle = colour.panel;
       pen.fillRect(x, y, side, side);
@@ -136,7 +138,8 @@ function drawLegend() {
   $("legend").replaceChildren(...order.map((at) => {
     const { name, said, source, means } = data.labels[at];
     return make("button", {
-      title: [means, SOURCES[source]].filter(Boolean).join("; "), "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
+      title: [means, SOURCES[source]].filter(Boolean).join("; "),
+      "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
       onclick: () => {
         if (!state.labels.delete(name)) state.labels.add(name);
         set({}, "legend", "grid");

@@ -9,8 +9,9 @@ function drawHead() {
   $("name").textContent = scope;
   $("what").replaceChildren();
   if (state.scope === "head") {
-    const said = make("i", { "--hue": hueOf(head), title: [label.means, SOURCES[label.source]].filter(Boolean).join("; ") }, shown.said(head));
-    $("what").append(said, make("span", { class: "soft" }, ["", shown.heads.facts[head]].filter((words, at) => words || !at).join(" · ")));
+    const title = [label.means, SOURCES[label.source]].filter(Boolean).join("; "), facts = shown.heads.facts[head];
+    $("what").append(make("i", { "--hue": hueOf(head), title }, shown.said(head)));
+    if (facts) $("what").append(make("span", { class: "soft" }, ` · ${facts}`));
   }
   $("pin").textContent = state.pins.includes(head) ? "Unpin" : "Pin";
   $("pin").setAttribute("aria-pressed", state.pins.includes(head));
@@ -18,11 +19,12 @@ function drawHead() {
     "--hue": seriesColour(at), title: shown.said(one), "aria-label": `${shown.names[one]}, ${at ? "unpin" : "chosen"}`,
     onclick: () => { if (at) togglePin(one); },
   }, make("i"), shown.names[one] + (at ? " ×" : ""))));
+  const turn = { mode: setMode, direction: setDirection, scope: (scope) => set({ scope }, "head") };
   for (const [id, choices] of [["mode", modes()], ["scope", scopes()], ["direction", directions()]]) {
     const field = $(id);
     field.hidden = Object.keys(choices).length < 2;
     field.replaceChildren(field.firstElementChild, ...Object.entries(choices).map(([value, said]) =>
-      make("button", { "aria-pressed": state[id] === value, onclick: () => (id === "mode" ? setMode(value) : id === "direction" ? setDirection(value) : set({ scope: value }, "head")) }, said)));
+      make("button", { "aria-pressed": state[id] === value, onclick: () => turn[id](value) }, said)));
   }
   markCells();
   makeWords();

@@ -30,21 +30,36 @@ function onKey(event) {
   const { key, target } = event, inside = (id) => $(id).contains(target);
   if (event.ctrlKey || event.metaKey || event.altKey || target.matches("select, input") || $("keys").open) return;
   const arrow = key.startsWith("Arrow");
-  if (arrow && (inside("grid") || target === document.body)) { choose(neighbour(key)); requestAnimationFrame(() => inside("grid") && cells[state.head]?.focus()); }
-  else if (arrow && inside("map")) { set({ ...moveToken(key), hover: true }, "token"); }
+  if (arrow && (inside("grid") || target === document.body)) {
+    choose(neighbour(key));
+    requestAnimationFrame(() => inside("grid") && cells[state.head]?.focus());
+  } else if (arrow && inside("map")) { set({ ...moveToken(key), hover: true }, "token"); }
   else if (arrow && (inside("lines") || inside("words"))) {
     const by = key === "ArrowUp" || key === "ArrowLeft" ? -1 : 1, most = state.direction === "to" ? shown.n : shown.m;
     const at = Math.max(0, Math.min(most - 1, active() + by));
     set({ [state.direction === "to" ? "query" : "key"]: at, hover: true }, "token");
     if (inside("words")) requestAnimationFrame(() => document.querySelector("#words .q")?.focus());
   } else if ((key === "Enter" || key === " ") && (inside("map") || inside("lines") || inside("words"))) lock(true);
-  else if (key === "PageUp" || key === "PageDown") { if (!inside("grid") && target !== document.body) return; choose(neighbour(key === "PageUp" ? "ArrowUp" : "ArrowDown")); }
+  else if (key === "PageUp" || key === "PageDown") {
+    if (!inside("grid") && target !== document.body) return;
+    choose(neighbour(key === "PageUp" ? "ArrowUp" : "ArrowDown"));
+  }
   else if (KEYS[key]) KEYS[key][1]();
   else return;
   event.preventDefault();
 }
 
-const following = (choices, now, by = 1) => { const all = Object.keys(choices); return all[(all.indexOf(now) + by) % all.length]; };
+/** Let go of what a click holds; if nothing is held, of the pinned heads. */
+function letGo() {
+  const key = state.direction === "to" ? -1 : state.key;
+  set({ hover: false, ...(state.locked ? { locked: false, key } : { pins: [] }) }, "head");
+}
+
+function following(choices, now) {
+  const all = Object.keys(choices);
+  return all[(all.indexOf(now) + 1) % all.length];
+}
+
 const KEYS = {
   j: ["previous head, in the order that is shown", () => stepHead(-1)],
   k: ["next head", () => stepHead(1)],
@@ -57,6 +72,6 @@ const KEYS = {
   "+": ["zoom in", () => zoomBy(1)], "-": ["zoom out", () => zoomBy(-1)], 0: ["whole map", () => zoomBy(0)],
   t: ["table of the weights", () => { $("weights").open = !$("weights").open; }],
   d: ["light or dark", toggleTheme],
-  Escape: ["let go of what a click holds; unpin all", () => set(state.locked ? { locked: false, hover: false, key: state.direction === "to" ? -1 : state.key } : { pins: [], hover: false }, "head")],
+  Escape: ["let go of what a click holds; unpin all", letGo],
   "?": ["this list", () => $("keys").showModal()],
 };

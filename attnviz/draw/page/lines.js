@@ -25,7 +25,8 @@ function drawLines() {
     const shift = (at - (maps.length - 1) / 2) * 2.5;
     pen.beginPath();
     pen.moveTo(from, centre(i) + shift);
-    pen.bezierCurveTo(from + (to - from) * 0.4, centre(i) + shift, to - (to - from) * 0.4, centre(j) + shift, to, centre(j) + shift);
+    const bend = (to - from) * 0.4, [start, end] = [centre(i) + shift, centre(j) + shift];
+    pen.bezierCurveTo(from + bend, start, to - bend, end, to, end);
     pen.stroke();
   };
   const least = n > 60 ? 0.08 : 0.02;
@@ -51,7 +52,10 @@ function drawLines() {
     for (let i = Math.max(0, Math.floor(top / row) - 1); i < tokens.length && centre(i) < high + row; i++) {
       const chosen = (side === "queries" ? state.query : state.key) === i && ((side === farSide ? dim : true));
       const near = side !== farSide && i === active(), reached = side === farSide ? reachedBy.get(i) : null;
-      if (near) { pen.fillStyle = colour.panel; pen.fillRect(align === "right" ? 0 : to, centre(i) - row / 2, align === "right" ? from : wide - to, row); }
+      if (near) {
+        pen.fillStyle = colour.panel;
+        pen.fillRect(align === "right" ? 0 : to, centre(i) - row / 2, align === "right" ? from : wide - to, row);
+      }
       if (reached) reached.forEach(([at, value]) => {
         pen.globalAlpha = Math.sqrt(strength(value));
         pen.fillStyle = seriesColour(at);

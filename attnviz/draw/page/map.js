@@ -12,7 +12,8 @@ function mapPlaces(wide, high, zoom) {
   const cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
   const top = (slanted ? over * 0.71 : over) + 10, right = slanted ? Math.max(0, over * 0.71 - cell * 0.4) : 0;
   const narrowed = zoom ? cell : Math.min(cell, (wide - left - right - 2) / shown.m);
-  return { cell: narrowed, left, top, right, slanted, width: left + shown.m * narrowed + right + 2, height: top + shown.n * narrowed + 2 };
+  const width = left + shown.m * narrowed + right + 2, height = top + shown.n * narrowed + 2;
+  return { cell: narrowed, left, top, right, slanted, width, height };
 }
 
 function mapImage(cell, ratio) {
@@ -49,8 +50,13 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     pen.strokeStyle = colour.rule;
     pen.lineWidth = 0.5;
     pen.beginPath();
-    for (let i = 0; i <= n; i++) { const to = shown.causal ? Math.min(m, i + 1) : m; pen.moveTo(left - x, top - y + i * cell); pen.lineTo(left - x + to * cell, top - y + i * cell); }
-    for (let j = 0; j <= m; j++) { const from = shown.causal ? Math.max(0, j - 1) : 0; pen.moveTo(left - x + j * cell, top - y + from * cell); pen.lineTo(left - x + j * cell, top - y + n * cell); }
+    const rule = (from, to, at, row) => {
+      const ends = [from, to].map((end) => [left - x + (row ? end : at) * cell, top - y + (row ? at : end) * cell]);
+      pen.moveTo(...ends[0]);
+      pen.lineTo(...ends[1]);
+    };
+    for (let i = 0; i <= n; i++) rule(0, shown.causal ? Math.min(m, i + 1) : m, i, true);
+    for (let j = 0; j <= m; j++) rule(shown.causal ? Math.max(0, j - 1) : 0, n, j, false);
     pen.stroke();
   }
   for (const [side, count, along] of [["queries", n, m], ["keys", m, n]]) {
@@ -69,8 +75,9 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     pen.strokeStyle = colour.mark;
     pen.lineWidth = 1.5;
     const row = top - y + query * cell, column = left - x + key * cell;
-    if (state.direction === "to" || key >= 0) pen.strokeRect(left - x + 0.75, row, Math.max(1, (cell < 8 ? m : shown.seen(query)) * cell - 1.5), cell);
-    if (key >= 0) pen.strokeRect(column, top - y + 0.75 + (shown.causal ? key * cell : 0), cell, Math.max(1, (n - (shown.causal ? key : 0)) * cell - 1.5));
+    const across = (cell < 8 ? m : shown.seen(query)) * cell, over = (shown.causal ? key : 0) * cell;
+    if (state.direction === "to" || key >= 0) pen.strokeRect(left - x + 0.75, row, Math.max(1, across - 1.5), cell);
+    if (key >= 0) pen.strokeRect(column, top - y + 0.75 + over, cell, Math.max(1, n * cell - over - 1.5));
     if (key >= 0 && state.locked) { pen.lineWidth = 3; pen.strokeRect(column, row, cell, cell); }
   }
   pen.restore();
@@ -134,7 +141,8 @@ function zoomBy(steps, at = { query: state.query, key: Math.max(0, state.key) })
   Object.assign(state, { zoom });
   drawMap();
   const { cell, left, top } = mapView.places, scroller = $("map");
-  scroller.scrollTo((at.key + 0.5) * cell - (scroller.clientWidth - left) / 2, (at.query + 0.5) * cell - (scroller.clientHeight - top) / 2);
+  const room = [scroller.clientWidth - left, scroller.clientHeight - top];
+  scroller.scrollTo((at.key + 0.5) * cell - room[0] / 2, (at.query + 0.5) * cell - room[1] / 2);
   set({}, "token");
 }
 

@@ -36,7 +36,8 @@ async function start() {
   $("capture").hidden = captures.length < 2;
   $("look").replaceChildren(...data.look.map(lookButton));
   const arrows = "in the heads: another head; in the map: query and key; in lines and text: the token";
-  const keys = [["← → ↑ ↓", arrows], ["Enter", "hold the token, let go"], ...Object.entries(KEYS).map(([key, [what]]) => [key, what])];
+  const known = Object.entries(KEYS).map(([key, [what]]) => [key, what]);
+  const keys = [["← → ↑ ↓", arrows], ["Enter", "hold the token, let go"], ...known];
   $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
   $("app").hidden = false;
   for (const table of $("document").querySelectorAll("details")) {
@@ -54,5 +55,6 @@ start().catch((error) => {
   document.documentElement.classList.remove("js");
   $("failed").hidden = false;
   for (const table of $("document").querySelectorAll("details")) table.open = true;
-  $("failed").textContent = `The interactive view could not start (${error.message}). The picture and the tables stand on their own.`;
+  $("failed").textContent =
+    `The interactive view could not start (${error.message}). The picture and the tables stand on their own.`;
 });

@@ -8,9 +8,12 @@ function makeWords() {
   const paragraph = (side, tokens) => {
     const spans = tokens.pieces.map((piece, at) => {
       const bare = visible(piece.replace(/^ /, "")), special = tokens.special?.includes(at);
-      const span = make("span", { class: special && "special", "data-at": at, role: "button", tabindex: -1, "aria-label": tokens.names[at] }, bare || "␣");
+      const look = { class: special && "special", role: "button", tabindex: -1, "aria-label": tokens.names[at] };
+      const span = make("span", { ...look, "data-at": at }, bare || "␣");
       const region = tokens.regions.find(([, start]) => start === at);
-      return [region ? make("sup", { "--series": regionColour(region[0]) }, region[0]) : "", piece.startsWith(" ") && at ? " " : "", span, special ? " " : "", piece.includes("\n") ? "\n" : ""];
+      const mark = region ? make("sup", { "--series": regionColour(region[0]) }, region[0]) : "";
+      const after = (special ? " " : "") + (piece.includes("\n") ? "\n" : "");
+      return [mark, piece.startsWith(" ") && at ? " " : "", span, after];
     });
     words[side] = spans.map(([, , span]) => span);
     return make("p", { "data-side": side }, ...spans.flat());
@@ -48,7 +51,8 @@ function shadeWords() {
     const box = $("words"), y = span.offsetTop - box.offsetTop;
     span.classList.add("q");
     span.tabIndex = 0;
-    if (!box.matches(":hover") && (y < box.scrollTop || y + 24 > box.scrollTop + box.clientHeight)) box.scrollTop = y - box.clientHeight / 2;
+    const hidden = y < box.scrollTop || y + 24 > box.scrollTop + box.clientHeight;
+    if (!box.matches(":hover") && hidden) box.scrollTop = y - box.clientHeight / 2;
   }
   const other = from ? state.query : state.key;
   if (other >= 0 && (state.hover || state.locked)) words[sides[1]][other]?.classList.add("k");
@@ -58,7 +62,8 @@ function drawTop() {
   const from = state.direction === "from", others = from ? shown.queries : shown.keys, found = links();
   const token = axis().names[active()];
   const strong = found.slice(0, 8).filter(([, value]) => strength(value) >= 0.005);
-  const title = make("span", { class: "soft" }, make("b", {}, token), " " + directions()[state.direction] + (strong.length ? "" : " nothing that is left"));
+  const verb = directions()[state.direction], nothing = strong.length ? "" : " nothing that is left";
+  const title = make("span", { class: "soft" }, make("b", {}, token), ` ${verb}${nothing}`);
   $("top").replaceChildren(title, ...strong.map(([at, value]) => make("button", {
     "--share": (strength(value) * 100).toFixed(1) + "%", "--fill": css(tint(shown.limit ? value / 4 : 0.06)),
     title: from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at),
@@ -66,9 +71,11 @@ function drawTop() {
   }, others.names[at], make("b", {}, share(value)))));
   const value = state.key >= 0 ? weight(state.query, state.key) : NaN;
   const pair = value === value && (state.hover || state.locked)
-    ? `${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}  ${read(value, state.query, state.key)}${state.locked ? "  (held: Esc lets go)" : ""}` : "";
+    ? `${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}  ${read(value, state.query, state.key)}`
+      + (state.locked ? "  (held: Esc lets go)" : "") : "";
   $("readout").textContent = pair || (state.locked ? "held: Esc lets go" : "");
   clearTimeout(drawTop.timer);
-  const say = `${$("name").textContent}: ${token} ${directions()[state.direction]} ${strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${share(v)}`).join(", ")}. ${pair}`;
+  const most = strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${share(v)}`).join(", ");
+  const say = `${$("name").textContent}: ${token} ${verb} ${most}. ${pair}`;
   drawTop.timer = setTimeout(() => { $("say").textContent = say; }, 250);
 }

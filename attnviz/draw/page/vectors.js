@@ -12,8 +12,11 @@ function drawNeuron() {
   const product = q.map((value, at) => value * k[at]), sum = product.reduce((a, b) => a + b, 0);
   const order = [...product.keys()].sort((a, b) => Math.abs(product[b]) - Math.abs(product[a])).slice(0, 4);
   const raw = shown.map([head], "raw")[query * m + key];
-  $("neuron-words").textContent = `${shown.queries.names[query]} · ${shown.keys.names[key]} = ${signed(sum)}, × ${factor.toPrecision(3)} = ${signed(sum * factor)}` +
-    ` before the softmax${raw === raw ? `, ${read(raw, query, key)} after it` : "; the mask hides this key"}. Most comes from ` + order.map((at) => `dimension ${at} (${signed(product[at])})`).join(", ") + ".";
+  const ends = `${shown.queries.names[query]} · ${shown.keys.names[key]}`, times = factor.toPrecision(3);
+  const after = raw === raw ? `, ${read(raw, query, key)} after it` : "; the mask hides this key";
+  const most = order.map((at) => `dimension ${at} (${signed(product[at])})`).join(", ");
+  $("neuron-words").textContent = `${ends} = ${signed(sum)}, × ${times} = ${signed(sum * factor)}`
+    + ` before the softmax${after}. Most comes from ${most}.`;
   const canvas = $("neuron"), ratio = devicePixelRatio || 1, wide = Math.min(900, panel.clientWidth), high = 186;
   canvas.width = wide * ratio;
   canvas.height = high * ratio;
