@@ -92,10 +92,10 @@ class Tokens:
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
             tuple(self.special[place] for place in places),
-            tuple(self.places[place] for place in places),
-            tuple(self.regions[place] for place in places if self.regions),
-            tuple(self.segments[place] for place in places if self.segments),
-            tuple(self.spans[place] for place in places) if self.spans else (),
+            kept=tuple(self.places[place] for place in places),
+            regions=tuple(self.regions[place] for place in places if self.regions),
+            segments=tuple(self.segments[place] for place in places if self.segments),
+            spans=tuple(self.spans[place] for place in places if self.spans),
         )
 
     @property

@@ -39,8 +39,6 @@ attnviz heads "The cat sat on the mat because it was tired." --span who="The cat
 
 attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
 
-attnviz heads "A text." --save heads.npz && attnviz heads --from heads.npz --save heads.html
-
 attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
 """
 

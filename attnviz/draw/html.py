@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from functools import partial
 from html import escape
 
 from attnviz.draw import document as doc
@@ -67,7 +68,8 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     if document.page is not None:
         from attnviz.draw.page.shell import page_html
 
-        yield from page_html(document, document.page(), palette)
+        written = partial(plain_parts, document, palette)
+        yield from page_html(document, document.page(), palette, written)
         return
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from attnviz.draw.labels import token_label, token_labels, visible
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
-from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, HeadLabel, Tokens
 
 Floats = NDArray[np.floating]
@@ -42,7 +41,7 @@ _TRIED = 16  # heads from which the size of all is reckoned
 _AXIS = 1024  # the most tokens on an axis whose maps are kept whole where even one is too large
 
 
-class Measure(NamedTuple):
+class PageMeasure(NamedTuple):
     """A number of every head by which heads can be ordered. unit: such as ``nats``, may be empty.
 
     signed: whether a sign is written even for numbers above zero.
@@ -54,18 +53,43 @@ class Measure(NamedTuple):
     signed: bool = False
 
 
+class PageLabel(NamedTuple):
+    """A label of heads, in words. source: where it comes from, ``none`` for a mere description.
+
+    means: what such a head does. colour: as RRGGBB; empty for grey.
+    """
+
+    name: str
+    said: str
+    short: str
+    source: str
+    means: str
+    colour: str
+
+
+def page_label(label: HeadLabel, means: str, colour: str) -> PageLabel:
+    """Return a label as a page shows it; only a finding that is no attention sink has a colour."""
+    found = label.is_finding and label.name not in SINKS
+    shown = label.name, label.said, label.short, label.source
+    return PageLabel(*shown, means=means, colour=colour if found else "")
+
+
+_UNLABELLED = PageLabel("", "", "", "none", "", "")
+
+
 @dataclass(frozen=True)
 class PageHead:
     """What a page says of one head.
 
-    name: such as ``L1H2``. label: its name and evidence; None for a map without one.
+    name: such as ``L1H2``. label, score: its label, if it has one, and its score on that.
     facts: further words. values: a number for each measure, None if it was not measured.
     """
 
     layer: int
     head: int
     name: str
-    label: HeadLabel | None = None
+    label: PageLabel | None = None
+    score: float = math.nan
     facts: str = ""
     values: Mapping[str, float | None] = field(default_factory=dict)
 
@@ -150,7 +174,7 @@ class Page:
 
     model: str
     captures: Sequence[PageCapture]
-    measures: Sequence[Measure] = ()
+    measures: Sequence[PageMeasure] = ()
     look: Sequence[Look] = ()
     more: str = ""
     link: str = ""
@@ -291,30 +315,29 @@ class _Labels:
     """The labels of a page: one name with other evidence is another label."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, str, str], int] = {}
-        self.records: list[dict[str, Any]] = []
+        self._places: dict[PageLabel, int] = {}
 
-    def place(self, label: HeadLabel | None) -> int:
+    def place(self, label: PageLabel | None) -> int:
         """Return the place of a label, which is added if it is new."""
-        key = ("", "", "none") if label is None else (label.name, label.said, label.source)
-        if key not in self._places:
-            self._places[key] = len(self.records)
-            found = label is not None and label.is_finding and label.name not in SINKS
-            self.records.append(
-                {
-                    "name": key[0] if key[2] != "none" else f"{key[0]} here",
-                    "said": visible(key[1]),
-                    "short": visible(label.short) if label else "",
-                    "source": key[2],
-                    "colours": _colours(label_named(key[0]).colour) if found else None,
-                    "means": label_named(key[0]).meaning if label else "",
-                }
-            )
-        return self._places[key]
+        return self._places.setdefault(label or _UNLABELLED, len(self._places))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": each.name if each.source != "none" else f"{each.name} here",
+                "said": visible(each.said),
+                "short": visible(each.short),
+                "source": each.source,
+                "colours": _colours(each.colour) if each.colour else None,
+                "means": each.means,
+            }
+            for each in self._places
+        ]
 
 
 def _colours(colour: str) -> list[str]:
-    """Return a label's colour as texts can have it on the light and on the dark page."""
+    """Return a colour as texts can have it on the light and on the dark page."""
     red, green, blue = bytes.fromhex(colour)
     return [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
 
@@ -323,7 +346,6 @@ def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) 
     exact = sorted(capture.order[: capture.fine])
     heads = capture.heads
     keys = {name: None for head in heads for name in head.values}
-    scores = [math.nan if head.label is None else head.label.score for head in heads]
     record: dict[str, Any] = {
         "name": visible(capture.name),
         "kind": capture.kind,
@@ -343,7 +365,7 @@ def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) 
             "head": [head.head for head in heads],
             "name": [visible(head.name) for head in heads],
             "label": [labels.place(head.label) for head in heads],
-            "score": [_number(score, 4) for score in scores],
+            "score": [_number(head.score, 4) for head in heads],
             "facts": [visible(head.facts) for head in heads],
             "values": {key: [_number(head.values.get(key), 5) for head in heads] for key in keys},
         },

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -47,10 +47,17 @@ _ENDS = re.compile(r"</(script|style)|<!--|<script", re.I)
 _SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the whole picture
 
 
-def page_html(document: doc.Document, page: Page, palette: str) -> Iterator[str]:
-    """Yield the interactive page of a document, whose maps and head grids it shows itself."""
-    from attnviz.draw.html import plain_parts
+def page_html(
+    document: doc.Document,
+    page: Page,
+    palette: str,
+    written: Callable[[Collection[str]], Iterable[str]],
+) -> Iterator[str]:
+    """Yield the interactive page of a document, whose maps and head grids it shows itself.
 
+    palette: of the picture for readers without scripts. written: returns the other parts, given
+    the names of heads to link to.
+    """
     data = page_data(page)
     heads = {head.name for capture in data.captures for head in capture.heads}
     facts = [*_facts(document), *data.notes]
@@ -62,7 +69,7 @@ def page_html(document: doc.Document, page: Page, palette: str) -> Iterator[str]
         "finding": escape(visible(document.finding or document.title)),
         "facts": "\n".join(f'<p class="soft">{escape(visible(each))}</p>' for each in facts),
         "pictures": "\n".join(_picture(each, palette) for each in data.captures),
-        "document": "\n".join(plain_parts(document, palette, heads)),
+        "document": "\n".join(written(heads)),
         "data": data.json,
         "blocks": "\n".join(
             f'<script type="text/plain" id="block-{number}">{text}</script>'
@@ -77,9 +84,9 @@ def page_html(document: doc.Document, page: Page, palette: str) -> Iterator[str]
 def _facts(document: doc.Document) -> list[str]:
     """Return the lines that say what was measured, and the notes that a reader must know."""
     lines: list[str] = []
-    for group in document.groups:
+    for place, group in enumerate(document.groups):
         for part in group.parts:
-            if isinstance(part, doc.Facts) and not lines:
+            if isinstance(part, doc.Facts) and not place:
                 lines.append(" · ".join(text.strip() for text, _ in part.words))
             elif isinstance(part, doc.Note):
                 lines.append(part.text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnviz.draw.page.data import Look, Measure, Page, PageCapture, PageHead
+from attnviz.draw.page.data import Look, Page, PageCapture, PageHead, PageMeasure
 from attnviz.draw.values import json_number
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport
 
@@ -46,7 +46,7 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
         )
         for name, maps in sides.items()
     ]
-    measure = Measure(_JS, "change of attention", "bits")
+    measure = PageMeasure(_JS, "change of attention", "bits")
     return Page(f"{report.a.name}-{report.b.name}", captures, [measure], look)
 
 

@@ -8,10 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import token_label
-from attnviz.draw.page.data import Look, Measure, Page, PageCapture, PageHead, PageStep
+from attnviz.draw.page.data import (
+    Look,
+    Page,
+    PageCapture,
+    PageHead,
+    PageMeasure,
+    PageStep,
+    page_label,
+)
 from attnviz.draw.provenance import share
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
+from attnviz.measures.registry import label_named
 
 _LIKELY = 5
 _ACTIVITY = "activity"
@@ -47,16 +56,21 @@ def run_page(report: GenerateReport) -> Page:
         head=places[order[0]],
     )
     look = [look for head in report.heads if (look := _look(run, places, head)) is not None]
-    measure = Measure(_ACTIVITY, "score over the steps")
+    measure = PageMeasure(_ACTIVITY, "score over the steps")
     return Page(run.model.name, [capture], [measure], look, "; --save x.jsonl keeps everything")
 
 
 def _head(run: WrittenRun, head: Head, activity: HeadActivity) -> PageHead:
+    label, known = (
+        activity.label,
+        label_named("" if activity.label is None else activity.label.name),
+    )
     over = "" if math.isnan(activity.score) else f" {share(activity.score)}"
     return PageHead(
         *head,
         name=run.name(head),
-        label=activity.label,
+        label=None if label is None else page_label(label, known.meaning, known.colour),
+        score=math.nan if label is None else label.score,
         facts=f"{activity.said}{over} over the {activity.steps} steps that could show it",
         values={_ACTIVITY: None if math.isnan(activity.score) else activity.score},
     )

@@ -9,14 +9,22 @@ from itertools import islice
 import numpy as np
 
 from attnviz.draw.labels import token_labels
-from attnviz.draw.page.data import Look, Measure, Page, PageCapture, PageHead, QueryKey
+from attnviz.draw.page.data import (
+    Look,
+    Page,
+    PageCapture,
+    PageHead,
+    PageMeasure,
+    QueryKey,
+    page_label,
+)
 from attnviz.draw.provenance import share
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, said_links, scored
 from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words
-from attnviz.measures.registry import MEASURES
+from attnviz.measures.registry import MEASURES, label_named
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsRecord
 
@@ -82,17 +90,18 @@ def page_capture(
 
 def page_head(report: HeadsRecord, entry: HeadScores) -> PageHead:
     """Return what a page says of a head: its label, scores and further words."""
-    place = entry.layer, entry.head
+    place, known = (entry.layer, entry.head), label_named(entry.label.name)
     return PageHead(
         *place,
         name=report.name(*place),
-        label=entry.label,
+        label=page_label(entry.label, known.meaning, known.colour),
+        score=entry.label.score,
         facts=" · ".join(score_words(report, entry)[1:]),
         values={_SINK_WEIGHT: report.sinks.get(place), **entry.scores},
     )
 
 
-def measures(report: HeadsRecord) -> list[Measure]:
+def measures(report: HeadsRecord) -> list[PageMeasure]:
     """Return the measures that this text has, by which a page can order its heads."""
     found = []
     for name in (_SINK_WEIGHT, *report.heads[0].scores):
@@ -101,7 +110,7 @@ def measures(report: HeadsRecord) -> list[Measure]:
         if known:
             unit = MEASURES[name].unit if name in MEASURES else "share"
             said = name.replace("_", " ")
-            found.append(Measure(name, said, "" if unit == "share" else unit, min(known) < 0))
+            found.append(PageMeasure(name, said, "" if unit == "share" else unit, min(known) < 0))
     return found
 
 
