@@ -212,9 +212,9 @@ class Frame:
     """The page inside the frame of ``_repr_html_``."""
 
     def __init__(self, element: str) -> None:
+        sandbox = "allow-scripts allow-downloads"
         match = re.fullmatch(
-            r'<iframe sandbox="allow-scripts allow-downloads" [^<>]*srcdoc="([^"<>]*)"[^<>]*></iframe>',
-            element,
+            rf'<iframe sandbox="{sandbox}" [^<>]*srcdoc="([^"<>]*)"[^<>]*></iframe>', element
         )
         assert match is not None
         self.page = html.unescape(match[1])
