@@ -33,7 +33,7 @@ function readColours() {
 /** Return the colour of a region of the text, by the order in which regions begin. */
 function regionColour(name) {
   const names = [...new Set([...shown.queries.regions, ...shown.keys.regions].map(([one]) => one))];
-  return colour.hues[names.indexOf(name) % colour.hues.length];
+  return name ? colour.hues[names.indexOf(name) % colour.hues.length] : colour.rule;
 }
 const hueOf = (head) => colour.labels[shown.heads.label[head]];
 const css = (word) => `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from attnviz.draw.labels import token_label, token_labels, visible
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
-from attnviz.records import SINKS, HeadLabel, Tokens
+from attnviz.records import REST, SINKS, HeadLabel, Tokens
 
 Floats = NDArray[np.floating]
 
@@ -119,6 +119,7 @@ class PageCapture:
 
     name: in the selector of texts, if there are several captures. weights: (query, key) of each
         head; NaN is not there. given: what the weights are, such as ``raw``.
+    of_heads: whether the maps are those of heads, of which layers and all have a mean.
     limit: 0 for weights; else values of either sign, in full colour from there.
     queries, keys: the tokens, the same object for one text. texts: what was read for each.
     sink: the places of the keys that are the attention sink. order: the places of the heads, the
@@ -137,6 +138,7 @@ class PageCapture:
     texts: tuple[str, str]
     order: Sequence[int]
     given: str = "raw"
+    of_heads: bool = True
     limit: float = 0.0
     fine: int = 8
     sink: Sequence[int] = ()
@@ -351,6 +353,7 @@ def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) 
         "kind": capture.kind,
         "causal": capture.causal,
         "given": capture.given,
+        "of_heads": capture.of_heads,
         "limit": capture.limit,
         "queries": _axis(capture.queries, capture.texts[0]),
         "sink": [int(at) for at in capture.sink],
@@ -397,7 +400,7 @@ def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
         "pieces": running_pieces(tokens, text),
         "special": special,
         "regions": [
-            (visible(name), at)
+            ("" if name in REST else visible(name), at)
             for at, name in enumerate(tokens.regions)
             if not at or tokens.regions[at - 1] != name
         ],

@@ -50,7 +50,7 @@ function drawGrid() {
   for (const i of offered()) {
     if (byLayer && layer[i] !== row) {
       row = layer[i];
-      const name = make("span", { "aria-hidden": true }, shown.label(i).said && "L" + row);
+      const name = make("span", { "aria-hidden": true }, shown.of_heads && "L" + row);
       name.style.gridColumn = "1";
       nodes.push(name);
     }
@@ -68,7 +68,7 @@ function drawGrid() {
     nodes.push(cell);
   }
   grid.replaceChildren(sheet, ...nodes);
-  $("heads-title").textContent = shown.label(0).said ? "Heads" : "Maps";
+  $("heads-title").textContent = shown.of_heads ? "Heads" : "Maps";
   const passing = shown.names.filter((_, i) => passes(i)).length;
   $("count").textContent = passing === shown.count ? `${shown.count}` : `${passing} of ${shown.count}`;
   markCells();

@@ -41,7 +41,8 @@ def _found(tokens: Tokens, text: str) -> Spans:
     if len(folded) != len(text):
         return ()
     for name, special in zip(tokens.texts, tokens.special, strict=True):
-        wanted = name.removeprefix("##").strip().lower()
+        bare = name.removeprefix("##")
+        wanted = (bare.strip() or bare).lower()
         start = end if special or not wanted else folded.find(wanted, end)
         if start < 0 or text[end:start].strip():
             return ()

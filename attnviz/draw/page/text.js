@@ -11,9 +11,9 @@ function makeWords() {
       const look = { class: special && "special", role: "button", tabindex: -1, "aria-label": tokens.names[at] };
       const span = make("span", { ...look, "data-at": at }, bare || "␣");
       const region = tokens.regions.find(([, start]) => start === at);
-      const mark = region ? make("sup", { "--series": regionColour(region[0]) }, region[0]) : "";
+      const mark = region?.[0] ? make("sup", { "--series": regionColour(region[0]) }, region[0]) : "";
       const after = (special ? " " : "") + (piece.includes("\n") ? "\n" : "");
-      return [mark, piece.startsWith(" ") && at ? " " : "", span, after];
+      return [piece.startsWith(" ") && at ? " " : "", mark, span, after];
     });
     words[side] = spans.map(([, , span]) => span);
     return make("p", { "data-side": side }, ...spans.flat());

@@ -162,7 +162,7 @@ def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str
     elif view.top is not None:
         for one in strongest_links(report, _LOOK, view.sink):
             yield one, _link_words(report, one)
-    else:
+    elif report.regions is None:
         for said in said_links(found):
             link = _largest(report, said.layer, said.head, said.query, said.key)
             words = f"{_link_words(report, link._replace(weight=said.weight))}"

@@ -28,6 +28,7 @@ def rollout_page(found: RolloutReport) -> Page:
         texts=(read, read),
         order=(0, 1),
         sink=np.flatnonzero(found.at_sink).tolist(),
+        of_heads=False,
         verbs=("comes from", "goes into"),
         query=found.last,
     )
