@@ -399,7 +399,7 @@ def read_budget(typed: str) -> Budget:
     if amount == 0:
         raise UsageError(
             "--budget 0 leaves nothing to measure: expected a time such as 30s or a number of "
-            "heads such as 20; --method gradient measures nothing exactly"
+            "heads such as 20"
         )
     if unit in _SECONDS:
         return Budget(seconds=amount * _SECONDS[unit])

@@ -245,7 +245,7 @@ class RegionReader:
             return ()
         alone = self.model.encode(self.text)
         lost = alone.special[:1] == (True,) and SPECIAL not in tokens.regions[:1]
-        without = f", and without the {alone.texts[0]} that begins a single text" if lost else ""
+        without = ", and without the start token of a single text" if lost else ""
         return (f"the tokenizer joins two texts with nothing between them{without}",)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:

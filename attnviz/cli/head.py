@@ -59,6 +59,11 @@ def head(
             f"expected a head such as L1H2, got {which.head!r:.60}: attnviz heads shows every "
             "head over a text"
         )
+    if texts.text and texts.text[0] in "Ll" and question.names_a_head(texts.text):
+        raise UsageError(
+            f"expected one head, then a text, got {which.head} and {texts.text}: a card is of one "
+            "head"
+        )
     request = HeadRequest.of(vars(view) | vars(which))
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)

@@ -169,7 +169,9 @@ class Output(Options, panel="Output"):
         "COLUMNS", "Columns to draw in (default: the terminal's, 80 in a pipe)."
     )
     full: bool | None = option(
-        "", "Everything, however tall (default: in a pipe, in files).", name="--full/--no-full"
+        "",
+        "Everything, however tall, a row for every head too (default in a pipe: without those).",
+        name="--full/--no-full",
     )
     explain: bool = flag("Below the screen, how to read what is on it.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")

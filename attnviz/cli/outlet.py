@@ -186,7 +186,8 @@ class Outlet:
 
         theme = Theme.of(console, self.output.palette, self.output.ascii)
         if self.output.whole:
-            drawn = terminal_block(document, theme, console.width)
+            asked = self.output.full is True
+            drawn = terminal_block(document, theme, console.width, everything=asked)
         else:  # leave a line for the prompt
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")

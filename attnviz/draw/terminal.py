@@ -33,9 +33,16 @@ _EVERYTHING = "--full: everything"
 _PAGE = 100  # the columns of what stands for a page
 
 
-def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
-    """Return the whole document in ``room`` columns."""
-    shown = _stacked(document.whole, theme, room)
+def terminal_block(
+    document: doc.Document, theme: Theme, room: int, *, everything: bool = False
+) -> Block:
+    """Return the whole document in ``room`` columns.
+
+    everything: also draw the groups that are otherwise for pages alone, such as a row for every
+        head.
+    """
+    groups = [group._replace(full=group.full and not everything) for group in document.whole]
+    shown = _stacked(groups, theme, room)
     below = (_reading(document, shown, theme, room), _group(doc.Group(document.hints), theme, room))
     return trimmed(stack((block for block in (shown, *below) if block.lines), 1))
 
@@ -106,15 +113,16 @@ def _finding(document: doc.Document, theme: Theme, room: int) -> Sequence[Line]:
 
 
 def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
-    """Return the hints that fit into one line; the last one shows how to see everything."""
+    """Return the hints that fit into one line; the last ones explain and show everything."""
     hints = [
         text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
     ]
     if not hints:
         return Block((), room)
     kept = [*hints, _EVERYTHING]
+    explains = document.explain is None  # then the last hint is --explain
     while len(kept) > 1 and width(theme.dot.join(kept)) > room:
-        del kept[-2]
+        del kept[-3 if explains and len(kept) > 3 else -2]
     return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, room)
 
 

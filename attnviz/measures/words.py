@@ -172,10 +172,12 @@ def find_in(tokens: Tokens, wanted: str) -> Word | None:
     """Return the place of a word or of the token of an index; None if the text has none.
 
     wanted: a word, an index, negative from the end, or ``WORD:2`` for a word's second occurrence.
+        A number beyond the text, such as a year, is a word.
     """
     if re.fullmatch(r"-?[0-9]{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
-        return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None
+        if 0 <= place < len(tokens):
+            return Word(range(place, place + 1))
     spans, chosen = word_spans(tokens, wanted), 0
     numbered = re.fullmatch(r"(.+):([1-9][0-9]{0,8})", wanted, re.DOTALL)
     if not spans and numbered:

@@ -124,7 +124,7 @@ def test_a_file_format(copied: Path, python: Callable[..., str]) -> None:
     formats = copied / "attnviz" / "draw" / "files.py"
     write_below(
         formats,
-        '"""Return the writers of a document by file ending; each imports what it draws with."""\n',
+        'palette: the name of the colours of cells.\n    """\n',
         f"\n{indent(writer, chr(32) * 4)}",
     )
     write_below(formats, "    return {\n", f"        {entries.split(',')[0]},\n")

@@ -172,7 +172,7 @@ def _of_text(found: HeadsReport) -> str:
     """Return which words attend to which others beyond chance; if none do, that is the answer."""
     report, links = found.first, found.agreed_links
     if report.record.model.weights == "random":
-        return f"{_ARBITRARY}, no link beats chance."
+        return f"{_ARBITRARY}, links are not tested."
     if links is None:
         return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
     if not links.links:
@@ -188,10 +188,10 @@ def _of_text(found: HeadsReport) -> str:
         best = f"{report.name(first.layer, first.head)} {share(first.weight)}"
         other = f"{report.name(second.layer, second.head)} {share(second.weight)}"
         added = f"{' to '.join(_quoted_ends(report, second))} in {second.heads} ({other})"
-        both = f"{shown} ({best}), {added}; by chance in {chance}."
+        both = f"{shown} ({best}), {added}; independent heads: {chance}."
         if fits_two_lines(both):
             return both
-    return f"{shown} ({_best(report, first)}); by chance in {_chance(first.chance)}."
+    return f"{shown} ({_best(report, first)}); independent heads: {_chance(first.chance)}."
 
 
 def said_links(found: HeadsReport) -> list[WordLink]:
@@ -227,15 +227,14 @@ def _nearest(report: HeadsRecord, links: WordLinks) -> str:
         heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
         return f"{heads} too few to tell a link from chance. Furthest above usual: {pair} ({best})."
     if not link.heads:
-        return f"No link between words stands out: furthest above usual is {pair} ({best})."
+        return f"No link between words stands out. Nearest: {pair} ({best})."
     if link.heads == 1:
         return (
-            f"No link between words beats chance: furthest above usual is {pair}, in 1 head "
-            f"({best})."
+            f"No link between words beats chance. Nearest: {pair}, above usual in 1 head ({best})."
         )
     return (
-        f"No link between words beats chance. Nearest: {pair}, more than usual in "
-        f"{_heads(links, link)} ({best}; by chance in {_chance(link.chance)})."
+        f"No link between words beats chance. Nearest: {pair}, above usual in "
+        f"{_heads(links, link)} ({best}; independent heads: {_chance(link.chance)})."
     )
 
 

@@ -83,7 +83,10 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
         return _runs(found, view, lines)
     if report.regions is not None:
         shares = region_group(report.regions, lambda head: report.name(*head), columns, lines // 3)
-        return [shares, *_overview(found, view, columns, lines - _tall(shares))]
+        notes = [doc.Note(note) for note in report.record.model.notes]  # how two texts were joined
+        above = [doc.Group(notes), shares] if notes else [shares]
+        tall = _tall(shares) + sum(1 + _lines([(note.text, False)], columns) for note in notes)
+        return [*above, *_overview(found, view, columns, lines - tall)]
     return _overview(found, view, columns, lines)
 
 
