@@ -81,7 +81,7 @@ function drawLines() {
   };
   column("queries", shown.queries.tokens, from, "right", from);
   column("keys", shown.keys.tokens, to, "left", wide - to);
-  $("lines-words").textContent = "queries → keys" + (n > 60 ? "; faint: from .08" : "");
+  $("lines-words").textContent = "queries → keys" + (n > 60 ? "; faint: from .08" : "") + (paper && high < places.height ? "; a part" : "");
 }
 
 /** The token under a pointer: which side, which place. */

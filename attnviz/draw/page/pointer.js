@@ -78,11 +78,10 @@ function listen() {
 /** Paper is white: draw everything light, at once. */
 function print(begins) {
   const root = document.documentElement;
-  if (begins) { print.theme = root.dataset.theme; root.dataset.theme = "light"; } else root.dataset.theme = print.theme;
-  readColours();
-  drawLegend();
-  drawGrid();
-  drawHead();
+  if (begins) print.theme = root.dataset.theme;
+  root.dataset.theme = begins ? "light" : print.theme;
+  paper = begins;
+  drawPalette();
 }
 
 function toggleTheme() {

@@ -11,15 +11,13 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import visible
 from attnviz.draw.page.data import Page, PageCapture, page_data
-from attnviz.draw.svg import png_uri
+from attnviz.draw.svg import png_uri, safe
 
 _HERE = Path(__file__).parent
 
@@ -63,11 +61,11 @@ def page_html(
     facts = [*_facts(document), *data.notes]
     filled = {
         "policy": _policy(),
-        "name": escape(visible(document.name)),
+        "name": safe(document.name),
         "style": source("page.css"),
         "early": source("early.js"),
-        "finding": escape(visible(document.finding or document.title)),
-        "facts": "\n".join(f'<p class="soft">{escape(visible(each))}</p>' for each in facts),
+        "finding": safe(document.finding or document.title),
+        "facts": "\n".join(f'<p class="soft">{safe(each)}</p>' for each in facts),
         "pictures": "\n".join(_picture(each, palette) for each in data.captures),
         "document": "\n".join(written(heads)),
         "data": data.json,
@@ -145,6 +143,6 @@ def _picture(capture: PageCapture, palette: str) -> str:
         y, x = layers.index(head.layer) * (side + 2), head.head * (side + 2)
         drawn = cells.repeat(times, 0).repeat(times, 1)
         sheet[y : y + drawn.shape[0], x : x + drawn.shape[1]] = drawn
-    title = f"<h2>{escape(visible(capture.name))}</h2>" if capture.name else ""
+    title = f"<h2>{safe(capture.name)}</h2>" if capture.name else ""
     words = f"Attention maps of {len(capture.heads)} heads, one row for each layer"
     return f'{title}<img alt="{words}" src="{png_uri(sheet, palette)}"/>'
