@@ -69,7 +69,7 @@ function listen() {
   addEventListener("resize", () => {
     if (innerWidth !== width) redraw("grid");
     width = innerWidth;
-    redraw("token");
+    redraw("head");
   });
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
