@@ -148,4 +148,5 @@ function drawLegend() {
     }, make("i"), `${said} ${counts[at]}`);
   }));
   options($("sort"), orders(), state.sort);
+  $("sort").parentNode.hidden = $("sort").length < 2;
 }

@@ -13,8 +13,9 @@ function drawLines() {
   pen.clearRect(0, 0, wide, high);
   const series = state.scope === "head" ? seriesHeads().map((head) => [head]) : [heads()];
   const maps = series.map((chosen) => shown.map(chosen, state.mode));
-  const dim = state.hover || state.locked, slots = maps.length < 5 ? maps.length : 0;
-  const from = wide * (slots > 1 ? 0.28 : 0.34), to = wide * (slots > 1 ? 0.57 : 0.66);
+  const dim = state.hover || state.locked, room = maps.length * 34 + 80;
+  const slots = maps.length < 5 && room < wide * 0.55 ? maps.length : 0;
+  const from = wide * (slots > 1 ? 0.26 : 0.34), to = Math.min(wide * 0.66, slots > 1 ? wide - room : wide);
   const first = Math.max(0, Math.floor(top / row) - 1), last = Math.min(n, Math.ceil((top + high) / row) + 1);
   const isActive = (i, j) => (state.direction === "to" ? i === state.query : j === Math.max(0, state.key));
   const line = (i, j, value, at, strong) => {

@@ -7,7 +7,7 @@ function mapPlaces(wide, high, zoom) {
   const pen = mapView.pen ??= document.createElement("canvas").getContext("2d");
   pen.font = `12px ${FONT}`;
   const longest = (tokens) => Math.min(120, Math.max(24, ...tokens.slice(0, 400).map((token) => pen.measureText(token).width)));
-  const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(28, longest(shown.keys.tokens));
+  const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(42, longest(shown.keys.tokens));
   const fitted = (top) => Math.min(36, (wide - left - 2) / shown.m, Math.max(120, high - top - 12) / shown.n);
   const fit = fitted(over * 0.71) >= 15 ? fitted(over * 0.71) : fitted(over);
   const cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
