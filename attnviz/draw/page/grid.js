@@ -121,8 +121,8 @@ function markCells() {
   if (!cells[state.head]) { const first = cells.find(Boolean); if (first) first.tabIndex = 0; }
   const cell = cells[state.head], grid = $("grid");
   if (!cell) return;
-  if (cell.offsetTop < grid.scrollTop + grid.offsetTop) grid.scrollTop = cell.offsetTop - grid.offsetTop - 24;
-  const below = cell.offsetTop + cell.offsetHeight - grid.offsetTop - grid.scrollTop - grid.clientHeight;
+  if (cell.offsetTop < grid.scrollTop) grid.scrollTop = cell.offsetTop - 24;
+  const below = cell.offsetTop + cell.offsetHeight - grid.scrollTop - grid.clientHeight;
   if (below > 0) grid.scrollTop += below + 8;
 }
 

@@ -73,6 +73,33 @@ def test_another_head_moves_nothing(opened: Open, mary: Path, width: int) -> Non
     assert len(tops) == 1
 
 
+@pytest.mark.parametrize(("width", "head"), [(1440, 3), (390, 13), (390, 22)])
+def test_the_chosen_head_is_in_view(opened: Open, mary: Path, width: int, head: int) -> None:
+    shown = opened(mary, "#sort=label", width=width, height=844 if width < 500 else 500)
+    for at in (head, 0, head):
+        shown.js(f"choose({at})")
+        top, bottom, first, last = shown.js(
+            "(() => { const cell = cells[state.head].getBoundingClientRect(),"
+            " grid = $('grid').getBoundingClientRect();"
+            " return [cell.top, cell.bottom, grid.top, grid.bottom]; })()"
+        )
+        assert first <= top < bottom <= last
+
+
+def test_names_stand_between_pinned_lines(opened: Open, mary: Path) -> None:
+    """Where the numbers of all pinned heads have no room, the names of tokens keep theirs."""
+    for width in (1440, 390):
+        shown = opened(mary, "#L1H0&q=10&k=3&lock&pins=L1H2,L2H3,L0H0", width=width)
+        cut = shown.js(
+            """(() => { const written = [], fill = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+              written.push(text); return fill.call(this, text, ...at); };
+            drawLines(); CanvasRenderingContext2D.prototype.fillText = fill;
+            return written.filter((text) => text.endsWith("…")); })()"""
+        )
+        assert cut == []
+
+
 @pytest.mark.parametrize("width", [1440, 1024, 390])
 def test_small_thumbnails_are_square_and_named(opened: Open, thousand: Path, width: int) -> None:
     shown = opened(thousand, width=width)
