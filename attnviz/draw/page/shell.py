@@ -30,6 +30,7 @@ SCRIPTS = (
 """The scripts in the order in which they are joined."""
 
 _COMMENTS = re.compile(r"^\s*(/\*(?:(?!\*/).)*\*/|// [^\n]*)$\n?", re.M | re.S)
+_AROUND = re.compile(r"\s*([{};,]|:(?=\s))\s*")  # spaces that a style sheet does not need
 _ENDS = re.compile(r"</(script|style)|<!--|<script", re.I)
 _SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the whole picture
 
@@ -85,9 +86,11 @@ def _facts(document: doc.Document) -> list[str]:
 
 @cache
 def source(name: str) -> str:
-    """Return a source file as a page has it: without its comments and its indentation."""
+    """Return a source file as a page has it: without comments, indentation, needless spaces."""
     text = _COMMENTS.sub("", (_HERE / name).read_text("utf-8"))
     text = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.strip())
+    if name.endswith(".css"):
+        text = _AROUND.sub(r"\1", text)
     if _ENDS.search(text):
         raise ValueError(f"{name} would end its element")
     return text
