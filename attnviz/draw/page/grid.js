@@ -141,10 +141,7 @@ function drawLegend() {
     return make("button", {
       title: [means, SOURCES[source]].filter(Boolean).join("; "),
       "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
-      onclick: () => {
-        if (!state.labels.delete(name)) state.labels.add(name);
-        set({}, "legend", "grid");
-      },
+      onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },
     }, make("i"), `${said} ${counts[at]}`);
   }));
   options($("sort"), orders(), state.sort);

@@ -85,10 +85,10 @@ function drawLines() {
   $("lines-words").textContent = "queries → keys" + (n > 60 ? "; faint: from .08" : "") + (paper && high < places.height ? "; a part" : "");
 }
 
-/** The token under a pointer: which side, which place. */
+/** The token under a pointer: a query on the left, a key on the right. */
 function tokenAt(event) {
   const box = $("lines").getBoundingClientRect(), side = event.clientX - box.left < box.width / 2 ? "to" : "from";
   const at = Math.floor((event.clientY - box.top + $("lines").scrollTop - lineView.start) / lineView.row);
-  const tokens = side === "to" ? shown.n : shown.m;
-  return at >= 0 && at < tokens ? { direction: side, at } : null;
+  if (at < 0 || at >= (side === "to" ? shown.n : shown.m)) return null;
+  return { [side === "to" ? "query" : "key"]: at, direction: side };
 }
