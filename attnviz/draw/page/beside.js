@@ -33,6 +33,6 @@ function tellBeside() {
   beside.captures.forEach((capture, at) => {
     const same = capture.n === shown.n && capture.m === shown.m;
     const value = same && key >= 0 && capture.high ? besideMap(capture)[query * capture.m + key] : NaN;
-    if (cells[at]) cells[at].textContent = Number.isNaN(value) ? "–" : capture.limit ? signed(value) : share(value);
+    if (cells[at]) cells[at].textContent = key < 0 ? "\u00a0" : Number.isNaN(value) ? "–" : capture.limit ? signed(value) : share(value);
   });
 }

@@ -21,7 +21,7 @@ function nameTokens(side) {
   const times = new Map();
   side.tokens = side.tokens.map(visible);
   for (const token of side.tokens) times.set(token, (times.get(token) ?? 0) + 1);
-  side.names = side.tokens.map((token, at) => (times.get(token) > 1 ? `${token}#${at}` : token));
+  side.names = side.tokens.map((token, at) => ordered(token) + (times.get(token) > 1 ? `#${at}` : ""));
 }
 
 /** The heads of one pass over one text: a row for each query, a column for each key. */

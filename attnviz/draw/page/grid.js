@@ -34,15 +34,16 @@ function measured(head) {
 
 function drawGrid() {
   const grid = $("grid"), { layer, head } = shown.heads, byLayer = state.sort === "layer";
-  const columns = Math.max(...head) + 1, room = grid.clientWidth - 10, gap = columns > 14 ? 2 : 4;
+  const columns = Math.max(...head) + 1, room = grid.clientWidth - 10, gap = columns > 24 ? 1 : columns > 14 ? 2 : 4;
   const across = Math.floor((room - 26) / columns) - gap, down = (innerHeight - 290) / (Math.max(...layer) + 1) - 42;
-  const side = byLayer ? Math.max(8, Math.min(96, across, Math.max(48, Math.floor(down)))) : 64;
-  grid.classList.toggle("small", byLayer && side < 44);
+  const side = byLayer ? Math.max(6, Math.min(96, across, Math.max(54, Math.floor(down)))) : 64, small = byLayer && side < 44;
+  grid.classList.toggle("small", small);
   grid.style.gap = `${gap}px`;
+  grid.style.gridTemplateRows = small ? "14px" : "";
   grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : "repeat(auto-fill, minmax(64px, 1fr))";
   cells = [];
-  const nodes = [], every = Math.ceil(18 / side);
-  if (byLayer && side < 44) {
+  const nodes = [], every = Math.ceil(18 / side), rows = Math.ceil(10 / side);
+  if (small) {
     nodes.push(make("span"));
     for (let h = 0; h < columns; h++) nodes.push(make("span", { "aria-hidden": true }, h % every ? "" : String(h)));
   }
@@ -50,7 +51,7 @@ function drawGrid() {
   for (const i of offered()) {
     if (byLayer && layer[i] !== row) {
       row = layer[i];
-      const name = make("span", { "aria-hidden": true }, shown.of_heads && "L" + row);
+      const name = make("span", { "aria-hidden": true }, shown.of_heads && row % rows === 0 ? "L" + row : "");
       name.style.gridColumn = "1";
       nodes.push(name);
     }
@@ -60,8 +61,7 @@ function drawGrid() {
     const about = `${shown.names[i]} ${second}, ${shown.said(i)}${extra ? `, ${orders()[state.sort]} ${extra}` : ""}`;
     const look = { "aria-label": about, title: about, tabindex: -1, "--hue": hueOf(i) };
     const cell = make("button", { ...look, onclick: () => choose(i) },
-      make("i"), make("small", {}, shown.names[i]), " ",
-      make("small", {}, second));
+      make("i"), ...(small ? [] : [make("small", {}, shown.names[i]), " ", make("small", {}, second)]));
     if (byLayer) cell.style.gridColumn = String(head[i] + 2);
     cell.classList.toggle("off", byLayer && !passes(i));
     cells[i] = cell;
@@ -75,10 +75,10 @@ function drawGrid() {
   drawThumbs();
 }
 
-/** Paint the thumbnails on one sheet behind the buttons, some milliseconds a frame. */
+/** Paint the thumbnails on one sheet behind the buttons, some milliseconds a frame; on paper at once. */
 function drawThumbs() {
   const turn = (drawThumbs.turn = {}), values = new Float32Array(shown.n * shown.m), grid = $("grid");
-  const ratio = Math.min(2, devicePixelRatio || 1), waiting = offered().filter((i) => cells[i]);
+  const ratio = paper ? 3 : Math.min(2, devicePixelRatio || 1), waiting = offered().filter((i) => cells[i]);
   const most = (edge, size) => Math.max(1, ...waiting.map((i) => cells[i][edge] + cells[i][size]));
   const wide = most("offsetLeft", "offsetWidth"), high = most("offsetTop", "offsetHeight");
   sheet.width = wide * ratio;
@@ -90,7 +90,7 @@ function drawThumbs() {
   const places = new Map(waiting.map((i) => [i, [cells[i].offsetLeft, cells[i].offsetTop, cells[i].clientWidth]]));
   const step = () => {
     if (drawThumbs.turn !== turn) return;
-    const until = performance.now() + 12;
+    const until = paper ? Infinity : performance.now() + 12;
     while (waiting.length && performance.now() < until) {
       const i = waiting.shift(), [x, y, side] = places.get(i).map((length) => Math.round(length * ratio));
       const words = shown.limit ? colour.signed : colour.thumbs[shown.heads.label[i]];
@@ -103,7 +103,8 @@ function drawThumbs() {
     if (waiting.length) requestAnimationFrame(step);
     else document.body.dataset.painted ??= performance.now().toFixed(0);
   };
-  step();
+  if (paper) step();
+  else requestAnimationFrame(step);
 }
 
 function markCells() {
@@ -120,8 +121,8 @@ function markCells() {
   if (!cells[state.head]) { const first = cells.find(Boolean); if (first) first.tabIndex = 0; }
   const cell = cells[state.head], grid = $("grid");
   if (!cell) return;
-  if (cell.offsetTop < grid.scrollTop + grid.offsetTop) grid.scrollTop = cell.offsetTop - grid.offsetTop - 24;
-  const below = cell.offsetTop + cell.offsetHeight - grid.offsetTop - grid.scrollTop - grid.clientHeight;
+  if (cell.offsetTop < grid.scrollTop) grid.scrollTop = cell.offsetTop - 24;
+  const below = cell.offsetTop + cell.offsetHeight - grid.scrollTop - grid.clientHeight;
   if (below > 0) grid.scrollTop += below + 8;
 }
 
@@ -140,11 +141,9 @@ function drawLegend() {
     return make("button", {
       title: [means, SOURCES[source]].filter(Boolean).join("; "),
       "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
-      onclick: () => {
-        if (!state.labels.delete(name)) state.labels.add(name);
-        set({}, "legend", "grid");
-      },
+      onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },
     }, make("i"), `${said} ${counts[at]}`);
   }));
   options($("sort"), orders(), state.sort);
+  $("sort").parentNode.hidden = $("sort").length < 2;
 }

@@ -1,5 +1,7 @@
 /* The keyboard: everything that a pointer can do. */
 
+const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+
 function stepHead(by) {
   const order = offered().filter(passes), at = order.indexOf(state.head);
   if (order.length) choose(order[(at + by + order.length) % order.length]);
@@ -14,16 +16,15 @@ function neighbour(key) {
     const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[key];
     return order[Math.max(0, Math.min(order.length - 1, at + by))];
   }
-  const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[key];
+  const by = ARROWS[key];
   const found = shown.names.findIndex((_, i) => layer[i] === layer[state.head] + by[0] && head[i] === head[state.head] + by[1]);
   return found < 0 ? state.head : found;
 }
 
 function moveToken(key) {
   const clamp = (value, most) => Math.max(0, Math.min(most - 1, value));
-  const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key];
-  const query = clamp(state.query + by[0], shown.n), wanted = state.key < 0 ? query : state.key + by[1];
-  return { query, key: Math.max(0, Math.min(shown.m - 1, wanted)) };
+  const by = ARROWS[key], query = clamp(state.query + by[0], shown.n);
+  return { query, key: clamp(state.key < 0 ? query : state.key + by[1], shown.m) };
 }
 
 function onKey(event) {

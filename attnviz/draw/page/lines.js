@@ -13,8 +13,9 @@ function drawLines() {
   pen.clearRect(0, 0, wide, high);
   const series = state.scope === "head" ? seriesHeads().map((head) => [head]) : [heads()];
   const maps = series.map((chosen) => shown.map(chosen, state.mode));
-  const dim = state.hover || state.locked, slots = maps.length < 5 ? maps.length : 0;
-  const from = wide * (slots > 1 ? 0.28 : 0.34), to = wide * (slots > 1 ? 0.57 : 0.66);
+  const dim = state.hover || state.locked, room = maps.length * 34 + 80;
+  const slots = maps.length < 5 && room < wide * 0.55 ? maps.length : 0;
+  const from = wide * (slots > 1 ? 0.26 : 0.34), to = Math.min(wide * 0.66, slots > 1 ? wide - room : wide);
   const first = Math.max(0, Math.floor(top / row) - 1), last = Math.min(n, Math.ceil((top + high) / row) + 1);
   const isActive = (i, j) => (state.direction === "to" ? i === state.query : j === Math.max(0, state.key));
   const line = (i, j, value, at, strong) => {
@@ -81,13 +82,13 @@ function drawLines() {
   };
   column("queries", shown.queries.tokens, from, "right", from);
   column("keys", shown.keys.tokens, to, "left", wide - to);
-  $("lines-words").textContent = "queries → keys" + (n > 60 ? "; faint: from .08" : "");
+  $("lines-words").textContent = "queries → keys" + (n > 60 ? "; faint: from .08" : "") + (paper && high < places.height ? "; a part" : "");
 }
 
-/** The token under a pointer: which side, which place. */
+/** The token under a pointer: a query on the left, a key on the right. */
 function tokenAt(event) {
   const box = $("lines").getBoundingClientRect(), side = event.clientX - box.left < box.width / 2 ? "to" : "from";
   const at = Math.floor((event.clientY - box.top + $("lines").scrollTop - lineView.start) / lineView.row);
-  const tokens = side === "to" ? shown.n : shown.m;
-  return at >= 0 && at < tokens ? { direction: side, at } : null;
+  if (at < 0 || at >= (side === "to" ? shown.n : shown.m)) return null;
+  return { [side === "to" ? "query" : "key"]: at, direction: side };
 }

@@ -7,8 +7,9 @@ function mapPlaces(wide, high, zoom) {
   const pen = mapView.pen ??= document.createElement("canvas").getContext("2d");
   pen.font = `12px ${FONT}`;
   const longest = (tokens) => Math.min(120, Math.max(24, ...tokens.slice(0, 400).map((token) => pen.measureText(token).width)));
-  const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(28, longest(shown.keys.tokens));
-  const fit = Math.min(36, (wide - left - 2) / shown.m, Math.max(120, high - over * 0.8 - 12) / shown.n);
+  const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(42, longest(shown.keys.tokens));
+  const fitted = (top) => Math.min(36, (wide - left - 2) / shown.m, Math.max(120, high - top - 12) / shown.n);
+  const fit = fitted(over * 0.71) >= 15 ? fitted(over * 0.71) : fitted(over);
   const cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
   const top = (slanted ? over * 0.71 : over) + 10, right = slanted ? Math.max(0, over * 0.71 - cell * 0.4) : 0;
   const narrowed = zoom ? cell : Math.min(cell, (wide - left - right - 2) / shown.m);
@@ -88,8 +89,8 @@ function paintMap(pen, places, x, y, wide, high, marks) {
   pen.textAlign = "right";
   ink(false);
   pen.font = `italic 11px ${FONT}`;
-  pen.fillText("key →", left - 8, Math.max(8, top - 26));
-  pen.fillText("query ↓", left - 8, Math.max(20, top - 12));
+  pen.fillText("key →", left - 13, top - 29);
+  pen.fillText("query ↓", left - 13, top - 16);
   const rowMark = marks ? query : -1, columnMark = marks ? key : -1;
   for (let i = Math.max(0, Math.floor(y / cell)); i < n && top - y + i * cell < high; i++) {
     const at = top - y + (i + 0.5) * cell;

@@ -14,31 +14,22 @@ function listen() {
     look({ query: query < 0 ? state.query : query, key, direction: query < 0 ? "from" : "to" }, true);
     lock(same);
   });
-  lines.addEventListener("pointermove", (event) => {
-    const found = tokenAt(event);
-    if (found) look(found.direction === "to" ? { query: found.at, direction: "to" } : { key: found.at, direction: "from" });
-  });
-  lines.addEventListener("click", (event) => {
-    const found = tokenAt(event);
-    if (!found) return;
-    const same = found.direction === state.direction && found.at === active();
-    look(found.direction === "to" ? { query: found.at, direction: "to" } : { key: found.at, direction: "from" }, true);
-    lock(same);
-  });
   const wordOf = (event) => {
     const span = event.target.closest("[data-at]"), side = span?.parentNode.dataset.side;
     if (!span) return null;
     const direction = shown.crossed ? (side === "keys" ? "from" : "to") : state.direction, at = Number(span.dataset.at);
     return direction === "to" ? { query: at, direction } : { key: at, direction };
   };
-  text.addEventListener("pointerover", (event) => { const found = wordOf(event); if (found) look(found); });
-  text.addEventListener("click", (event) => {
-    const found = wordOf(event);
-    if (!found) return;
-    const same = (found.query ?? found.key) === active() && found.direction === state.direction;
-    look(found, true);
-    lock(same);
-  });
+  for (const [panel, moved, place] of [[lines, "pointermove", tokenAt], [text, "pointerover", wordOf]]) {
+    panel.addEventListener(moved, (event) => { const found = place(event); if (found) look(found); });
+    panel.addEventListener("click", (event) => {
+      const found = place(event);
+      if (!found) return;
+      const same = (found.query ?? found.key) === active() && found.direction === state.direction;
+      look(found, true);
+      lock(same);
+    });
+  }
   for (const element of [map, lines, text]) element.addEventListener("pointerleave", () => { if (!state.locked) set({ hover: false }, "token"); });
   map.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return;
@@ -50,17 +41,15 @@ function listen() {
   lines.addEventListener("scroll", () => drawLines(), { passive: true });
   $("sort").addEventListener("change", (event) => set({ sort: event.target.value }, "grid"));
   $("capture").addEventListener("change", (event) => switchTo(Number(event.target.value)));
-  $("previous").onclick = () => stepHead(-1);
-  $("next").onclick = () => stepHead(1);
-  $("pin").onclick = () => togglePin();
-  $("theme").onclick = toggleTheme;
-  $("help").onclick = () => $("keys").showModal();
-  $("zoom-in").onclick = () => zoomBy(1);
-  $("zoom-out").onclick = () => zoomBy(-1);
-  $("zoom-fit").onclick = () => zoomBy(0);
-  $("save-csv").onclick = () => download(new Blob([csvOf()], { type: "text/csv" }), "csv");
-  $("save-svg").onclick = () => download(new Blob([svgOf()], { type: "image/svg+xml" }), "svg");
-  $("save-png").onclick = () => mapCanvas().toBlob((blob) => download(blob, "png"));
+  const clicks = {
+    previous: () => stepHead(-1), next: () => stepHead(1), pin: () => togglePin(),
+    theme: toggleTheme, help: () => $("keys").showModal(),
+    "zoom-in": () => zoomBy(1), "zoom-out": () => zoomBy(-1), "zoom-fit": () => zoomBy(0),
+    "save-csv": () => download(new Blob([csvOf()], { type: "text/csv" }), "csv"),
+    "save-svg": () => download(new Blob([svgOf()], { type: "image/svg+xml" }), "svg"),
+    "save-png": () => mapCanvas().toBlob((blob) => download(blob, "png")),
+  };
+  for (const id in clicks) $(id).onclick = clicks[id];
   $("weights").addEventListener("toggle", () => $("weights").open && drawWeights());
   $("neurons").addEventListener("toggle", drawNeuron);
   addEventListener("keydown", onKey);
@@ -69,7 +58,7 @@ function listen() {
   addEventListener("resize", () => {
     if (innerWidth !== width) redraw("grid");
     width = innerWidth;
-    redraw("token");
+    redraw("head");
   });
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));
@@ -78,11 +67,10 @@ function listen() {
 /** Paper is white: draw everything light, at once. */
 function print(begins) {
   const root = document.documentElement;
-  if (begins) { print.theme = root.dataset.theme; root.dataset.theme = "light"; } else root.dataset.theme = print.theme;
-  readColours();
-  drawLegend();
-  drawGrid();
-  drawHead();
+  if (begins) print.theme = root.dataset.theme;
+  root.dataset.theme = begins ? "light" : print.theme;
+  paper = begins;
+  drawPalette();
 }
 
 function toggleTheme() {

@@ -18,8 +18,8 @@ Spans = Sequence[tuple[int, int]]
 def running_pieces(tokens: Tokens, text: str) -> list[str]:
     """Return what each token adds to the running text, with the blanks before it.
 
-    A token that adds nothing, such as the second byte of a character, has its own name instead, and
-    so has a token that the tokenizer added.
+    The second byte of a character adds nothing: an empty text. A token that the tokenizer added
+    stands with its name.
     """
     names, spans = token_labels(tokens), tokens.spans or _found(tokens, text)
     if not spans or max(stop for _, stop in spans) > len(text):
@@ -27,7 +27,7 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
     pieces, end = [], spans[0][0] if tokens.kept else 0
     for name, special, (start, stop) in zip(names, tokens.special, spans, strict=True):
         if special or stop <= end:
-            pieces.append(name)
+            pieces.append(name if special else "")
             continue
         blank = text[end:start] if text[end:start].isspace() else ""
         pieces.append(blank + text[max(start, end) : stop])

@@ -11,17 +11,15 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import visible
 from attnviz.draw.maps import cell_steps
 from attnviz.draw.page.data import Page, PageCapture, page_data
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.svg import png_uri
+from attnviz.draw.svg import png_uri, safe
 
 _HERE = Path(__file__).parent
 
@@ -32,6 +30,7 @@ SCRIPTS = (
 """The scripts in the order in which they are joined."""
 
 _COMMENTS = re.compile(r"^\s*(/\*(?:(?!\*/).)*\*/|// [^\n]*)$\n?", re.M | re.S)
+_AROUND = re.compile(r"\s*([{};,]|:(?=\s))\s*")  # spaces that a style sheet does not need
 _ENDS = re.compile(r"</(script|style)|<!--|<script", re.I)
 _SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the whole picture
 
@@ -52,11 +51,11 @@ def page_html(
     facts = [*_facts(document), *data.notes]
     filled = {
         "policy": _policy(),
-        "name": escape(visible(document.name)),
+        "name": safe(document.name),
         "style": source("page.css"),
         "early": source("early.js"),
-        "finding": escape(visible(document.finding or document.title)),
-        "facts": "\n".join(f'<p class="soft">{escape(visible(each))}</p>' for each in facts),
+        "finding": safe(document.finding or document.title),
+        "facts": "\n".join(f'<p class="soft">{safe(each)}</p>' for each in facts),
         "pictures": "\n".join(_picture(each, palette) for each in data.captures),
         "document": "\n".join(written(heads)),
         "data": data.json,
@@ -87,9 +86,11 @@ def _facts(document: doc.Document) -> list[str]:
 
 @cache
 def source(name: str) -> str:
-    """Return a source file as a page has it: without its comments and its indentation."""
+    """Return a source file as a page has it: without comments, indentation, needless spaces."""
     text = _COMMENTS.sub("", (_HERE / name).read_text("utf-8"))
     text = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.strip())
+    if name.endswith(".css"):
+        text = _AROUND.sub(r"\1", text)
     if _ENDS.search(text):
         raise ValueError(f"{name} would end its element")
     return text
@@ -131,6 +132,6 @@ def _picture(capture: PageCapture, palette: str) -> str:
         y, x = layers.index(head.layer) * (side + 2), head.head * (side + 2)
         sheet[y : y + drawn.shape[0], x : x + drawn.shape[1]] = drawn
     colours = DIVERGING if capture.limit else palette
-    title = f"<h2>{escape(visible(capture.name))}</h2>" if capture.name else ""
+    title = f"<h2>{safe(capture.name)}</h2>" if capture.name else ""
     words = f"Attention maps of {len(capture.heads)} heads, one row for each layer"
     return f'{title}<img alt="{words}" src="{png_uri(sheet, colours)}"/>'

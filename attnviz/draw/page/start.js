@@ -27,7 +27,7 @@ function drawAll() {
 function lookButton({ capture, head, query, key, says }) {
   const where = captures.length > 1 ? make("span", { class: "soft" }, ` in ${capture + 1}`) : "";
   const go = () => switchTo(capture, { head, query, key, locked: key >= 0, hover: true, direction: "to" });
-  return make("button", { onclick: go }, make("b", {}, captures[capture].names[head]), visible(says), where);
+  return make("button", { onclick: go }, make("b", {}, captures[capture].names[head]), ordered(visible(says)), where);
 }
 
 async function start() {
@@ -40,21 +40,26 @@ async function start() {
   const keys = [["← → ↑ ↓", arrows], ["Enter", "hold the token, let go"], ...known];
   $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
   $("app").hidden = false;
-  for (const table of $("document").querySelectorAll("details")) {
-    table.open = false;
-    const said = { tabindex: 0, role: "region", "aria-label": table.firstElementChild.textContent };
-    for (const room of table.querySelectorAll(".scroll"))
-      for (const name in said) room.setAttribute(name, said[name]);
-  }
   drawAll();
   listen();
   document.body.dataset.ready = performance.now().toFixed(0);
 }
 
+/** Close the tables, which stand behind the scripts so that a long one holds up nothing. */
+addEventListener("DOMContentLoaded", () => {
+  for (const table of $("document").querySelectorAll("details")) {
+    table.open = !document.documentElement.classList.contains("js");
+    const said = { tabindex: 0, role: "region", "aria-label": table.firstElementChild.textContent };
+    for (const room of table.querySelectorAll(".scroll"))
+      for (const name in said) room.setAttribute(name, said[name]);
+  }
+  document.documentElement.classList.add("whole");
+});
+
 start().catch((error) => {
   document.documentElement.classList.remove("js");
   $("failed").hidden = false;
-  for (const table of $("document").querySelectorAll("details")) table.open = true;
+  for (const table of document.querySelectorAll("#document details")) table.open = true;
   $("failed").textContent =
     `The interactive view could not start (${error.message}). The picture and the tables stand on their own.`;
 });

@@ -8,7 +8,7 @@ function drawStep() {
   const near = at < 0 ? (state.query < all[0][0] ? -1 : all.length) : at;
   const button = (sign, to, label) =>
     make("button", { "aria-label": label, disabled: !all[to], onclick: () => go(to) }, sign);
-  const told = ([token, p]) => `${token} ${p == null ? "" : share(p)}`;
+  const told = ([token, p]) => `${ordered(token)} ${p == null ? "" : share(p)}`;
   const [, wrote, p, likely] = all[at] ?? [];
   const others = at < 0 ? [] : likely.filter(([token]) => token !== wrote).slice(0, 4).map(told);
   panel.replaceChildren(

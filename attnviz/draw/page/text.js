@@ -7,16 +7,16 @@ function makeWords() {
   makeWords.of = shown;
   const paragraph = (side, tokens) => {
     const spans = tokens.pieces.map((piece, at) => {
-      const bare = visible(piece.replace(/^ /, "")), special = tokens.special?.includes(at);
-      const look = { class: special && "special", role: "button", tabindex: -1, "aria-label": tokens.names[at] };
-      const span = make("span", { ...look, "data-at": at }, bare || "␣");
+      const bare = visible(piece.replace(/^ /, "")) || (piece ? "␣" : "\u2009·\u2009"), special = tokens.special?.includes(at);
+      const look = special || !piece ? { class: "special", dir: "ltr" } : {};
+      const span = make("span", { ...look, role: "button", tabindex: -1, "aria-label": tokens.names[at], "data-at": at }, bare);
       const region = tokens.regions.find(([, start]) => start === at);
-      const mark = region?.[0] ? make("sup", { "--series": regionColour(region[0]) }, region[0]) : "";
+      const mark = region?.[0] ? make("sup", { dir: "ltr", "--series": regionColour(region[0]) }, region[0]) : "";
       const after = (special ? " " : "") + (piece.includes("\n") ? "\n" : "");
       return [piece.startsWith(" ") && at ? " " : "", mark, span, after];
     });
     words[side] = spans.map(([, , span]) => span);
-    return make("p", { "data-side": side }, ...spans.flat());
+    return make("p", { dir: "auto", "data-side": side }, ...spans.flat());
   };
   const parts = [paragraph("queries", shown.queries)];
   words.keys = words.queries;

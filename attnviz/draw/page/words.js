@@ -21,6 +21,9 @@ const code = (letter) => "\\u" + letter.charCodeAt(0).toString(16).padStart(4, "
 /** Return a text whose controls are written out, so that it can neither turn a line nor break it. */
 const visible = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(CONTROLS, code);
 
+/** Return a text that keeps its order next to numbers and arrows, even if it is written from the right. */
+const ordered = (text) => text.replace(/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+/g, "$&\u200e");
+
 /** Return a weight as papers write it: .53, 1.0; one below what the digits show as <.01. */
 function share(value, digits = 2) {
   if (Number.isNaN(value)) return "–";

@@ -39,6 +39,9 @@ def test_bytes_of_a_character_are_named(opened: Open, tmp_path: Path) -> None:
     assert shown.js("document.documentElement.scrollWidth") <= 390
     assert "שלום"[0] in shown.text("#words")
     assert shown.page.locator("#words [data-at]").count() == shown.js("shown.n")
+    assert shown.text("#words").replace("\u2009·\u2009", "").replace("␣", " ").split() == [
+        "<bos>", "나는", "학교에", "갔다", "שלום"
+    ]  # fmt: skip
 
 
 def test_regions_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:

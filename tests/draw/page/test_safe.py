@@ -181,7 +181,7 @@ def test_paper_is_white_and_has_no_buttons(opened: Open, mary: Path) -> None:
     shown.page.emulate_media(media="print")
     assert shown.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not shown.page.locator("#theme").is_visible()
-    assert not shown.page.locator("#mode").is_visible()
+    assert not shown.page.locator("#mode [aria-pressed=false]").first.is_visible()
     assert shown.page.locator("#map canvas").is_visible()
     shown.page.emulate_media(media="screen")
     shown.js("print(false)")
