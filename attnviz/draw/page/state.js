@@ -6,7 +6,6 @@ const state = {
 };
 let shown = captures[0];
 
-
 /** Return what can be shown: a head, or a mean of heads, which maps without labels do not have. */
 const scopes = () => ({ head: "this head", ...(shown.of_heads && { layer: "its layer", all: "all heads" }) });
 const directions = () => ({ to: shown.verbs[0], from: shown.verbs[1] });
