@@ -10,7 +10,7 @@ from html import escape
 from attnviz.draw import document as doc
 from attnviz.draw.figure import document_drawing, heading_words, part_drawings
 from attnviz.draw.head_grid import SCRIPTS, grid_element
-from attnviz.draw.map_figure import pooling_words, scale_figure
+from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import paper_table, to_hex
 from attnviz.draw.svg import STYLE, safe, svg_element
 from attnviz.draw.table import bar_tint
@@ -30,7 +30,6 @@ a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
 .maps { margin-top: .8rem; }
-.maps.small { gap: .9rem; margin-bottom: .5rem; }
 .maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
 svg { display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -91,7 +90,7 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     names = {
         shown.name
         for part in _parts(doc.Group(document.groups))
-        if isinstance(part, doc.Maps) and part.small is None
+        if isinstance(part, doc.Maps)
         for shown in part.maps
     }
     for group in document.groups:
@@ -225,16 +224,10 @@ def _maps(part: doc.Maps, palette: str) -> Iterator[str]:
         yield svg_element(scale_figure(part.scale), palette)
     if not part.maps:
         return
-    drawn = [svg_element(drawing, palette) for drawing in part_drawings(part)]
-    across = part.across if part.small is not None and part.across else len(drawn)
-    for start in range(0, len(drawn), across):
-        yield '<div class="maps">' if part.small is None else '<div class="maps small">'
-        for shown, element in list(zip(part.maps, drawn, strict=True))[start : start + across]:
-            anchor = f' id="{safe(shown.name)}"' if part.small is None else ""
-            yield f"<div{anchor}>{element}</div>"
-        yield "</div>"
-    words = pooling_words(part.maps[0]) if part.small is not None else ""
-    yield from [f"<p>{safe(f'small maps {words}')}</p>"] if words else []
+    yield '<div class="maps">'
+    for shown, drawing in zip(part.maps, part_drawings(part), strict=True):
+        yield f'<div id="{safe(shown.name)}">{svg_element(drawing, palette)}</div>'
+    yield "</div>"
 
 
 def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import token_label, token_labels, visible
+from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
 from attnviz.records import REST, SINKS, HeadLabel, Tokens
@@ -125,7 +126,8 @@ class PageCapture:
     sink: the places of the keys that are the attention sink. order: the places of the heads, the
         most distinctive first. fine: how many of these always have exact numbers.
     verbs: what a query does to a key, and a key of a query, in words. steps: what was written.
-    norms: (head, key), the norm of what each key's value writes. query, head: that are shown first.
+    norms: (head, key), the norm of what each key's value writes. notes: why there are none, or no
+        ``query_key``. query, head: that are shown first.
     """
 
     name: str
@@ -146,6 +148,7 @@ class PageCapture:
     steps: Sequence[PageStep] = ()
     norms: Floats | None = None
     query_key: QueryKey | None = None
+    notes: Sequence[str] = ()
     query: int = 0
     head: int = 0
 
@@ -203,7 +206,7 @@ def page_data(page: Page) -> PageData:
     notes = [f"{note}{page.more}" for _, _, note in fitted if note]
     kept = [{place: at for at, place in enumerate(places)} for _, places, _ in fitted]
     labels = _Labels()
-    blocks = _Blocks()
+    blocks = list[str]()
     data = {
         "schema": SCHEMA,
         "model": visible(page.model),
@@ -217,7 +220,7 @@ def page_data(page: Page) -> PageData:
         "captures": [_record(capture, labels, blocks, fine) for capture in captures],
         "labels": labels.records,
     }
-    return PageData(_script(data), blocks.texts, captures, notes)
+    return PageData(_script(data), blocks, captures, notes)
 
 
 def _script(data: Mapping[str, Any]) -> str:
@@ -270,13 +273,7 @@ def _of_heads(capture: PageCapture, chosen: Sequence[int]) -> PageCapture:
 
 def _pooled(capture: PageCapture, step: int) -> PageCapture:
     """Return the capture with ``step`` tokens in one, each cell the largest weight among them."""
-
-    def cells(weights: Floats) -> Floats:
-        rows, columns = (-(-size // step) * step for size in weights.shape)
-        room = np.full((rows, columns), -1.0, weights.dtype)
-        room[: weights.shape[0], : weights.shape[1]] = np.nan_to_num(weights, nan=-1.0)
-        found = room.reshape(rows // step, step, columns // step, step).max(axis=(1, 3))
-        return np.where(found < 0, np.nan, found)
+    together = pool_signed if capture.limit else pool
 
     def tokens(axis: Tokens) -> Tokens:
         firsts = range(0, len(axis), step)
@@ -287,7 +284,7 @@ def _pooled(capture: PageCapture, step: int) -> PageCapture:
     same = capture.keys is capture.queries
     return replace(
         capture,
-        weights=[cells(weights) for weights in capture.weights],
+        weights=[together(weights, (step, step)) for weights in capture.weights],
         queries=keys if same else tokens(capture.queries),
         keys=keys,
         texts=("", ""),
@@ -302,15 +299,10 @@ def _pooled(capture: PageCapture, step: int) -> PageCapture:
 # Records -------------------------------------------------------------------------------------
 
 
-class _Blocks:
-    """Bytes that stand outside the JSON."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def add(self, content: bytes) -> int:
-        self.texts.append(base64.b64encode(content).decode("ascii"))
-        return len(self.texts) - 1
+def _added(blocks: list[str], content: bytes) -> int:
+    """Return the number of a block that is added to those outside the JSON."""
+    blocks.append(base64.b64encode(content).decode("ascii"))
+    return len(blocks) - 1
 
 
 class _Labels:
@@ -344,7 +336,7 @@ def _colours(colour: str) -> list[str]:
     return [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
 
 
-def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) -> dict[str, Any]:
+def _record(capture: PageCapture, labels: _Labels, blocks: list[str], fine: bool) -> dict[str, Any]:
     exact = sorted(capture.order[: capture.fine])
     heads = capture.heads
     keys = {name: None for head in heads for name in head.values}
@@ -358,6 +350,7 @@ def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) 
         "queries": _axis(capture.queries, capture.texts[0]),
         "sink": [int(at) for at in capture.sink],
         "verbs": capture.verbs,
+        "notes": [visible(note) for note in capture.notes],
         "steps": [
             (step.place, *_told(step.wrote, step.probability), [_told(*one) for one in step.likely])
             for step in capture.steps
@@ -373,7 +366,7 @@ def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) 
             "values": {key: [_number(head.values.get(key), 5) for head in heads] for key in keys},
         },
         "weights": {
-            "block": blocks.add(_packed(capture, range(len(heads)), fine, exact)),
+            "block": _added(blocks, _packed(capture, range(len(heads)), fine, exact)),
             "fine": None if fine else exact,
         },
     }
@@ -381,11 +374,11 @@ def _record(capture: PageCapture, labels: _Labels, blocks: _Blocks, fine: bool) 
         record["keys"] = _axis(capture.keys, capture.texts[1])
     if capture.norms is not None:
         content = capture.norms.astype("<f4").tobytes()
-        record["norms"] = blocks.add(zlib.compress(content, 9))
+        record["norms"] = _added(blocks, zlib.compress(content, 9))
     if capture.query_key is not None:
         (first, of_query), (second, of_key) = map(_shorts, capture.query_key[:2])
         record["query_key"] = {
-            "block": blocks.add(zlib.compress(first + second, 9)),
+            "block": _added(blocks, zlib.compress(first + second, 9)),
             "dimensions": capture.query_key.queries.shape[-1],
             "factor": capture.query_key.factor,
             "scale": np.stack([of_query, of_key], 1).round(6).tolist(),

@@ -18,27 +18,16 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import visible
+from attnviz.draw.maps import cell_steps
 from attnviz.draw.page.data import Page, PageCapture, page_data
+from attnviz.draw.palette import DIVERGING
 from attnviz.draw.svg import png_uri
 
 _HERE = Path(__file__).parent
 
 SCRIPTS = (
-    *(
-        "words",
-        "capture",
-        "state",
-        "colours",
-        "grid",
-        "head",
-        "text",
-        "steps",
-        "beside",
-        "canvas",
-        "map",
-        "lines",
-    ),
-    *("vectors", "table", "files", "pointer", "keys", "start"),
+    *("words", "capture", "state", "colours", "grid", "head", "text", "steps", "beside", "canvas"),
+    *("map", "lines", "vectors", "table", "files", "pointer", "keys", "start"),
 )
 """The scripts in the order in which they are joined."""
 
@@ -134,19 +123,16 @@ def _picture(capture: PageCapture, palette: str) -> str:
     columns = max(head.head for head in capture.heads) + 1
     layers = sorted({head.layer for head in capture.heads})
     side = max(8, min(_SIDE, _ACROSS // columns))
-    step = -(-max(len(capture.queries), len(capture.keys)) // side)
+    tokens = max(len(capture.queries), len(capture.keys))
+    step = -(-tokens // side)
+    times = max(1, side * step // tokens)
     sheet = np.full((len(layers) * (side + 2), columns * (side + 2)), -1)
     for head, weights in zip(capture.heads, capture.weights, strict=True):
-        shares = np.abs(weights) / (capture.limit or 1.0)
-        high, wide = (-(-size // step) for size in weights.shape)
-        room = np.zeros((high * step, wide * step))
-        room[: weights.shape[0], : weights.shape[1]] = np.nan_to_num(shares)
-        small = room.reshape(high, step, wide, step).max(axis=(1, 3))
-        times = max(1, side // max(high, wide))
-        cells = np.rint(np.sqrt(np.clip(small, 0, 1)) * 255).astype(np.intp)
+        steps = cell_steps(weights, (step, step), capture.causal, capture.limit)
+        drawn = steps.repeat(times, 0).repeat(times, 1)
         y, x = layers.index(head.layer) * (side + 2), head.head * (side + 2)
-        drawn = cells.repeat(times, 0).repeat(times, 1)
         sheet[y : y + drawn.shape[0], x : x + drawn.shape[1]] = drawn
+    colours = DIVERGING if capture.limit else palette
     title = f"<h2>{escape(visible(capture.name))}</h2>" if capture.name else ""
     words = f"Attention maps of {len(capture.heads)} heads, one row for each layer"
-    return f'{title}<img alt="{words}" src="{png_uri(sheet, palette)}"/>'
+    return f'{title}<img alt="{words}" src="{png_uri(sheet, colours)}"/>'

@@ -2,8 +2,10 @@
 
 function drawNeuron() {
   const panel = $("neurons");
-  panel.hidden = !shown.vectors || state.scope !== "head";
-  if (panel.hidden || !panel.open) return;
+  panel.hidden = !(shown.vectors || shown.notes.length) || state.scope !== "head";
+  $("neuron-notes").textContent = shown.notes.join(" ");
+  $("neuron").hidden = $("neuron-words").hidden = !shown.vectors;
+  if (panel.hidden || !panel.open || !shown.vectors) return;
   const { dimensions: d, scale, factor } = shown.query_key, { query, head, n, m } = { ...state, n: shown.n, m: shown.m };
   const key = state.key >= 0 ? state.key : links().find(([at]) => !shown.sinks.has(at))?.[0] ?? 0;
   const vector = (start, unit) => Array.from({ length: d }, (_, at) => (shown.vectors[start + at] / 32767) * unit);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnviz.draw.page.data import Look, Page, PageCapture, PageHead, PageMeasure
+from attnviz.draw.page.difference import with_difference
 from attnviz.draw.values import json_number
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport
 
@@ -14,11 +15,7 @@ _JS = "change"
 
 def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
     """Return the page of the text over which one head changed most."""
-    sides = {
-        "A": [a for _, a, _ in example.every],
-        "B": [b for _, _, b in example.every],
-        "B − A": [b - a for _, a, b in example.every],
-    }
+    sides = {"A": [a for _, a, _ in example.every], "B": [b for _, _, b in example.every]}
     changes = [change for change, _, _ in example.every]
     heads = [
         PageHead(*change.place, report.pair_name(change), values={_JS: json_number(change.js)})
@@ -26,7 +23,7 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
     ]
     order = sorted(range(len(changes)), key=lambda at: -np.nan_to_num(changes[at].js))
     look = [_look(report, example, at) for at in order[:_LOOK] if changes[at].changed]
-    captures = [
+    a, b = (
         PageCapture(
             name=name,
             kind=report.kind,
@@ -37,16 +34,13 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
             keys=example.keys,
             texts=("", ""),
             order=order,
-            given="raw" if name != "B − A" else "difference",
-            limit=0.0
-            if name != "B − A"
-            else max(float(np.abs(each).max()) for each in maps) or 1.0,
             query=look[0].query if look else len(example.queries) - 1,
             head=order[0],
         )
         for name, maps in sides.items()
-    ]
+    )
     measure = PageMeasure(_JS, "change of attention", "bits")
+    captures = [*with_difference(a, b, "B − A")]
     return Page(f"{report.a.name}-{report.b.name}", captures, [measure], look)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.draw.labels import token_labels
 from attnviz.draw.page.data import (
@@ -18,15 +19,19 @@ from attnviz.draw.page.data import (
     QueryKey,
     page_label,
 )
+from attnviz.draw.page.difference import with_difference
 from attnviz.draw.provenance import share
+from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, said_links, scored
 from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
-from attnviz.inspect.heads.words import score_words
+from attnviz.inspect.heads.words import removed_words, score_words
 from attnviz.measures.registry import MEASURES, label_named
 from attnviz.measures.sinks import sink_of
-from attnviz.records import HeadScores, HeadsRecord
+from attnviz.records import HeadScores, HeadsRecord, HeadVectors
+
+Floats = NDArray[np.floating]
 
 _LOOK = 5
 """The most places that a page offers for a look."""
@@ -53,8 +58,16 @@ def heads_page(
         page_capture(report, " and ".join(words), given, look if report is first else ())
         for report, words in zip(found.reports, names, strict=True)
     ]
+    if found.before is not None and len(captures) == 1:
+        whole = page_capture(found.before, "every head", given)
+        (ablated,) = captures
+        cut = replace(ablated, name=f"without {removed_words(first)}")
+        captures = [*with_difference(whole, cut, "difference: without − with")]
+        look, opened = [each._replace(capture=1) for each in look], f"{opened}&capture=1"
     order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
-    return Page(first.record.model.name, captures, measures(first), look, _LESS, opened + order)
+    return Page(
+        first.record.model.name, captures, measures(captures[0].heads), look, _LESS, opened + order
+    )
 
 
 def page_capture(
@@ -62,7 +75,7 @@ def page_capture(
 ) -> PageCapture:
     """Return the maps of one run. look: places that stand first and keep exact numbers."""
     record, entries = report.record, report.heads
-    queries, keys = record.queries, record.keys
+    queries, keys, vectors = record.queries, record.keys, report.vectors or HeadVectors()
     order = [*dict.fromkeys([each.head for each in look] + _clearest(report))]
     both = record.kind != "cross"
     read = report.target or "" if record.kind in ("decoder", "cross") else report.text
@@ -81,8 +94,9 @@ def page_capture(
         given=given or said,
         fine=max(8, len(look)) if not report.selected else len(entries),
         sink=np.flatnonzero(sink).tolist(),
-        norms=_norms(report),
-        query_key=_query_key(report),
+        norms=None if report.norm_weighted or not report.sink else _of_heads(report, vectors.norms),
+        query_key=_query_key(report, vectors),
+        notes=vectors.notes,
         query=look[0].query if look else len(queries) - 1,
         head=order[0],
     )
@@ -101,13 +115,12 @@ def page_head(report: HeadsRecord, entry: HeadScores) -> PageHead:
     )
 
 
-def measures(report: HeadsRecord) -> list[PageMeasure]:
+def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
     """Return the measures that this text has, by which a page can order its heads."""
     found = []
-    for name in (_SINK_WEIGHT, *report.heads[0].scores):
-        values = [page_head(report, entry).values.get(name) for entry in report.heads]
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        if known:
+    for name in heads[0].values:
+        numbers = [json_number(head.values[name]) for head in heads]
+        if known := [number for number in numbers if number is not None]:
             unit = MEASURES[name].unit if name in MEASURES else "share"
             said = name.replace("_", " ")
             found.append(PageMeasure(name, said, "" if unit == "share" else unit, min(known) < 0))
@@ -189,21 +202,16 @@ def _link_words(report: HeadsRecord, link: Link) -> str:
 # Vectors -------------------------------------------------------------------------------------
 
 
-def _norms(report: HeadsRecord) -> np.ndarray | None:
-    found = report.vectors
-    if found is None or report.norm_weighted or not report.sink:
+def _of_heads(report: HeadsRecord, found: Mapping[int, Floats]) -> Floats | None:
+    """Return an array of each head that is shown; None if a layer has none.
+
+    found: those of all heads, by layer.
+    """
+    if any(entry.layer not in found for entry in report.heads):
         return None
-    if any(entry.layer not in found.norms for entry in report.heads):
-        return None
-    return np.stack([found.norms[entry.layer][entry.head] for entry in report.heads])
+    return np.stack([found[entry.layer][entry.head] for entry in report.heads])
 
 
-def _query_key(report: HeadsRecord) -> QueryKey | None:
-    found = report.vectors
-    if found is None or any(entry.layer not in found.queries for entry in report.heads):
-        return None
-    queries, keys = (
-        np.stack([side[entry.layer][entry.head] for entry in report.heads])
-        for side in (found.queries, found.keys)
-    )
-    return QueryKey(queries, keys, found.factor)
+def _query_key(report: HeadsRecord, found: HeadVectors) -> QueryKey | None:
+    queries, keys = _of_heads(report, found.queries), _of_heads(report, found.keys)
+    return None if queries is None or keys is None else QueryKey(queries, keys, found.factor)

@@ -17,6 +17,11 @@ import attnviz
 
 MARY = "When Mary and John went out, John gave Mary a book."
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_PATIENCE = 300_000
+"""The milliseconds after which a browser that says nothing is lost, on a machine under any load."""
+
+_FRAMES = 3000
+"""How many times a page is drawn anew before something that should happen is said not to."""
 
 
 @dataclass
@@ -37,6 +42,13 @@ class Opened:
             "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))"
         )
         return found
+
+    def wait(self, script: str) -> None:
+        """Return once the script is true; the page forbids Playwright to wait by itself."""
+        for _ in range(_FRAMES):
+            if self.js(script):
+                return
+        raise AssertionError(f"never true: {script}")
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -60,9 +72,26 @@ def browser() -> Iterator[Any]:
     if path is None:
         pytest.skip("no browser was found: pages were not opened")
     with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        started = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"], timeout=_PATIENCE
+        )
         yield started
         started.close()
+
+
+@pytest.fixture
+def blank(browser: Any) -> Iterator[Callable[..., Any]]:
+    """``blank(width=1000, height=1000)``: an empty tab, for frames and for pages that fail."""
+    contexts = []
+
+    def call(width: int = 1000, height: int = 1000) -> Any:
+        contexts.append(browser.new_context(viewport={"width": width, "height": height}))
+        contexts[-1].set_default_timeout(_PATIENCE)
+        return contexts[-1].new_page()
+
+    yield call
+    for context in contexts:
+        context.close()
 
 
 Open = Callable[..., Opened]
@@ -96,6 +125,7 @@ def opened(browser: Any) -> Iterator[Open]:
             accept_downloads=True,
             **more,
         )
+        context.set_default_timeout(_PATIENCE)
         contexts.append(context)
         shown = Opened(context.new_page())
         pages.append(shown)

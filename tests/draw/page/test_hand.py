@@ -31,7 +31,7 @@ def test_a_link_restores_the_view(opened: Open, mary: Path) -> None:
 def test_the_link_is_written(opened: Open, mary: Path) -> None:
     shown = opened(mary, LINK)
     shown.press("j", "s", "r", "p")
-    shown.page.wait_for_timeout(300)
+    shown.wait("location.hash.endsWith('L0H3')")
     link = shown.page.url.split("#")[1]
     assert link == ("L0H3&q=10&k=3&lock&mode=sinkless&scope=layer&direction=from&pins=L1H2,L0H3")
     again = opened(mary, f"#{link}")
@@ -111,8 +111,7 @@ def test_the_map_is_read_by_keys(opened: Open, mary: Path) -> None:
     shown.press("ArrowDown", "ArrowLeft", "Enter")
     assert shown.text("#readout").startswith("out → went")
     assert "held" in shown.text("#readout")
-    shown.page.wait_for_timeout(300)
-    assert "out attends to" in shown.page.locator("#say").inner_text()
+    shown.wait("$('say').textContent.includes('out attends to')")
     shown.press("Escape")
     assert "held" not in shown.text("#readout")
 
@@ -260,8 +259,7 @@ def test_the_tables_are_there(opened: Open, mary: Path) -> None:
     shown.page.locator("#document summary", has_text="Scores").click()
     assert shown.page.locator("#document details[open] tbody tr").count() == 24
     shown.page.locator("#document details[open] a", has_text="L2H3").click()
-    shown.page.wait_for_timeout(100)
-    assert shown.text("#name") == "L2H3"
+    shown.wait("$('name').textContent === 'L2H3'")
 
 
 def test_query_times_key_is_what_the_softmax_reads(opened: Open, mary: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,63 @@ def test_open_is_refused_where_no_browser_can_be(
     monkeypatch.delenv("SSH_TTY")
     monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: False)
     assert run("heads", "A cat.", "--open").code == 3
+
+
+def test_ablated_heads_stand_before_and_after(opened: Open, run: Any, tmp_path: Path) -> None:
+    assert run("heads", CAT, "--ablate", "L0H0", "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html")
+    names = ["every head", "without L0H0", "difference: without − with"]
+    assert shown.js("captures.map(({ name }) => name)") == names
+    assert shown.js("shown.name") == "without L0H0"
+    before, after = (
+        attnviz.heads("tiny", CAT, ablate=heads).reports[0] for heads in ((), ("L0H0",))
+    )
+    for at, entry in enumerate(before.heads):
+        a, b = (each.weights(entry.layer, entry.head) for each in (before, after))
+        for place, wanted in enumerate((a, b, b - a)):
+            shown.js(f"switchTo({place})")
+            assert worst(on_page(shown, at, "raw"), wanted) < 6e-5
+
+
+def _played(*given: Any) -> Any:
+    """Play keys in a thread of their own: the browser has an event loop in this one."""
+    from ...inspect.explore.playing import play
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(play, *given).result()
+
+
+def test_explore_saves_both_sides_and_their_difference(opened: Open, tmp_path: Path) -> None:
+    from attnviz.inspect.explore.desk import SideSource
+
+    from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
+
+    path = tmp_path / "sides.html"
+    other = SideSource(SESSION, SENTENCE.replace("cat", "dog"))
+    _played(explorer(second=other), "d", "d", "s", line(str(path)), "enter")
+    shown = opened(path)
+    assert [name[0] for name in shown.js("captures.map(({ name }) => name)")] == ["A", "B", "B"]
+    a, b = (SESSION.frame(text) for text in (SENTENCE, other.text))
+    assert shown.js("shown.given") == "difference"
+    for at, entry in enumerate(a.report.heads):
+        head = entry.layer, entry.head
+        assert worst(on_page(shown, at, "raw"), b.weights(head) - a.weights(head)) < 6e-5
+
+
+def test_explore_saves_what_ablation_changes(opened: Open, tmp_path: Path) -> None:
+    from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
+
+    path = tmp_path / "ablated.html"
+    played = _played(explorer(), "v", "x", "s", line(str(path)), "enter")
+    removed = played.view.frame.removed
+    shown = opened(path)
+    assert shown.js("shown.name") == f"without {played.view.frame.report.name(*min(removed))}"
+    without = SESSION.frame(SENTENCE, removed)
+    for at, entry in enumerate(without.report.heads):
+        head = entry.layer, entry.head
+        assert worst(on_page(shown, at, "raw"), without.weights(head)) < 3e-5
+    shown.js("switchTo(0)")
+    shown.page.locator("#sort").select_option(label="effect of ablation")
+    first = shown.js("shown.names[offered()[0]]")
+    effects = played.view.effects
+    assert first == played.view.frame.report.name(*effects.ranking()[0])

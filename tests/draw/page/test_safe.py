@@ -88,7 +88,9 @@ def test_the_policy_allows_what_is_there_and_nothing_else(mary: Path, nasty: Pat
 
 def test_a_page_is_small(mary: Path) -> None:
     served = sum(len(shell.source(name).encode()) for name in ("page.css", "early.js"))
-    served += len(shell._script().encode()) + len((shell._HERE / "page.html").read_bytes())
+    served += len(shell.joined_scripts(shell.SCRIPTS).encode()) + len(
+        (shell._HERE / "page.html").read_bytes()
+    )
     assert served <= 80_000
     assert mary.stat().st_size <= 170_000
 
@@ -102,9 +104,9 @@ def test_without_scripts_there_is_a_picture_and_a_table(opened: Open, mary: Path
 
 
 @pytest.mark.parametrize("sandbox", [None, "allow-scripts", "allow-scripts allow-downloads", ""])
-def test_a_frame_shows_the_page(browser: Any, mary: Path, sandbox: str | None) -> None:
+def test_a_frame_shows_the_page(blank: Callable[..., Any], mary: Path, sandbox: str | None) -> None:
     """A frame has no address, so that no link is written there; a notebook trusts it or not."""
-    page, errors = browser.new_page(viewport={"width": 1000, "height": 700}), []
+    page, errors = blank(height=700), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.set_content("<body></body>")
     page.evaluate(
@@ -121,24 +123,21 @@ def test_a_frame_shows_the_page(browser: Any, mary: Path, sandbox: str | None) -
         frame.locator("body[data-ready]").wait_for(state="attached")
         before = frame.locator("#name").inner_text()
         frame.locator("#next").click()
-        page.wait_for_timeout(300)
-        assert frame.locator("#name").inner_text() != before
+        frame.locator("#name").filter(has_not_text=before).wait_for()
         if sandbox == "allow-scripts allow-downloads":
             with page.expect_download() as waited:
                 frame.locator("#save-csv").click()
             assert waited.value.suggested_filename.endswith(".csv")
     assert errors == []
-    page.close()
 
 
-def test_a_notebook_shows_the_page_at_a_head(browser: Any) -> None:
+def test_a_notebook_shows_the_page_at_a_head(blank: Callable[..., Any]) -> None:
     maps = attnviz.capture("tiny", "The cat sat.").show(head="L3H1")
-    page = browser.new_page(viewport={"width": 1000, "height": 1000})
+    page = blank()
     page.set_content(f"<body>{maps._repr_html_()}</body>")
     frame = page.frame_locator("iframe")
     frame.locator("body[data-ready]").wait_for(state="attached")
     assert frame.locator("#name").inner_text() == "L3H1"
-    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -147,7 +146,6 @@ def test_axe_finds_nothing(opened: Open, request: Any, scheme: str, which: str) 
     api = pytest.importorskip("axe_playwright_python.sync_playwright")
     shown = opened(request.getfixturevalue(which), scheme=scheme)
     shown.js("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    shown.page.wait_for_timeout(200)
     found = api.Axe().run(shown.page)
     assert found.violations_count == 0, found.generate_report()
 
@@ -192,12 +190,13 @@ def test_paper_is_white_and_has_no_buttons(opened: Open, mary: Path) -> None:
     assert shown.js("document.documentElement.dataset.theme") == "dark"
 
 
-def test_what_cannot_be_unpacked_is_said(browser: Any, mary: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_unpacked_is_said(
+    blank: Callable[..., Any], mary: Path, tmp_path: Path
+) -> None:
     broken = re.sub(r'(id="block-0">)[^<]{40}', r"\1AAAA", mary.read_text())
     (tmp_path / "broken.html").write_text(broken)
-    page = browser.new_page()
+    page = blank()
     page.goto((tmp_path / "broken.html").as_uri())
     page.locator("#failed").wait_for()
     assert "could not start" in page.locator("#failed").inner_text()
     assert page.locator("#static img").is_visible()
-    page.close()
