@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnviz.draw.page.data import PageCapture
+from attnviz.draw.page.data import Look, PageCapture
+
+_LOOK = 4
+
+
+def largest_changes(captures: Sequence[PageCapture]) -> Iterator[Look]:
+    """Yield the largest difference of each of the heads that differ most.
+
+    captures: those of ``with_difference``; nothing is yielded if they have no difference.
+    """
+    for capture in captures[2:]:
+        sizes = [float(np.nanmax(np.abs(each), initial=0.0)) for each in capture.weights]
+        order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+        yield from (change_look(capture, at) for at in order[:_LOOK] if sizes[at])
+
+
+def change_look(capture: PageCapture, head: int) -> Look:
+    """Return the largest change of a head. capture: the third one. head: its place there."""
+    weights = np.nan_to_num(capture.weights[head])
+    query, key = map(int, np.unravel_index(np.abs(weights).argmax(), weights.shape))
+    names = capture.queries.texts[query].strip(), capture.keys.texts[key].strip()
+    gap = f"{weights[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
+    return Look(2, head, query, key, f"{' → '.join(names)} {gap}")
 
 
 def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageCapture]:

@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, visible
 from attnviz.draw.page.data import Page, PageCapture, PageMeasure
-from attnviz.draw.page.difference import with_difference
+from attnviz.draw.page.difference import largest_changes, with_difference
 from attnviz.inspect.explore.session import Frame, model_name, two_models, unlike
 from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.page import measures, page_capture
@@ -23,13 +23,14 @@ _MODES = {"raw": "raw", "no-sink": "sinkless", "value-weighted": "value"}
 def explored_document(view: View) -> doc.Document:
     """Return what is known of the sides, with a page that opens at the view."""
     documents = [compare_heads([frame.report]).document() for frame, _ in _sides(view)]
-    names = [f"{visible(name)}: " for _, name in _sides(view)]
-    found = [
-        name * (len(names) > 1) + each.finding for name, each in zip(names, documents, strict=True)
-    ]
+    names, page = [name for _, name in _sides(view)], explored_page(view)
     groups = [group for each in documents for group in each.groups]
-    whole = documents[0]._replace(finding=" ".join(found), groups=groups)
-    return whole._replace(page=lambda: explored_page(view))
+    whole = documents[0]._replace(groups=groups, page=lambda: page)
+    if len(names) == 1:
+        return whole
+    changed = [f"{page.captures[2].heads[each.head].name}: {each.says}" for each in page.look[:1]]
+    finding = "; largest change in ".join([" next to ".join(names), *changed])
+    return whole._replace(finding=f"{finding}.")
 
 
 def explored_page(view: View) -> Page:
@@ -47,7 +48,8 @@ def explored_page(view: View) -> Page:
         at = 1 - at  # the whole model stands first
     link = f"{view.shown.report.name(*scene.head)}&capture={at}&q={scene.query}&k={scene.key}"
     link += f"&mode={_MODES[scene.mode]}" if scene.side != "difference" else ""
-    return Page(view.record.model.name, captures, known, link=f"{link}&lock")
+    look = [*largest_changes(captures)]
+    return Page(view.record.model.name, captures, known, look, link=f"{link}&lock")
 
 
 def _sides(view: View) -> list[tuple[Frame, str]]:

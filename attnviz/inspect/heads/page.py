@@ -19,7 +19,7 @@ from attnviz.draw.page.data import (
     QueryKey,
     page_label,
 )
-from attnviz.draw.page.difference import with_difference
+from attnviz.draw.page.difference import largest_changes, with_difference
 from attnviz.draw.provenance import share
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
@@ -63,7 +63,8 @@ def heads_page(
         (ablated,) = captures
         cut = replace(ablated, name=f"without {removed_words(first)}")
         captures = [*with_difference(whole, cut, "difference: without − with")]
-        look, opened = [each._replace(capture=1) for each in look], f"{opened}&capture=1"
+        look = [*largest_changes(captures), *(each._replace(capture=1) for each in look)][:_LOOK]
+        opened = f"{opened}&capture=1"
     order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
     return Page(
         first.record.model.name, captures, measures(captures[0].heads), look, _LESS, opened + order
