@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Collection, Iterator
 from functools import partial
 from html import escape
+from itertools import repeat
 
 from attnviz.draw import document as doc
+from attnviz.draw.drawing import Drawing
 from attnviz.draw.figure import document_drawing, heading_words, part_drawings
 from attnviz.draw.head_grid import SCRIPTS, grid_element
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import paper_table, to_hex
-from attnviz.draw.svg import STYLE, safe, svg_element
+from attnviz.draw.svg import STYLE, safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
@@ -139,6 +142,9 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 for piece in _table(part._replace(rows=rows), palette, heads):
                     yield _EMPTY_TITLE.sub("<td></td>", piece)
                 yield "</details>"
+            case doc.Plot() | doc.Maps(texts=True):
+                yield from _heading(part)
+                yield from map(_picture, part_drawings(part), repeat(palette))
     if document.explain:
         from attnviz.draw.terminal import page_reading
 
@@ -148,13 +154,20 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
         yield "</details>"
 
 
+def _picture(drawing: Drawing, palette: str) -> str:
+    """Return a drawing with a style of its own, which the policy of the page does not touch."""
+    content = b64encode(svg_document(drawing, palette).encode()).decode()
+    address = f"data:image/svg+xml;base64,{content}"
+    return f'<div class="scroll"><img alt="{safe(drawing.name)}" src="{address}"/></div>'
+
+
 def _written(group: doc.Group) -> Iterator[doc.Part]:
-    """Yield the parts of a group, without the facts that are about maps alone."""
+    """Yield the parts of a group, without facts that have no name and are about maps alone."""
     tables = any(isinstance(part, doc.Table) for part in group.parts)
     for part in group.parts:
         if isinstance(part, doc.Group):
             yield from _written(part)
-        elif tables or not isinstance(part, doc.Facts):
+        elif tables or not isinstance(part, doc.Facts) or part.name:
             yield part
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from attnviz.draw.labels import token_labels
 from attnviz.draw.page.data import Look, PageCapture
 
 _LOOK = 4
@@ -26,7 +27,7 @@ def change_look(capture: PageCapture, head: int) -> Look:
     """Return the largest change of a head. capture: the third one. head: its place there."""
     weights = np.nan_to_num(capture.weights[head])
     query, key = map(int, np.unravel_index(np.abs(weights).argmax(), weights.shape))
-    names = capture.queries.texts[query].strip(), capture.keys.texts[key].strip()
+    names = token_labels(capture.queries)[query], token_labels(capture.keys)[key]
     gap = f"{weights[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
     return Look(2, head, query, key, f"{' → '.join(names)} {gap}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import attnviz
 from attnviz.cli import browser as browsing
+from attnviz.inspect.head.job import CARD_TEXT
 
 from .test_numbers import on_page, worst
 
@@ -238,3 +240,25 @@ def test_explore_saves_what_ablation_changes(opened: Open, tmp_path: Path) -> No
     first = shown.js("shown.names[offered()[0]]")
     effects = played.view.effects
     assert first == played.view.frame.report.name(*effects.ranking()[0])
+
+
+def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Path) -> None:
+    path, found = tmp_path / "report.html", tmp_path / "report.json"
+    assert run("report", "--cards", "1", "--save", path, "--save", found, "-q").code == 0
+    shown = opened(path)
+    assert shown.js("shown.count") == 24
+    report = json.loads(found.read_text())
+    effects = {
+        f"L{each['layer']}H{each['head']}": each["loss_delta"]
+        for each in report["ablation"]["heads"]
+    }
+    shown.page.locator("#sort").select_option(label="effect of ablation")
+    order = shown.js("offered().map((at) => shown.names[at])")
+    assert order == sorted(effects, key=lambda name: -effects[name])
+    maps = attnviz.capture("tiny", CARD_TEXT)
+    for at, place in enumerate(maps):
+        assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
+    shown.page.locator("#look button").first.click()
+    assert shown.text("#name") == order[0]
+    assert shown.page.locator("#document img[src^='data:image/svg']").count() > 0
+    assert "parameters" in shown.text("#document")
