@@ -66,6 +66,19 @@ def test_cross_attention_has_two_texts(
     assert shown.js("[state.direction, state.key]") == ["from", 2]
 
 
+def test_what_a_model_does_not_show_is_said(
+    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """T5 adds a bias to query × key, so that no dimensions make its weights."""
+    report = attnviz.heads(str(checkpoint("t5")), "the cat saw .", kind="encoder", vectors=True)
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    shown.page.click("#neurons summary")
+    assert shown.text("#neuron-notes").startswith("Without query × key: the weights of ")
+    assert not shown.page.locator("#neuron").is_visible()
+    assert [*shown.js("Object.keys(modes())")][-1] == "value"
+
+
 def test_variants_are_chosen_and_stand_side_by_side(opened: Open, run: Any, tmp_path: Path) -> None:
     own = ("--model", "mha", "--d-model", "16", "--heads", "4", "--compare-mask")
     assert run("heads", "the cat sat on the mat", *own, "--save", "page.html").code == 0
