@@ -8,14 +8,13 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, visible
-from attnviz.draw.page.data import Page, PageCapture, PageMeasure
+from attnviz.draw.page.data import Page, PageCapture
 from attnviz.draw.page.difference import largest_changes, with_difference
-from attnviz.inspect.explore.session import Frame, model_name, two_models, unlike
+from attnviz.inspect.explore.session import Frame, model_name, two_models
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.heads.page import measures, page_capture
+from attnviz.inspect.heads.page import measures, page_capture, with_effects
 from attnviz.inspect.heads.report import compare_heads
 
-_EFFECT = "ablation"
 _LONGEST = 40
 _MODES = {"raw": "raw", "no-sink": "sinkless", "value-weighted": "value"}
 
@@ -35,14 +34,16 @@ def explored_document(view: View) -> doc.Document:
 
 def explored_page(view: View) -> Page:
     """Return the page: one side, or both and their difference where they have one."""
-    captures = [_capture(view, frame, name) for frame, name in _sides(view)]
-    if _comparable(view):
+    sides, scene, effects = _sides(view), view.scene, view.effects
+    captures = [_capture(view, frame, name) for frame, name in sides]
+    known = measures(captures[0].heads)
+    if effects is not None and not sides[0][0].removed:
+        unit = "nats a token" if effects.metric == "loss_delta" else ""
+        captures[0], measure = with_effects(captures[0], effects.values, unit)
+        known.append(measure)
+    if view.comparable:
         between = "B − A" if view.other is not None else "difference: without − with"
         captures = [*with_difference(captures[0], captures[1], between)]
-    scene, known = view.scene, measures(captures[0].heads)
-    if view.effects is not None:
-        unit = "nats a token" if view.effects.metric == "loss_delta" else ""
-        known.append(PageMeasure(_EFFECT, "effect of ablation", unit, True))
     at = {"a": 0, "b": 1, "difference": 2}[scene.side]
     if len(captures) > 1 and view.other is None and scene.side != "difference":
         at = 1 - at  # the whole model stands first
@@ -68,22 +69,8 @@ def _sides(view: View) -> list[tuple[Frame, str]]:
     return sides
 
 
-def _comparable(view: View) -> bool:
-    """Return whether both sides have a difference of at least one head."""
-    frame, against = view.frame, view.against
-    heads = [(each.layer, each.head) for each in frame.report.heads]
-    return against is not None and any(not unlike(frame, against, head) for head in heads)
-
-
 def _capture(view: View, frame: Frame, name: str) -> PageCapture:
     capture = page_capture(frame.report, name)
-    if view.effects is not None and not frame.removed and frame is not view.other:
-        values = view.effects.values
-        heads = [
-            replace(each, values={**each.values, _EFFECT: values.get((each.layer, each.head))})
-            for each in capture.heads
-        ]
-        capture = replace(capture, heads=heads)
     if view.scene.mode != "value-weighted":
         return capture
     norms = [frame.norms[head.layer][head.head] for head in capture.heads]

@@ -1,20 +1,17 @@
-"""The interactive page of cards: the maps of all heads over their text, with what was measured."""
+"""The interactive page of cards: the maps of all heads over their text, and what each costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from attnviz.draw.labels import token_labels
-from attnviz.draw.page.data import Look, Page, PageHead, PageLabel, PageMeasure
+from attnviz.draw.page.data import Look, Page
 from attnviz.draw.provenance import share
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.heads.links import head_links
-from attnviz.inspect.heads.page import measures, page_capture
-from attnviz.measures.registry import label_named
-from attnviz.records import SINKS, HeadsRecord
-
-_EFFECT = "ablation"
+from attnviz.inspect.heads.page import measures, page_capture, with_effects
+from attnviz.records import HeadsRecord
 
 
 def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
@@ -22,50 +19,25 @@ def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
 
     maps: of all heads over the text of the cards.
     """
-    first, capture = cards[0], page_capture(maps, "")
-    heads = [_head(first, head) for head in capture.heads]
-    places = {(head.layer, head.head): at for at, head in enumerate(heads)}
-    look = [each for card in cards for each in _look(card, maps, places[card.head])]
-    known = measures(heads)
-    if first.ablation is not None:
-        metric = first.ablation.ranked_by
+    capture, ablation = page_capture(maps, ""), cards[0].ablation
+    known = measures(capture.heads)
+    if ablation is not None:
+        shown = {each.head: each.shown(ablation.metric).value for each in ablation.singles}
+        effects = {head: value for head, value in shown.items() if head is not None}
+        metric = ablation.ranked_by
         unit = "%" if metric.percent else metric.unit
-        known = [each for each in known if each.key != _EFFECT]
-        known.append(PageMeasure(_EFFECT, "effect of ablation", unit, metric.signed))
-    fine = max(capture.fine, len(cards))
-    order = dict.fromkeys([places[card.head] for card in cards] + [*capture.order])
-    capture = replace(capture, heads=heads, fine=fine, order=[*order], head=places[first.head])
-    return Page(first.model.name, [capture], known, look)
+        capture, measure = with_effects(capture, effects, unit)
+        known.append(measure)
+    places = [(head.layer, head.head) for head in capture.heads]
+    first = [places.index(card.head) for card in cards]
+    order = [*dict.fromkeys([*first, *capture.order])]
+    capture = replace(capture, order=order, fine=max(capture.fine, len(cards)), head=first[0])
+    look = [each for card, at in zip(cards, first, strict=True) for each in _look(card, maps, at)]
+    return Page(maps.record.model.name, [capture], known, look)
 
 
-def _head(card: HeadCard, head: PageHead) -> PageHead:
-    """Return a head with its measured label and the effect of its ablation, as far as known."""
-    place = head.layer, head.head
-    if card.scored is not None:
-        found = next((one for one in card.scored.heads if (one.layer, one.head) == place), None)
-        if found is not None and found.label is not None:
-            head = replace(head, label=_label(found.label), score=found.score or 0.0)
-    effects = card.ablation.effects if card.ablation is not None else ()
-    for effect in effects:
-        if effect.head == place and card.ablation is not None:
-            value = effect.shown(card.ablation.metric).value
-            head = replace(head, values={**head.values, _EFFECT: value})
-    return head
-
-
-def _label(name: str) -> PageLabel:
-    known = label_named(name)
-    colour = known.colour if name not in SINKS else ""
-    return PageLabel(name, known.said, known.short, "patterns", known.meaning, colour)
-
-
-def _look(card: HeadCard, maps: HeadsRecord, at: int) -> list[Look]:
-    """Return the strongest link of a card's head over the text. at: the head's place."""
-    links = head_links(maps, *card.head, 1, sink=False)
+def _look(card: HeadCard, maps: HeadsRecord, at: int) -> Iterator[Look]:
+    """Yield the strongest link of a card's head over the text. at: the head's place."""
     queries, keys = token_labels(maps.record.queries), token_labels(maps.record.keys)
-    return [
-        Look(
-            0, at, one.query, one.key, f"{queries[one.query]} → {keys[one.key]} {share(one.weight)}"
-        )
-        for one in links
-    ]
+    for _, _, query, key, weight in head_links(maps, *card.head, 1, sink=False):
+        yield Look(0, at, query, key, f"{queries[query]} → {keys[key]} {share(weight)}")

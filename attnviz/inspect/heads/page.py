@@ -128,6 +128,21 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
     return found
 
 
+def with_effects(
+    capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
+) -> tuple[PageCapture, PageMeasure]:
+    """Return the capture with what the ablation of each head changes, and the name of that.
+
+    effects: by (layer, head). unit: of the effects.
+    """
+    measure = PageMeasure("ablation", "effect of ablation", unit, signed=True)
+    heads = [
+        replace(each, values={**each.values, measure.key: effects.get((each.layer, each.head))})
+        for each in capture.heads
+    ]
+    return replace(capture, heads=heads), measure
+
+
 def _clearest(report: HeadsRecord) -> list[int]:
     """Return the places of the heads: chosen ones as they stand, else the clearest labels first."""
     places = range(len(report.heads))
