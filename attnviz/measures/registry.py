@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from attnviz.errors import UsageError
-from attnviz.records import SINKS, HeadLabel
 
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
 """What a measure depends on, which decides its base rate, see ``BASES``: the position of a key, its
@@ -254,12 +253,6 @@ def label_named(name: str) -> Measure:
     return known or _relation(
         name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"
     )
-
-
-def label_look(label: HeadLabel) -> tuple[str, str]:
-    """Return what a head does in words, and its colour; that of a mere description is empty."""
-    found = label.is_finding and label.name not in SINKS
-    return label.said, label_named(label.name).colour if found else ""
 
 
 def said_name(name: str) -> str:

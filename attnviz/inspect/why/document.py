@@ -28,7 +28,7 @@ from attnviz.inspect.why.words import (
     quoted,
     sum_words,
 )
-from attnviz.measures.registry import label_look
+from attnviz.measures.labels import label_look
 from attnviz.records import Tokens
 
 _LONGEST = 100

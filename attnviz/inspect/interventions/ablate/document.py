@@ -34,7 +34,7 @@ from attnviz.inspect.interventions.shown import (
     effect_table,
     label_column,
 )
-from attnviz.measures.registry import label_look
+from attnviz.measures.labels import label_look
 from attnviz.records import HeadLabel, HeadScores, Tokens
 
 _LABEL_ROOM = 19

@@ -38,7 +38,7 @@ from attnviz.inspect.interventions.shown import (
     label_column,
     number,
 )
-from attnviz.measures.registry import label_look
+from attnviz.measures.labels import label_look
 from attnviz.records import Tokens
 
 _GAP = 3
