@@ -15,6 +15,7 @@ import attnviz
 from attnviz.cli import browser as browsing
 from attnviz.inspect.head.job import CARD_TEXT
 
+from ...chat_models import CHAT, CHATML, write_chat_model
 from .test_numbers import on_page, worst
 
 Open = Callable[..., Any]
@@ -48,6 +49,25 @@ def test_regions_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:
     run("heads", CAT, "--span", "who=The cat", "--span", "it=7:8", "--save", "page.html")
     shown = opened(tmp_path / "page.html")
     assert {"who", "it"} <= {*shown.page.locator("#words sup").all_inner_texts()}
+
+
+def test_a_written_text_keeps_its_regions(opened: Open, run: Any, tmp_path: Path) -> None:
+    given = ("--span", "who=The cat", "--tokens", "4")
+    run("generate", "The cat sat on the mat because", *given, "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert "who" in shown.page.locator("#words sup").all_inner_texts()
+    assert shown.js("shown.queries.regions.find(([name]) => name === 'who')[1]") == 1
+
+
+@pytest.mark.parametrize("command", ["heads", "generate"])
+def test_roles_of_a_chat_are_bands(opened: Open, run: Any, tmp_path: Path, command: str) -> None:
+    model = write_chat_model(tmp_path / "model", CHATML)
+    (tmp_path / "chat.json").write_text(json.dumps([*CHAT[:2]]))
+    given = ("--chat", "chat.json", "--model", str(model))
+    more = ("--tokens", "3") if command == "generate" else ()
+    assert run(command, *given, *more, "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html")
+    assert {"system", "user"} <= {*shown.page.locator("#words sup").all_inner_texts()}
 
 
 def test_cross_attention_has_two_texts(
