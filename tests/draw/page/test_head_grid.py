@@ -107,3 +107,15 @@ def test_a_document_without_a_grid_runs_nothing(run: Any, tmp_path: Path) -> Non
     page = (tmp_path / "params.html").read_text()
     assert "<script" not in page
     assert "script-src" not in page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_grid(
+    opened: Open, ablated: tuple[Path, attnviz.AblationReport], scheme: str
+) -> None:
+    api = pytest.importorskip("axe_playwright_python.sync_playwright")
+    shown = opened(ablated[0], ready=False, scheme=scheme)
+    for by in ("layer", "label"):
+        _order(shown, by)
+        found = api.Axe().run(shown.page, context=".heads")
+        assert found.violations_count == 0, found.generate_report()
