@@ -52,6 +52,8 @@ class Tokens:
         itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
     special: whether the token was added by the tokenizer rather than read from the text.
     kept: the positions of the tokens in the text that they were taken from; empty for a whole text.
+    spans: the characters of the text that each token stands for, as (start, stop), from the
+        tokenizer's offsets; nothing for added tokens. Empty if they are not known.
     regions: the name of the region that each token is in; empty if no regions were given.
     segments: for a pair of texts 0 or 1, the text that each token is of, if the model has an
         embedding for it (BERT's ``token_type_ids``); else empty.
@@ -63,6 +65,7 @@ class Tokens:
     kept: tuple[int, ...] = field(default=(), compare=False)
     regions: tuple[str, ...] = field(default=(), compare=False)
     segments: tuple[int, ...] = field(default=(), compare=False)
+    spans: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.texts) == len(self.special):
@@ -89,9 +92,10 @@ class Tokens:
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
             tuple(self.special[place] for place in places),
-            tuple(self.places[place] for place in places),
-            tuple(self.regions[place] for place in places if self.regions),
-            tuple(self.segments[place] for place in places if self.segments),
+            kept=tuple(self.places[place] for place in places),
+            regions=tuple(self.regions[place] for place in places if self.regions),
+            segments=tuple(self.segments[place] for place in places if self.segments),
+            spans=tuple(self.spans[place] for place in places if self.spans),
         )
 
     @property
@@ -420,6 +424,22 @@ class HeadScores(NamedTuple):
         return f"HeadScores(layer {self.layer}, head {self.head}, {self.label}, {scores})"
 
 
+@dataclass(frozen=True, eq=False)
+class HeadVectors:
+    """What makes the weights of a run, and what they move, as far as a model shows it.
+
+    norms: ‖v_j W_O^h‖ of each layer, (head, key): the length of what a key's value writes.
+    queries, keys: (head, token, d) of each layer; factor: of their products before the softmax.
+    notes: what is missing, and why.
+    """
+
+    norms: Mapping[int, NDArray[np.floating]] = field(default_factory=dict)
+    queries: Mapping[int, NDArray[np.floating]] = field(default_factory=dict)
+    keys: Mapping[int, NDArray[np.floating]] = field(default_factory=dict)
+    factor: float = 1.0
+    notes: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class HeadsRecord:
     """What ``attnviz heads`` found in one run over a text; ``HeadsReport`` holds one or several.
@@ -436,6 +456,7 @@ class HeadsRecord:
     sink: whether the weights of ``record`` are whole; else rows are rescaled without the sink.
     ablated: (layer, head) whose outputs were zero. norm_weighted: whether each weight of ``record``
         is multiplied by the norm of the value that it moves, rows rescaled.
+    vectors: what makes the weights; None if it was not asked for.
     regions: the shares of the model's own weights between the regions of the text; None if no
         regions were given.
     """
@@ -454,6 +475,7 @@ class HeadsRecord:
     ablated: tuple[tuple[int, int], ...] = ()
     norm_weighted: bool = False
     regions: RegionShares | None = None
+    vectors: HeadVectors | None = field(default=None, repr=False)
 
     def rests(self, layer: int, head: int) -> bool:
         """Return whether a head's weight on the attention sink is above ``resting``."""

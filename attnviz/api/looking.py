@@ -56,6 +56,7 @@ def capture(
     target: str | None = None,
     truncate: bool = False,
     no_known_labels: bool = False,
+    vectors: bool = False,
 ) -> HeadMaps:
     """Return the attention of every head of a model over a text, or of the chosen heads only.
 
@@ -68,13 +69,15 @@ def capture(
         the text of the queries.
     truncate: cut a text that is longer than the model's context.
     no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
+    vectors: also keep queries, keys and the norms of values, for the page: a second pass.
 
     The weights are those of the model's own eager attention; each row sums to one.
     Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
     LoadError or OfflineError if it cannot be loaded, UnsupportedError if it cannot be observed.
     """
-    from attnviz.engine.capture import Choice, capture_text
+    from attnviz.engine.capture import Choice, asked, capture_text
     from attnviz.engine.known_labels import known_labels
+    from attnviz.engine.vectors import vectors_of
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import heads_report
 
@@ -91,7 +94,10 @@ def capture(
     opened = open_given(model, tokenizer, for_one_pass(read))
     record, selected = capture_text(opened, read, choice)
     known = known_labels(opened, record.kind, ignored=no_known_labels)
-    return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
+    found = vectors_of(opened, asked(opened, read, choice)) if vectors else None
+    return HeadMaps(
+        heads_report(record, selected, text=read, target=target, known=known, vectors=found)
+    )
 
 
 @in_own_modes
@@ -121,6 +127,7 @@ def heads(
     score: str | None = None,
     no_known_labels: bool = False,
     index_base: int = 0,
+    vectors: bool = False,
 ) -> HeadsReport:
     """Show where each head of a model attends over a text; ``capture`` gives only the weights.
 
@@ -128,7 +135,8 @@ def heads(
     chat: a list of messages with role and content, or a file, in place of the text. spans: regions
         of the text by name, each (start, end) in tokens or words, or a file. second: a text that
         the tokenizer joins to the first, as ``--and`` does.
-    sort: the name of a score. compare_mask, score: only for the model name ``mha``.
+    vectors: see ``capture``. sort: the name of a score. compare_mask, score: only for the model
+        name ``mha``.
     The options are those of ``attnviz heads``; see ``HeadsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -155,7 +163,7 @@ def heads(
             raise UsageError("compare_mask and score draw several models: name mha as the model")
         return open_given(model, tokenizer, named)
 
-    return question.heads(opening, read, request)
+    return question.heads(opening, read, request, vectors=vectors)
 
 
 @in_own_modes

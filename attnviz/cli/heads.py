@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.draw.labels import visible
 from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
@@ -58,15 +59,26 @@ class _Cut(Options, panel="An edge cut"):
 
 
 @dataclass(frozen=True)
-class HeadsOutput(shared.Output):
+class HeadsOutput(shared.PagedOutput):
     """The common output options, with files of arrays."""
 
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz .safetensors")
 
 
+@dataclass(frozen=True)
+class _Saved(Options):
+    """What was saved before, in place of a text and a model."""
+
+    saved: Path | None = option(
+        "FILE", "Show what heads saved as .npz, .safetensors or .json, without its model.",
+        name="--from",
+    )  # fmt: skip
+
+
 @command(EXAMPLES, "--head --layer --token --pair --values --file")
 def heads(
     text: shared.Text,
+    saved: _Saved,
     request: HeadsRequest,
     cut: _Cut,
     model: shared.SeededModel,
@@ -80,6 +92,12 @@ def heads(
     from attnviz.inspect.heads.runs import requested_runs
     from attnviz.regions import given_text
 
+    if saved.saved is not None:
+        groups: tuple[Options, ...] = (cut, model, own, loading)
+        _show_saved(
+            saved.saved, text, request, [one for each in groups for one in each.given()], output
+        )
+        return
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
     if text.text is not None and _HEAD.fullmatch(text.text):
@@ -106,8 +124,33 @@ def heads(
 
             return load(model.model, replace(watched, **changes))
 
-        report = question.heads(opening, content, request)
+        report = question.heads(opening, content, request, vectors=output.pages)
     outlet.show(report)
+
+
+def _show_saved(
+    path: Path, text: shared.Text, request: HeadsRequest, unused: list[str], output: HeadsOutput
+) -> None:
+    """Show what was saved, as far as it can be chosen and listed without the model."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.heads.chosen import chosen_heads, only
+    from attnviz.inspect.heads.files import read_heads
+    from attnviz.inspect.heads.report import HeadsView
+    from attnviz.reading import ARRAY_BYTES, read_bytes
+
+    kept = {"--layer", "--head", "--values", "--top", "--sink/--no-sink", "--index-base"}
+    unused += [name for name in request.given() if name not in kept]
+    unused += [*text.given()] + ["--no-sink"] * (request.sink is False)
+    if unused:
+        raise UsageError(f"--from shows what was saved, without its model: leave out {unused[0]}")
+    outlet = open_outlet(output)
+    name = repr(visible(str(path)))
+    report = read_heads(read_bytes(path, name=name, most=ARRAY_BYTES), name)
+    runs = [replace(each, index_base=request.index_base) for each in report.reports]
+    if request.head or request.layer is not None:
+        runs = [only(each, chosen_heads(each, request.head, request.layer)) for each in runs]
+    view = HeadsView(request.values, request.top, sink=bool(request.sink))
+    outlet.show(replace(report, reports=tuple(runs), view=view))
 
 
 def _cut(

@@ -177,6 +177,16 @@ class Output(Options, panel="Output"):
     quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property
+    def opens(self) -> bool:
+        """Return whether the page is opened in a browser; see ``PagedOutput``."""
+        return False
+
+    @property
+    def pages(self) -> bool:
+        """Return whether a page is written, which may show more than the other outputs."""
+        return self.opens or any(path.suffix.lower() == ".html" for path in self.save)
+
+    @property
     def endings(self) -> tuple[str, ...]:
         """Return the endings of the files that the command can write."""
         (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
@@ -191,6 +201,17 @@ class Output(Options, panel="Output"):
     def drawn(self) -> bool:
         """Return whether the result is drawn, for the terminal or a file."""
         return not self.json or any(path.suffix.lower() == SCREEN_ENDING for path in self.save)
+
+
+@dataclass(frozen=True)
+class PagedOutput(Output):
+    """The common output options, of a command whose page is interactive."""
+
+    open: bool = flag("Open the interactive page in a browser.")
+
+    @property
+    def opens(self) -> bool:
+        return self.open
 
 
 def load_options(

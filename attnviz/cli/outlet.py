@@ -131,6 +131,15 @@ class Outlet:
                 saved.append(path)
             except AttnvizError as error:
                 failed = failed or error
+        if self.output.opens:
+            from attnviz.cli.browser import open_page, temporary_page
+
+            try:
+                self._save(report, document, page := temporary_page())
+                self.notices.print(f"the page is {visible(str(page))}", soft_wrap=True)
+                open_page(page)
+            except AttnvizError as error:
+                failed = failed or error
         try:
             with printing():
                 if self.output.json:
@@ -189,6 +198,10 @@ def open_outlet(output: Output) -> Outlet:
 
     Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid.
     """
+    if output.opens:
+        from attnviz.cli.browser import require_display
+
+        require_display()
     if output.save:
         from attnviz.draw.files import check_path
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Collection, Iterator
+from functools import partial
 from html import escape
+from itertools import repeat
 
 from attnviz.draw import document as doc
+from attnviz.draw.drawing import Drawing
 from attnviz.draw.figure import document_drawing, heading_words, part_drawings
-from attnviz.draw.map_figure import pooling_words, scale_figure
+from attnviz.draw.head_grid import SCRIPTS, grid_element
+from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import paper_table, to_hex
-from attnviz.draw.svg import STYLE, safe, svg_element
+from attnviz.draw.svg import STYLE, safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
@@ -27,7 +33,6 @@ a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
 .maps { margin-top: .8rem; }
-.maps.small { gap: .9rem; margin-bottom: .5rem; }
 .maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
 svg { display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -44,11 +49,23 @@ tr.ruled td { border-top: 2px solid #8a94a3; }
 td.bar { min-width: 9rem; text-align: left; }
 td.bar i { display: block; height: .8rem; }
 .maps + p, .scroll + p { margin-top: .4rem; }
+.heads { border-spacing: 2px; border-collapse: separate; font-size: .8rem; }
+.heads th { text-align: center; font-weight: 400; border: 0; }
+.heads td { min-width: 2rem; height: 1.7rem; padding: 0 .3rem; text-align: center; border: 0;
+  border-radius: 3px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.heads td[title] { border-bottom: 3px solid transparent; background-color: #eef0f3;
+  color: #566070; }
+.heads td:hover, .heads td:focus-visible { outline: 2px solid #d4680d; }
+.heads.ordered th { visibility: hidden; }
+.heads.ordered td::before { display: block; content: attr(data-told); font-size: .7rem; }
+.order { min-height: 2.9rem; display: flex; flex-wrap: wrap; gap: 0 1rem; align-items: center; }
+.order select { font: inherit; }
 @media (prefers-color-scheme: dark) {
   body { background: #12161c; color: #e8ebf0; }
   p:not(.said, .finding), td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
   th { background: #12161c; }
   th, td { border-color: #39414c; }
+  .heads td[title] { background-color: #20262e; color: #a8b2c0; }
 }
 """
 """The style sheet of every page of attnviz."""
@@ -60,12 +77,25 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """Yield the whole page; each part that is a drawing is a separate element.
 
+    Maps of heads that a document gives for that are shown interactively, see ``draw.page``.
     palette: the name of the colours of cells.
     """
-    yield from page_frame(document.name)
+    if document.page is not None:
+        from attnviz.draw.page.shell import page_html
+
+        written = partial(plain_parts, document, palette)
+        yield from page_html(document, document.page(), palette, written)
+        return
+    script = _script(document)
+    yield from _page_frame(document.name, script)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
     yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
-    names = {name for group in document.groups for name in _named(group)}
+    names = {
+        shown.name
+        for part in _parts(doc.Group(document.groups))
+        if isinstance(part, doc.Maps)
+        for shown in part.maps
+    }
     for group in document.groups:
         yield from _group(group, palette, names)
     if document.explain:
@@ -74,24 +104,83 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
         yield "<h2>How to read this</h2>"
         for part in page_reading(document):
             yield from _part(part, palette, names)
+    yield from [f"<script>{script}</script>"] if script else []
     yield "</body>\n</html>"
 
 
-def page_frame(name: str) -> Iterator[str]:
-    """Yield what precedes the content of a page. name: its title."""
+def _script(document: doc.Document) -> str:
+    """Return the script of the grids of heads that a page shows; empty if it shows none."""
+    from attnviz.draw.page.shell import joined_scripts
+
+    grids = any(isinstance(part, doc.HeadGrid) for part in _parts(doc.Group(document.groups)))
+    return joined_scripts(SCRIPTS) if grids else ""
+
+
+def _parts(group: doc.Group) -> Iterator[doc.Part]:
+    for part in group.parts:
+        yield from _parts(part) if isinstance(part, doc.Group) else [part]
+
+
+_EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
+"""The title of a column without one: readers of a screen expect words in a title."""
+
+
+def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
+    """Yield the parts that an interactive page does not show itself, without a style of their own.
+
+    These are texts, tables with their headings, and the explanation; notes stand above the page.
+    heads: names that link to a head of the page.
+    """
+    for part in (part for group in document.groups for part in _written(group)):
+        match part:
+            case doc.Quote() | doc.Say() | doc.Facts():
+                yield from _part(part, palette, ())
+            case doc.Table():
+                rows = [row._replace(bar=None, depth=0, tones=None) for row in part.rows]
+                title = " · ".join(filter(None, heading_words(part.title))) or "Table"
+                yield f"<details open><summary>{safe(title)}</summary>"
+                for piece in _table(part._replace(rows=rows), palette, heads):
+                    yield _EMPTY_TITLE.sub("<td></td>", piece)
+                yield "</details>"
+            case doc.Plot() | doc.Maps(texts=True):
+                yield from _heading(part)
+                yield from map(_picture, part_drawings(part), repeat(palette))
+    if document.explain:
+        from attnviz.draw.terminal import page_reading
+
+        yield "<details><summary>How to read this</summary>"
+        for part in page_reading(document):
+            yield from _part(part, palette, ())
+        yield "</details>"
+
+
+def _picture(drawing: Drawing, palette: str) -> str:
+    """Return a drawing with a style of its own, which the policy of the page does not touch."""
+    content = b64encode(svg_document(drawing, palette).encode()).decode()
+    address = f"data:image/svg+xml;base64,{content}"
+    return f'<div class="scroll"><img alt="{safe(drawing.name)}" src="{address}"/></div>'
+
+
+def _written(group: doc.Group) -> Iterator[doc.Part]:
+    """Yield the parts of a group, without facts that have no name and are about maps alone."""
+    tables = any(isinstance(part, doc.Table) for part in group.parts)
+    for part in group.parts:
+        if isinstance(part, doc.Group):
+            yield from _written(part)
+        elif tables or not isinstance(part, doc.Facts) or part.name:
+            yield part
+
+
+def _page_frame(name: str, script: str) -> Iterator[str]:
+    """Yield what precedes the content of a page. name: its title. script: that it may run."""
+    from attnviz.draw.page.shell import digest
+
+    allowed = f"; script-src {digest(script)}" if script else ""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{allowed}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
     yield f"<title>{safe(name)}</title>"
     yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>"
-
-
-def _named(part: doc.Part | doc.Group) -> Iterator[str]:
-    if isinstance(part, doc.Group):
-        for member in part.parts:
-            yield from _named(member)
-    elif isinstance(part, doc.Maps) and part.small is None:
-        yield from (shown.name for shown in part.maps)
 
 
 def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:
@@ -126,6 +215,9 @@ def _part(part: doc.Part, palette: str, names: Collection[str]) -> Iterator[str]
         case doc.Maps():
             yield from _heading(part)
             yield from _maps(part, palette)
+        case doc.HeadGrid() if part.cells:
+            yield from _heading(part)
+            yield from grid_element(part, palette)
         case _:
             yield from _heading(part)
             drawings = part_drawings(part)
@@ -145,16 +237,10 @@ def _maps(part: doc.Maps, palette: str) -> Iterator[str]:
         yield svg_element(scale_figure(part.scale), palette)
     if not part.maps:
         return
-    drawn = [svg_element(drawing, palette) for drawing in part_drawings(part)]
-    across = part.across if part.small is not None and part.across else len(drawn)
-    for start in range(0, len(drawn), across):
-        yield '<div class="maps">' if part.small is None else '<div class="maps small">'
-        for shown, element in list(zip(part.maps, drawn, strict=True))[start : start + across]:
-            anchor = f' id="{safe(shown.name)}"' if part.small is None else ""
-            yield f"<div{anchor}>{element}</div>"
-        yield "</div>"
-    words = pooling_words(part.maps[0]) if part.small is not None else ""
-    yield from [f"<p>{safe(f'small maps {words}')}</p>"] if words else []
+    yield '<div class="maps">'
+    for shown, drawing in zip(part.maps, part_drawings(part), strict=True):
+        yield f'<div id="{safe(shown.name)}">{svg_element(drawing, palette)}</div>'
+    yield "</div>"
 
 
 def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[str]:
@@ -225,20 +311,24 @@ def _bar(row: doc.Row, table: doc.Table, palette: str) -> str:
 # In a notebook --------------------------------------------------------------------------------
 
 _TABLE_ROW = 30
-_LEAST, _MOST = 360, 1000
+_LEAST, _MOST, _PAGE = 360, 1000, 900
 
 
 def framed_document(document: doc.Document, palette: str) -> str:
-    """Return a document as an element of a notebook that runs no script and loads nothing.
+    """Return a document as an element of a notebook that loads nothing.
 
     The page stands in a frame, so that its styles and those of the notebook do not affect each
-    other. The frame is as high as the content, within limits, and can be resized.
+    other. Only an interactive page runs scripts there, its own, in a frame without an origin, and
+    may offer files. The frame is as high as the content, within limits, and can be resized.
     """
     page = "".join(f"{piece}\n" for piece in document_html(document, palette))
-    lines = sum(_lines(group) for group in document.groups if group.full)
-    height = document_drawing(document).height + _TABLE_ROW * lines
+    if document.page is not None:
+        allowed, height = "allow-scripts allow-downloads", float(_PAGE)
+    else:
+        lines = sum(_lines(group) for group in document.groups if group.full)
+        allowed, height = "", document_drawing(document).height + _TABLE_ROW * lines
     return (
-        f'<iframe sandbox="" title="{escape(document.name)}" srcdoc="{escape(page)}" '
+        f'<iframe sandbox="{allowed}" title="{escape(document.name)}" srcdoc="{escape(page)}" '
         f'style="width: 100%; height: {int(min(max(height, _LEAST), _MOST))}px; border: 0; '
         'resize: vertical; overflow: auto"></iframe>'
     )

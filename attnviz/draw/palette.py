@@ -111,12 +111,29 @@ def shades(colour: str) -> str:
 
 def contrasting(colour: RGB) -> RGB:
     """Return black or white, whichever contrasts more with ``colour``; 4.5 : 1 or more (WCAG)."""
+    return (0, 0, 0) if (_luminance(colour) + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
+
+
+def _luminance(colour: RGB) -> float:
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
         for part in (value / 255 for value in colour)
     )
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return (0, 0, 0) if (luminance + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def written_on(colour: RGB, ground: RGB) -> RGB:
+    """Return a colour that texts on ``ground`` can have: the same hue, at least 4.5 : 1 (WCAG)."""
+    light = contrasting(ground)
+    for step in range(21):
+        mixed = [
+            round(own + (end - own) * step / 20) for own, end in zip(colour, light, strict=True)
+        ]
+        found = (mixed[0], mixed[1], mixed[2])
+        low, high = sorted((_luminance(found), _luminance(ground)))
+        if (high + 0.05) / (low + 0.05) >= 4.5:
+            return found
+    return light
 
 
 _LIGHT = 0.25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import zlib
 from collections import defaultdict
@@ -84,9 +85,18 @@ _VECTOR_CELLS = 128 * 128
 """Maps of more cells than this become images: as rectangles they would take megabytes."""
 
 
+_FROM_THE_RIGHT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_TURNING = re.compile("[→”]")
+
+
 def safe(text: str) -> str:
-    """Escape any text as the content or an attribute of an element; show control characters."""
-    return escape(visible(text), quote=True)
+    """Escape any text as the content or an attribute of an element; show control characters.
+
+    Next to a text that is written from the right, an arrow would turn round with what stands on its
+    two sides, so that it pointed the wrong way: there it keeps its place.
+    """
+    shown = escape(visible(text), quote=True)
+    return _TURNING.sub("\u200e\\g<0>\u200e", shown) if _FROM_THE_RIGHT.search(shown) else shown
 
 
 def _number(value: float) -> str:

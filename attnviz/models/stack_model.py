@@ -112,7 +112,9 @@ class StackModel:
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
-            return tokens_of(name, tokenizer, tokenizer.encode(text), self.stack.shape.vocabulary)
+            encoding = tokenizer.encode(text)
+            tokens = tokens_of(name, tokenizer, encoding, self.stack.shape.vocabulary)
+            return replace(tokens, spans=tuple(encoding.offsets))
 
     kinds: tuple[Kind, ...] = ("self",)
     chat_template: ChatTemplate | None = None

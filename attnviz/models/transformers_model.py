@@ -101,7 +101,11 @@ class TransformersModel:
                 verbose=False,
             )
             tokens = self._tokens(encoding["input_ids"])
-            return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
+            return replace(
+                tokens,
+                special=tuple(map(bool, encoding["special_tokens_mask"])),
+                spans=_spans(encoding),
+            )
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -306,6 +310,12 @@ class TransformersModel:
     @property
     def _configs(self) -> tuple[Any, Any]:
         return self.model.config, getattr(self.model, "generation_config", None)
+
+
+def _spans(encoding: Any) -> tuple[tuple[int, int], ...]:
+    """Return the characters of each token; nothing for a tokenizer that is written in Python."""
+    known = getattr(encoding, "encodings", None)
+    return tuple(known[0].offsets) if known else ()
 
 
 def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tokens:

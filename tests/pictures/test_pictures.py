@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import pytest
 
 from ..conftest import POSIX
+from .page import HIGH, WIDE
 from .terminal import HERE, PICTURES, picture
 
 
@@ -21,3 +23,16 @@ def test_a_picture_says_what_the_screen_says(name: str) -> None:
     kept = (HERE / f"{name}.svg").read_text(encoding="utf-8")
     assert texts(picture(name)) == texts(kept)
     assert "href" not in kept
+
+
+def test_the_readme_shows_every_picture() -> None:
+    readme = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^!\[[^]]+\]\(tests/pictures/([^)]+)\)$", readme, re.M)
+    assert shown[1] == "page.png"
+    assert {*shown} == {path.name for path in HERE.iterdir() if path.suffix in (".svg", ".png")}
+
+
+def test_the_picture_of_the_page_is_small() -> None:
+    content = (HERE / "page.png").read_bytes()
+    assert struct.unpack(">II", content[16:24]) == (WIDE, HIGH)
+    assert len(content) < 200_000

@@ -13,6 +13,7 @@ from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group
 from attnviz.draw.signed import signed_scale
+from attnviz.inspect.diff.page import diff_page
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (
     EXACT,
@@ -79,6 +80,7 @@ def diff_document(
         quoted="",
         finding=finding(report),
         first=partial(_first, report),
+        page=partial(diff_page, report, report.example) if report.example else None,
     )
 
 
@@ -156,7 +158,9 @@ def _grid(
         text = (scale.fitted(value, room) or "") if shown else "n/m"
         tip = f"{report.name((layer, head))}: {value:.4g}"
         place = layers.index(layer), heads.index(head)
-        cells[place] = doc.Cell(root if coloured else 0.0, tint, text, tip=tip)
+        cells[place] = doc.Cell(
+            root if coloured else 0.0, tint, text, tip=tip, values={"change": value}
+        )
     base = report.index_base
     return doc.HeadGrid(
         [f"L{layer + base}" for layer in layers],

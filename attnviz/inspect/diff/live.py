@@ -372,7 +372,11 @@ def _example(
     one, other = a.texts[text], b.texts[text]
     (layer, head), (layer_b, head_b) = change.place, change.other
     maps = one.rows[layer][head], other.rows[layer_b][head_b]
-    return ChangedMaps(change, text, one.queries, one.keys, *maps)
+    every = [
+        (each, one.rows[each.place[0]][each.place[1]], other.rows[each.other[0]][each.other[1]])
+        for each in report.changes
+    ]
+    return ChangedMaps(change, text, one.queries, one.keys, *maps, every)
 
 
 # What went up or down -------------------------------------------------------------------------

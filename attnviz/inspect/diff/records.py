@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,6 +121,7 @@ class ChangedMaps(NamedTuple):
 
     change: what changed in the head. text: its index among the texts, from 0. queries, keys: its
     tokens. a, b: weights (query, key).
+    every: each pair of heads over this text, with its maps in A and in B.
     """
 
     change: HeadChange
@@ -129,6 +130,7 @@ class ChangedMaps(NamedTuple):
     keys: Tokens
     a: NDArray[np.floating]
     b: NDArray[np.floating]
+    every: Sequence[tuple[HeadChange, NDArray[np.floating], NDArray[np.floating]]] = ()
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,6 +26,7 @@ from attnviz.draw.provenance import (
 from attnviz.draw.regions import region_heads, region_table
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
+from attnviz.inspect.generate.page import run_page
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, RegionShares, Tokens
@@ -89,6 +90,7 @@ def run_document(
         quoted="" if in_prompt else run.text,
         finding=finding(report),
         first=advised(partial(_first, report), run.tokens),
+        page=partial(run_page, report),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from attnviz.draw.report import Report
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.chosen import HeadChoice, chosen_heads, one_head, only
 from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.page import heads_page
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.records import HeadScores, HeadsRecord
 
@@ -40,7 +42,7 @@ class HeadMaps(Report):
     look: how it is drawn; see ``view``.
     limit: the weight with the last colour. If it is not 1, the drawings show each weight's share
         of it; the numbers stay as they are.
-    palette, ascii: see ``view``.
+    palette, ascii: see ``view``. opened: the head that the page shows first.
     """
 
     report: HeadsRecord
@@ -48,6 +50,7 @@ class HeadMaps(Report):
     limit: float = 1.0
     palette: str = "viridis"
     ascii: bool = False
+    opened: str = ""
 
     @property
     def text(self) -> str:
@@ -142,6 +145,13 @@ class HeadMaps(Report):
         look = HeadsView(values=values, top=top, explain=explain)
         return replace(self, look=look, palette=palette, ascii=ascii)
 
+    def show(self, head: HeadChoice) -> HeadMaps:
+        """Return the same maps, whose page opens at one head, in a notebook or when it is saved.
+
+        Raises UsageError if the choice names no head of these maps, or several.
+        """
+        return replace(self, opened=self.report.name(*one_head(self.report, head)))
+
     def __repr__(self) -> str:
         info, record = self.report.record.model, self.report.record
         names = [self.report.name(layer, head) for layer, head in self]
@@ -179,4 +189,7 @@ class HeadMaps(Report):
             record = report.record
             layers = [replace(kept, weights=kept.weights / self.limit) for kept in record.layers]
             report = replace(report, record=replace(record, layers=tuple(layers)))
-        return heads_document(compare_heads([report]), self.look)
+        found = compare_heads([report])
+        given = "" if self.limit == 1.0 else f"share of {self.limit:.3g}"
+        page = partial(heads_page, found, self.look, [[]], given, self.opened)
+        return heads_document(found, self.look)._replace(page=page)

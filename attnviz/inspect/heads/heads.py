@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from attnviz.engine.capture import Choice, asked, capture_text, encoded
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
+from attnviz.engine.vectors import vectors_of
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, heads_report
@@ -30,14 +32,18 @@ def reckoned_length(text: str, request: HeadsRequest) -> int:
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
-def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
+def heads(
+    opening: Opening, given: str, request: HeadsRequest, *, vectors: bool = False
+) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
     opening: a function that opens the model of a run, given the changes to it. given: the text.
+    vectors: also keep queries, keys and the norms of values, which an interactive page shows.
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
     the same; UnsupportedError if the attention cannot be observed.
     """
     reports: list[HeadsRecord] = []
+    before: HeadsRecord | None = None
     pairs: list[PairLinks] = []
     model, opened, text = None, None, given
     for changes, choice in requested_runs(request):
@@ -45,49 +51,56 @@ def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
             model, opened = opening(changes), changes
         if (reader := region_reader(model, given, request)) is not None:
             text, choice = reader.text, replace(choice, encode=reader.encode)
-        record, selected, changed = _captured(model, text, choice, request)
+        record, selected, changed = _captured(model, text, choice, request, vectors)
         shown = text
         if reader is not None:
             shown, notes = reader.shown, record.model.notes + reader.notes(record.keys)
             record = replace(record, model=replace(record.model, notes=notes))
         if request.pair is not None:
             pairs.append(_pair(model, record, text, choice, request.pair))
-        report = heads_report(
-            record,
-            selected,
-            *(choice.index_base, request.sort, request.reverse),
+        report = partial(
+            heads_report,
+            selected=selected,
+            index_base=choice.index_base,
+            sort=request.sort,
+            smallest_first=request.reverse,
             text=shown,
             target=choice.target,
             sink=request.sink is not False,
             known=known_labels(model, record.kind, ignored=choice.no_known_labels),
-            **changed,
         )
-        reports.append(report)
+        reports.append(report(record, **changed))
+        if vectors and request.ablate and not request.norm_weighted:
+            wanted = asked(model, text, choice)
+            whole = TextReader(model).read(wanted).record
+            before = report(whole, vectors=vectors_of(model, wanted))
     word = request.token
     words = [] if word is None else [find_word(each.record, word) for each in reports]
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
     if len(ways) < len(reports):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
-    return replace(compare_heads(reports), view=view)
+    return replace(compare_heads(reports), view=view, before=before)
 
 
 def _captured(
-    model: Model, text: str, choice: Choice, request: HeadsRequest
+    model: Model, text: str, choice: Choice, request: HeadsRequest, vectors: bool
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
     """Return the record, whether heads were chosen, and further arguments for ``heads_report``.
 
     choice: the heads and the kind of attention of this run.
     """
     if not (request.ablate or request.norm_weighted):
-        return *capture_text(model, text, choice), {}
+        found = vectors_of(model, asked(model, text, choice)) if vectors else None
+        return *capture_text(model, text, choice), {"vectors": found}
     info = model.info
     chosen = choose_heads(None, request.ablate, info.layers, info.heads, choice.index_base) or {}
     removed = {(layer, head) for layer, heads in chosen.items() for head in heads}
     wanted, reader = asked(model, text, choice), TextReader(model)
     record = reader.read(wanted, removed).record
     norms = reader.norms(wanted, removed) if request.norm_weighted else None
-    return record, wanted.heads is not None, {"ablated": removed, "norms": norms}
+    found = vectors_of(model, wanted, removed) if vectors else None
+    return record, wanted.heads is not None, {"ablated": removed, "norms": norms, "vectors": found}
 
 
 def _pair(

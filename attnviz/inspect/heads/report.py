@@ -23,7 +23,7 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.word_links import WordLinks, agreed_links
 from attnviz.measures.words import WordPlaces, joined
-from attnviz.records import AttentionRecord, HeadScores, HeadsRecord
+from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -48,6 +48,7 @@ def heads_report(
     known: KnownLabels | None = None,
     ablated: Collection[tuple[int, int]] = (),
     norms: Mapping[int, NDArray[np.floating]] | None = None,
+    vectors: HeadVectors | None = None,
 ) -> HeadsRecord:
     """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
@@ -58,7 +59,7 @@ def heads_report(
         the model's own weights.
     known: labels of the model's heads that were measured before.
     ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
-        of the moved values, with which the kept weights are multiplied.
+        of the moved values, with which the kept weights are multiplied. vectors: what makes them.
 
     Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """
@@ -91,6 +92,7 @@ def heads_report(
         sink=sink,
         ablated=tuple(sorted(ablated)),
         norm_weighted=norms is not None,
+        vectors=vectors,
         regions=regions,
     )
 
@@ -177,6 +179,7 @@ class HeadsReport(Report):
     """Runs of one model over one text to be shown side by side; there may be only one.
 
     reports: at least one; they differ in the kind of attention, its mask or its score.
+    before: the only run with every head, if heads are ablated and a page shows both.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and if the texts differ.
     view: what is shown of them.
@@ -185,6 +188,7 @@ class HeadsReport(Report):
     reports: tuple[HeadsRecord, ...]
     moved: tuple[Mapping[tuple[int, int], float] | None, ...]
     view: HeadsView = field(default_factory=HeadsView)
+    before: HeadsRecord | None = None
 
     command = "heads"
 

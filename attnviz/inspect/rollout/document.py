@@ -13,6 +13,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import advised, model_words, named, notes_group, share
+from attnviz.inspect.rollout.page import rollout_page
 from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
 
@@ -88,6 +89,7 @@ def rollout_document(
         quoted=text if target is None else target,
         finding=_finding(found),
         first=advised(partial(_first, found, kept), found.tokens),
+        page=partial(rollout_page, found),
     )
 
 

@@ -1,0 +1,452 @@
+"""The data of the interactive page, ``attnviz.page/1``: small JSON, and blocks of packed numbers.
+
+A block is base64 of a zlib stream in a script element of its own, which no browser runs. Weights
+are kept as √w, where the eye compares them: one byte each, and a second one for exact numbers. The
+page writes "≈" where a head has only the first.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.labels import token_label, token_labels, visible
+from attnviz.draw.maps import pool, pool_signed
+from attnviz.draw.page.running_text import running_pieces
+from attnviz.draw.palette import to_hex, written_on
+from attnviz.records import REST, SINKS, HeadLabel, Tokens
+
+Floats = NDArray[np.floating]
+
+SCHEMA = "attnviz.page/1"
+
+FINE = 2_000_000
+"""The most weights of a page that all have two bytes; of a larger page only the chosen heads do."""
+
+LARGEST = 20_000_000
+"""The most bytes of a page's blocks, as they are written."""
+
+MISSING = 65535
+"""Stands for a weight that is not there (NaN); √w is a share of the number below."""
+
+_GROUNDS = ((245, 246, 248), (22, 27, 34))  # --panel of page.css, light and dark
+_TRIED = 16  # heads from which the size of all is reckoned
+_AXIS = 1024  # the most tokens on an axis whose maps are kept whole where even one is too large
+
+
+class PageMeasure(NamedTuple):
+    """A number of every head by which heads can be ordered. unit: such as ``nats``, may be empty.
+
+    signed: whether a sign is written even for numbers above zero.
+    """
+
+    key: str
+    said: str
+    unit: str = ""
+    signed: bool = False
+
+
+class PageLabel(NamedTuple):
+    """A label of heads, in words. source: where it comes from, ``none`` for a mere description.
+
+    means: what such a head does. colour: as RRGGBB; empty for grey.
+    """
+
+    name: str
+    said: str
+    short: str
+    source: str
+    means: str
+    colour: str
+
+
+def page_label(label: HeadLabel, means: str, colour: str) -> PageLabel:
+    """Return a label as a page shows it; only a finding that is no attention sink has a colour."""
+    found = label.is_finding and label.name not in SINKS
+    shown = label.name, label.said, label.short, label.source
+    return PageLabel(*shown, means=means, colour=colour if found else "")
+
+
+_UNLABELLED = PageLabel("", "", "", "none", "", "")
+
+
+@dataclass(frozen=True)
+class PageHead:
+    """What a page says of one head.
+
+    name: such as ``L1H2``. label, score: its label, if it has one, and its score on that.
+    facts: further words. values: a number for each measure, None if it was not measured.
+    """
+
+    layer: int
+    head: int
+    name: str
+    label: PageLabel | None = None
+    score: float = math.nan
+    facts: str = ""
+    values: Mapping[str, float | None] = field(default_factory=dict)
+
+
+class PageStep(NamedTuple):
+    """A token that a model wrote. place: the query that predicted it. likely: (token, probability)
+    of the likeliest tokens, the largest first.
+    """
+
+    place: int
+    wrote: str
+    probability: float
+    likely: Sequence[tuple[str, float]] = ()
+
+
+class QueryKey(NamedTuple):
+    """The queries and keys of all heads, (head, token, d), and the factor of their product."""
+
+    queries: Floats
+    keys: Floats
+    factor: float
+
+
+@dataclass(frozen=True)
+class PageCapture:
+    """The maps of one pass over one text.
+
+    name: in the selector of texts, if there are several captures. weights: (query, key) of each
+        head; NaN is not there. given: what the weights are, such as ``raw``.
+    of_heads: whether the maps are those of heads, of which layers and all have a mean.
+    limit: 0 for weights; else values of either sign, in full colour from there.
+    queries, keys: the tokens, the same object for one text. texts: what was read for each.
+    sink: the places of the keys that are the attention sink. order: the places of the heads, the
+        most distinctive first. fine: how many of these always have exact numbers.
+    verbs: what a query does to a key, and a key of a query, in words. steps: what was written.
+    norms: (head, key), the norm of what each key's value writes. notes: why there are none, or no
+        ``query_key``. query, head: that are shown first.
+    """
+
+    name: str
+    kind: str
+    causal: bool
+    heads: Sequence[PageHead]
+    weights: Sequence[Floats]
+    queries: Tokens
+    keys: Tokens
+    texts: tuple[str, str]
+    order: Sequence[int]
+    given: str = "raw"
+    of_heads: bool = True
+    limit: float = 0.0
+    fine: int = 8
+    sink: Sequence[int] = ()
+    verbs: tuple[str, str] = ("attends to", "is attended by")
+    steps: Sequence[PageStep] = ()
+    norms: Floats | None = None
+    query_key: QueryKey | None = None
+    notes: Sequence[str] = ()
+    query: int = 0
+    head: int = 0
+
+    @property
+    def cells(self) -> int:
+        """Return how many weights each head has."""
+        queries, keys = len(self.queries), len(self.keys)
+        return queries * (queries + 1) // 2 if self.causal else queries * keys
+
+
+class Look(NamedTuple):
+    """A place that is worth a look, in the words of the library."""
+
+    capture: int
+    head: int
+    query: int
+    key: int
+    says: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything that an interactive page shows besides the words of its document.
+
+    model: in the names of saved files. more: how to get what a page has to leave out.
+    link: the view that is shown first, as in an address; empty for that of the first capture.
+    """
+
+    model: str
+    captures: Sequence[PageCapture]
+    measures: Sequence[PageMeasure] = ()
+    look: Sequence[Look] = ()
+    more: str = ""
+    link: str = ""
+
+
+class PageData(NamedTuple):
+    """A page as it is written. json: safe inside a script element. blocks: in their order.
+
+    captures: what is shown of each text. notes: what had to be left out.
+    """
+
+    json: str
+    blocks: Sequence[str]
+    captures: Sequence[PageCapture]
+    notes: Sequence[str]
+
+
+def page_data(page: Page) -> PageData:
+    """Return the data of a page, without what would make it larger than ``LARGEST``."""
+    total = sum(len(each.heads) * each.cells for each in page.captures)
+    fine = total <= FINE
+    fitted = [_fitted(each, fine, LARGEST // len(page.captures)) for each in page.captures]
+    captures = [capture for capture, _, _ in fitted]
+    notes = [f"{note}{page.more}" for _, _, note in fitted if note]
+    kept = [{place: at for at, place in enumerate(places)} for _, places, _ in fitted]
+    labels = _Labels()
+    blocks = list[str]()
+    data = {
+        "schema": SCHEMA,
+        "model": visible(page.model),
+        "link": page.link,
+        "measures": [each._asdict() for each in page.measures],
+        "look": [
+            {**each._asdict(), "head": kept[each.capture][each.head], "says": visible(each.says)}
+            for each in page.look
+            if each.head in kept[each.capture]
+        ],
+        "captures": [_record(capture, labels, blocks, fine) for capture in captures],
+        "labels": labels.records,
+    }
+    return PageData(_script(data), blocks, captures, notes)
+
+
+def _script(data: Mapping[str, Any]) -> str:
+    """Return JSON in ASCII that cannot end the element that holds it."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+# What fits -----------------------------------------------------------------------------------
+
+
+def _fitted(capture: PageCapture, fine: bool, room: int) -> tuple[PageCapture, Sequence[int], str]:
+    """Return the capture with as many heads as fit, their former places, and a note if some do not.
+
+    If not even one head fits, its tokens are pooled, and cells show the largest weight.
+    """
+    places = list(range(len(capture.heads)))
+    if len(places) * capture.cells * (2 if fine else 1) < room // 2:
+        return capture, places, ""
+    tried = capture.order[:: max(1, len(places) // _TRIED)]
+    each = sum(len(_packed(capture, [at], fine)) for at in tried) / len(tried) * 4 / 3
+    if each * len(places) <= room:
+        return capture, places, ""
+    if each > room:
+        step = max(2, math.ceil(max(len(capture.queries), len(capture.keys)) / _AXIS))
+        smaller, kept, note = _fitted(_pooled(capture, step), fine, room)
+        pooled = f"each cell is the largest weight of {step} × {step} tokens: more do not fit"
+        return smaller, kept, f"{pooled}; {note}" if note else pooled
+    chosen = sorted(capture.order[: max(1, int(room / each))])
+    note = (
+        f"{len(places) - len(chosen):,} of {len(places):,} heads are left out, the least "
+        f"distinctive ones: the page would have {each * len(places) / 1e6:,.0f} MB"
+    )
+    return _of_heads(capture, chosen), chosen, note
+
+
+def _of_heads(capture: PageCapture, chosen: Sequence[int]) -> PageCapture:
+    rank = {place: at for at, place in enumerate(chosen)}
+    pair = capture.query_key
+    return replace(
+        capture,
+        heads=[capture.heads[at] for at in chosen],
+        weights=[capture.weights[at] for at in chosen],
+        order=[rank[at] for at in capture.order if at in rank],
+        norms=None if capture.norms is None else capture.norms[chosen],
+        query_key=pair and QueryKey(pair.queries[chosen], pair.keys[chosen], pair.factor),
+        head=rank.get(capture.head, 0),
+    )
+
+
+def _pooled(capture: PageCapture, step: int) -> PageCapture:
+    """Return the capture with ``step`` tokens in one, each cell the largest weight among them."""
+    together = pool_signed if capture.limit else pool
+
+    def tokens(axis: Tokens) -> Tokens:
+        firsts = range(0, len(axis), step)
+        names = [f"{at}–{min(at + step, len(axis)) - 1}" for at in firsts]
+        return Tokens(tuple(firsts), tuple(names), (False,) * len(names))
+
+    keys = tokens(capture.keys)
+    same = capture.keys is capture.queries
+    return replace(
+        capture,
+        weights=[together(weights, (step, step)) for weights in capture.weights],
+        queries=keys if same else tokens(capture.queries),
+        keys=keys,
+        texts=("", ""),
+        steps=(),
+        sink=(),
+        norms=None,
+        query_key=None,
+        query=capture.query // step,
+    )
+
+
+# Records -------------------------------------------------------------------------------------
+
+
+def _added(blocks: list[str], content: bytes) -> int:
+    """Return the number of a block that is added to those outside the JSON."""
+    blocks.append(base64.b64encode(content).decode("ascii"))
+    return len(blocks) - 1
+
+
+class _Labels:
+    """The labels of a page: one name with other evidence is another label."""
+
+    def __init__(self) -> None:
+        self._places: dict[PageLabel, int] = {}
+
+    def place(self, label: PageLabel | None) -> int:
+        """Return the place of a label, which is added if it is new."""
+        return self._places.setdefault(label or _UNLABELLED, len(self._places))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": each.name if each.source != "none" else f"{each.name} here",
+                "said": visible(each.said),
+                "short": visible(each.short),
+                "source": each.source,
+                "colours": _colours(each.colour) if each.colour else None,
+                "means": each.means,
+            }
+            for each in self._places
+        ]
+
+
+def _colours(colour: str) -> list[str]:
+    """Return a colour as texts can have it on the light and on the dark page."""
+    red, green, blue = bytes.fromhex(colour)
+    return [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
+
+
+def _record(capture: PageCapture, labels: _Labels, blocks: list[str], fine: bool) -> dict[str, Any]:
+    exact = sorted(capture.order[: capture.fine])
+    heads = capture.heads
+    keys = {name: None for head in heads for name in head.values}
+    record: dict[str, Any] = {
+        "name": visible(capture.name),
+        "kind": capture.kind,
+        "causal": capture.causal,
+        "given": capture.given,
+        "of_heads": capture.of_heads,
+        "limit": capture.limit,
+        "queries": _axis(capture.queries, capture.texts[0]),
+        "sink": [int(at) for at in capture.sink],
+        "verbs": capture.verbs,
+        "notes": [visible(note) for note in capture.notes],
+        "steps": [
+            (step.place, *_told(step.wrote, step.probability), [_told(*one) for one in step.likely])
+            for step in capture.steps
+        ],
+        "view": {"head": capture.head, "query": capture.query},
+        "heads": {
+            "layer": [head.layer for head in heads],
+            "head": [head.head for head in heads],
+            "name": [visible(head.name) for head in heads],
+            "label": [labels.place(head.label) for head in heads],
+            "score": [_number(head.score, 4) for head in heads],
+            "facts": [visible(head.facts) for head in heads],
+            "values": {key: [_number(head.values.get(key), 5) for head in heads] for key in keys},
+        },
+        "weights": {
+            "block": _added(blocks, _packed(capture, range(len(heads)), fine, exact)),
+            "fine": None if fine else exact,
+        },
+    }
+    if capture.keys is not capture.queries:
+        record["keys"] = _axis(capture.keys, capture.texts[1])
+    if capture.norms is not None:
+        content = capture.norms.astype("<f4").tobytes()
+        record["norms"] = _added(blocks, zlib.compress(content, 9))
+    if capture.query_key is not None:
+        (first, of_query), (second, of_key) = map(_shorts, capture.query_key[:2])
+        record["query_key"] = {
+            "block": _added(blocks, zlib.compress(first + second, 9)),
+            "dimensions": capture.query_key.queries.shape[-1],
+            "factor": capture.query_key.factor,
+            "scale": np.stack([of_query, of_key], 1).round(6).tolist(),
+        }
+    return record
+
+
+def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
+    special = [at for at, added in enumerate(tokens.special) if added]
+    return {
+        "tokens": token_labels(tokens),
+        "pieces": running_pieces(tokens, text),
+        "special": special,
+        "regions": [
+            ("" if name in REST else visible(name), at)
+            for at, name in enumerate(tokens.regions)
+            if not at or tokens.regions[at - 1] != name
+        ],
+    }
+
+
+def _told(token: str, probability: float) -> tuple[str, float | None]:
+    return token_label(token), _number(probability, 4)
+
+
+def _number(value: float | None, digits: int) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return round(float(value), digits)
+
+
+# Numbers -------------------------------------------------------------------------------------
+
+
+def _packed(
+    capture: PageCapture, heads: Iterable[int], fine: bool, exact: Sequence[int] = ()
+) -> bytes:
+    """Return a zlib stream: the first byte of each weight of each head, then the second bytes.
+
+    heads: all have both bytes if ``fine``; else only the heads ``exact`` have second bytes.
+    """
+    triangle = np.tri(len(capture.queries), dtype=bool) if capture.causal else None
+    packer = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)  # long runs, few repeats
+    lows, parts = list[bytes](), list[bytes]()
+    for at in heads:
+        weights = capture.weights[at]
+        numbers = whole_numbers(
+            weights.ravel() if triangle is None else weights[triangle], capture.limit
+        )
+        if fine or at in exact:
+            parts.append(packer.compress((numbers >> 8).astype(np.uint8).tobytes()))
+            lows.append((numbers & 255).astype(np.uint8).tobytes())
+        else:
+            coarse = np.where(numbers == MISSING, 255, np.rint(numbers / (MISSING - 1) * 254))
+            parts.append(packer.compress(coarse.astype(np.uint8).tobytes()))
+    parts += [packer.compress(each) for each in lows]
+    return b"".join([*parts, packer.flush()])
+
+
+def whole_numbers(values: Floats, limit: float = 0.0) -> NDArray[np.uint16]:
+    """Return weights as whole numbers √w · 65534, or values of either sign between ± limit."""
+    wide = values.astype(np.float64)
+    share = np.clip(wide / limit / 2 + 0.5, 0, 1) if limit else np.sqrt(np.clip(wide, 0, 1))
+    share = np.nan_to_num(share, nan=MISSING / (MISSING - 1))
+    return np.asarray(np.rint(share * (MISSING - 1)), np.uint16)
+
+
+def _shorts(vectors: Floats) -> tuple[bytes, Floats]:
+    """Return vectors (head, token, d) as 16-bit numbers, and the largest number of each head."""
+    scale = np.maximum(np.abs(vectors).max(axis=(1, 2)), 1e-12)
+    return np.rint(vectors / scale[:, None, None] * 32767).astype("<i2").tobytes(), scale

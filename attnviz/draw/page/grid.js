@@ -1,0 +1,149 @@
+/* All heads: buttons in a grid, with their maps on one canvas behind them. */
+
+let cells = [];
+const sheet = make("canvas", { "aria-hidden": true }), scratch = document.createElement("canvas");
+const measures = () => data.measures.filter((measure) => shown.heads.values?.[measure.key]);
+const orders = () => ({
+  layer: "layer", ...(data.labels.some(({ said }) => said) && { label: "label", score: "score" }),
+  ...Object.fromEntries(measures().map((measure) => [measure.key, measure.said])),
+});
+
+function sorted() {
+  const { label, score, values } = shown.heads, places = [...shown.names.keys()], by = state.sort;
+  const rank = (i) => (data.labels[label[i]].colours ? 0 : 1e3) + label[i];
+  const strength = (i) => score[i] ?? -1;
+  if (by === "label") places.sort((a, b) => rank(a) - rank(b) || strength(b) - strength(a));
+  else if (by === "score") places.sort((a, b) => strength(b) - strength(a));
+  else if (by !== "layer") places.sort((a, b) => (values[by][b] ?? -Infinity) - (values[by][a] ?? -Infinity));
+  return places;
+}
+const passes = (head) => !state.labels.size || state.labels.has(shown.label(head).name);
+const offered = () => (state.sort === "layer" ? sorted() : sorted().filter(passes));
+
+/** Return a head's number of a measure, in words. */
+function amount({ key, unit, signed: sign }, head) {
+  const value = shown.heads.values[key][head];
+  if (value == null) return "–";
+  return (sign ? signed(value) : share(value)) + (unit && " " + unit);
+}
+
+function measured(head) {
+  const measure = measures().find(({ key }) => key === state.sort);
+  return measure ? amount(measure, head) : null;
+}
+
+function drawGrid() {
+  const grid = $("grid"), { layer, head } = shown.heads, byLayer = state.sort === "layer";
+  const columns = Math.max(...head) + 1, room = grid.clientWidth - 10, gap = columns > 24 ? 1 : columns > 14 ? 2 : 4;
+  const across = Math.floor((room - 26) / columns) - gap, down = (innerHeight - 290) / (Math.max(...layer) + 1) - 42;
+  const side = byLayer ? Math.max(6, Math.min(96, across, Math.max(54, Math.floor(down)))) : 64, small = byLayer && side < 44;
+  grid.classList.toggle("small", small);
+  grid.style.gap = `${gap}px`;
+  grid.style.gridTemplateRows = small ? "14px" : "";
+  grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : "repeat(auto-fill, minmax(64px, 1fr))";
+  cells = [];
+  const nodes = [], every = Math.ceil(18 / side), rows = Math.ceil(10 / side);
+  if (small) {
+    nodes.push(make("span"));
+    for (let h = 0; h < columns; h++) nodes.push(make("span", { "aria-hidden": true }, h % every ? "" : String(h)));
+  }
+  let row = -1;
+  for (const i of offered()) {
+    if (byLayer && layer[i] !== row) {
+      row = layer[i];
+      const name = make("span", { "aria-hidden": true }, shown.of_heads && row % rows === 0 ? "L" + row : "");
+      name.style.gridColumn = "1";
+      nodes.push(name);
+    }
+    const extra = measured(i);
+    const score = shown.heads.score[i], { said, short } = shown.label(i);
+    const second = extra ?? (score == null ? said : `${short} ${share(score)}`);
+    const about = `${shown.names[i]} ${second}, ${shown.said(i)}${extra ? `, ${orders()[state.sort]} ${extra}` : ""}`;
+    const look = { "aria-label": about, title: about, tabindex: -1, "--hue": hueOf(i) };
+    const cell = make("button", { ...look, onclick: () => choose(i) },
+      make("i"), ...(small ? [] : [make("small", {}, shown.names[i]), " ", make("small", {}, second)]));
+    if (byLayer) cell.style.gridColumn = String(head[i] + 2);
+    cell.classList.toggle("off", byLayer && !passes(i));
+    cells[i] = cell;
+    nodes.push(cell);
+  }
+  grid.replaceChildren(sheet, ...nodes);
+  $("heads-title").textContent = shown.of_heads ? "Heads" : "Maps";
+  const passing = shown.names.filter((_, i) => passes(i)).length;
+  $("count").textContent = passing === shown.count ? `${shown.count}` : `${passing} of ${shown.count}`;
+  markCells();
+  drawThumbs();
+}
+
+/** Paint the thumbnails on one sheet behind the buttons, some milliseconds a frame; on paper at once. */
+function drawThumbs() {
+  const turn = (drawThumbs.turn = {}), values = new Float32Array(shown.n * shown.m), grid = $("grid");
+  const ratio = paper ? 3 : Math.min(2, devicePixelRatio || 1), waiting = offered().filter((i) => cells[i]);
+  const most = (edge, size) => Math.max(1, ...waiting.map((i) => cells[i][edge] + cells[i][size]));
+  const wide = most("offsetLeft", "offsetWidth"), high = most("offsetTop", "offsetHeight");
+  sheet.width = wide * ratio;
+  sheet.height = high * ratio;
+  sheet.style.width = wide + "px";
+  sheet.style.height = high + "px";
+  const pen = sheet.getContext("2d");
+  pen.imageSmoothingEnabled = false;
+  const places = new Map(waiting.map((i) => [i, [cells[i].offsetLeft, cells[i].offsetTop, cells[i].clientWidth]]));
+  const step = () => {
+    if (drawThumbs.turn !== turn) return;
+    const until = paper ? Infinity : performance.now() + 12;
+    while (waiting.length && performance.now() < until) {
+      const i = waiting.shift(), [x, y, side] = places.get(i).map((length) => Math.round(length * ratio));
+      const words = shown.limit ? colour.signed : colour.thumbs[shown.heads.label[i]];
+      paint(scratch, picture(shown.fill(i, state.mode, values), shown.n, shown.m, words, side));
+      pen.globalAlpha = passes(i) ? 1 : 0.2;
+      pen.fillStyle = colour.panel;
+      pen.fillRect(x, y, side, side);
+      pen.drawImage(scratch, x, y, side, side);
+    }
+    if (waiting.length) requestAnimationFrame(step);
+    else document.body.dataset.painted ??= performance.now().toFixed(0);
+  };
+  if (paper) step();
+  else requestAnimationFrame(step);
+}
+
+function markCells() {
+  const series = seriesHeads();
+  cells.forEach((cell, i) => {
+    const on = i === state.head;
+    cell.classList.toggle("on", on);
+    cell.setAttribute("aria-pressed", on);
+    cell.tabIndex = on ? 0 : -1;
+    const pinned = state.pins.includes(i);
+    cell.classList.toggle("pinned", pinned);
+    if (pinned) cell.style.setProperty("--series", seriesColour(series.indexOf(i)));
+  });
+  if (!cells[state.head]) { const first = cells.find(Boolean); if (first) first.tabIndex = 0; }
+  const cell = cells[state.head], grid = $("grid");
+  if (!cell) return;
+  if (cell.offsetTop < grid.scrollTop) grid.scrollTop = cell.offsetTop - 24;
+  const below = cell.offsetTop + cell.offsetHeight - grid.scrollTop - grid.clientHeight;
+  if (below > 0) grid.scrollTop += below + 8;
+}
+
+/** Where a label comes from: two texts may know the same name from different evidence. */
+const SOURCES = {
+  card: "from the model card", patterns: "measured by attnviz patterns",
+  text: "from enough events of this text", none: "describes this text only, no finding about the head",
+};
+
+function drawLegend() {
+  const counts = data.labels.map((_, at) => shown.heads.label.filter((label) => label === at).length);
+  const order = [...data.labels.keys()].filter((at) => counts[at] && data.labels[at].said)
+    .sort((a, b) => !data.labels[a].colours - !data.labels[b].colours || counts[b] - counts[a]);
+  $("legend").replaceChildren(...order.map((at) => {
+    const { name, said, source, means } = data.labels[at];
+    return make("button", {
+      title: [means, SOURCES[source]].filter(Boolean).join("; "),
+      "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
+      onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },
+    }, make("i"), `${said} ${counts[at]}`);
+  }));
+  options($("sort"), orders(), state.sort);
+  $("sort").parentNode.hidden = $("sort").length < 2;
+}

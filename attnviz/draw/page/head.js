@@ -1,0 +1,67 @@
+/* The chosen head: its name, its evidence, the controls, and what a pointer looks at. */
+
+const seriesHeads = () => [state.head, ...state.pins.filter((head) => head !== state.head)];
+const seriesColour = (at) => colour.hues[at % colour.hues.length];
+
+function drawHead() {
+  const { head } = state, name = shown.names[head], label = shown.label(head);
+  const scope = { head: name, layer: `Mean of layer ${shown.heads.layer[head]}`, all: `Mean of ${shown.count} heads` }[state.scope];
+  $("name").textContent = scope;
+  $("what").replaceChildren();
+  if (state.scope === "head") {
+    const title = [label.means, SOURCES[label.source]].filter(Boolean).join("; "), facts = shown.heads.facts[head];
+    $("what").append(make("i", { "--hue": hueOf(head), title }, shown.said(head)));
+    if (facts) $("what").append(make("span", { class: "soft" }, ` · ${facts}`.slice(shown.said(head) ? 0 : 3)));
+  }
+  $("pin").textContent = state.pins.includes(head) ? "Unpin" : "Pin";
+  $("pin").setAttribute("aria-pressed", state.pins.includes(head));
+  $("pins").replaceChildren(...(state.pins.length ? seriesHeads() : []).map((one, at) => make("button", {
+    "--hue": seriesColour(at), title: shown.said(one), "aria-label": `${shown.names[one]}, ${at ? "unpin" : "chosen"}`,
+    onclick: () => { if (at) togglePin(one); },
+  }, make("i"), shown.names[one] + (at ? " ×" : ""))));
+  const turn = { mode: setMode, direction: setDirection, scope: (scope) => set({ scope }, "head") };
+  for (const [id, choices] of [["mode", modes()], ["scope", scopes()], ["direction", directions()]]) {
+    const field = $(id);
+    field.hidden = Object.keys(choices).length < 2;
+    field.replaceChildren(field.firstElementChild, ...Object.entries(choices).map(([value, said]) =>
+      make("button", { "aria-pressed": state[id] === value, onclick: () => turn[id](value) }, said)));
+  }
+  markCells();
+  makeWords();
+  drawBeside();
+  const above = $("map").getBoundingClientRect().top + scrollY;
+  $("pictures").style.setProperty("--room", Math.max(380, innerHeight - above - 64) + "px");
+  mapView.image = null;
+  drawToken();
+  if ($("weights").open) drawWeights();
+}
+
+function togglePin(head = state.head) {
+  const pins = state.pins.includes(head) ? state.pins.filter((one) => one !== head) : [...state.pins, head].slice(-5);
+  set({ pins }, "head");
+}
+const setMode = (mode) => set({ mode }, "thumbs", "head");
+function setDirection(direction) {
+  set({ direction, key: state.key < 0 ? Math.min(state.query, shown.m - 1) : state.key }, "head");
+}
+
+/** Look at a cell, a query or a key, unless a click holds the view. */
+function look({ query = state.query, key = -1, direction = state.direction }, held = false) {
+  if (state.locked && !held) return;
+  const changed = direction !== state.direction;
+  set({ query, key, direction, hover: true }, changed ? "head" : "token");
+}
+function lock(same) {
+  set({ locked: !(state.locked && same), hover: true }, "token");
+}
+
+function drawToken() {
+  shadeWords();
+  drawTop();
+  drawStep();
+  tellBeside();
+  drawMap();
+  drawLines();
+  keepInView();
+  drawNeuron();
+}

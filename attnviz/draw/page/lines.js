@@ -1,0 +1,94 @@
+/* Lines between two columns of tokens, for the chosen head and the pinned ones. */
+
+const lineView = { row: 21 };
+
+function drawLines() {
+  const scroller = $("lines"), { n, m } = shown, { cell, top: over } = mapView.places;
+  const beside = scroller.getBoundingClientRect().top === $("map").getBoundingClientRect().top && cell >= 17 && state.zoom === 0;
+  const row = (lineView.row = beside ? cell : Math.max(n, m) > 60 ? 17 : 22), start = (lineView.start = beside ? over : 4);
+  const places = { height: Math.max(n, m) * row + start + 4 };
+  scroller.style.height = Math.min(parseFloat(getComputedStyle(scroller).maxHeight) || 600, places.height) + "px";
+  const { pen, wide, high, top } = viewport(scroller, scroller.clientWidth - 2, places.height);
+  const centre = (at) => start + (at + 0.5) * row - top;
+  pen.clearRect(0, 0, wide, high);
+  const series = state.scope === "head" ? seriesHeads().map((head) => [head]) : [heads()];
+  const maps = series.map((chosen) => shown.map(chosen, state.mode));
+  const dim = state.hover || state.locked, room = maps.length * 34 + 80;
+  const slots = maps.length < 5 && room < wide * 0.55 ? maps.length : 0;
+  const from = wide * (slots > 1 ? 0.26 : 0.34), to = Math.min(wide * 0.66, slots > 1 ? wide - room : wide);
+  const first = Math.max(0, Math.floor(top / row) - 1), last = Math.min(n, Math.ceil((top + high) / row) + 1);
+  const isActive = (i, j) => (state.direction === "to" ? i === state.query : j === Math.max(0, state.key));
+  const line = (i, j, value, at, strong) => {
+    const strongly = strength(value);
+    pen.globalAlpha = strong ? 0.15 + 0.85 * strongly : strongly * (dim ? 0.1 : 0.45);
+    pen.lineWidth = strong ? 1 + 3.5 * strongly : 1.25;
+    pen.strokeStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : seriesColour(at);
+    const shift = (at - (maps.length - 1) / 2) * 2.5;
+    pen.beginPath();
+    pen.moveTo(from, centre(i) + shift);
+    const bend = (to - from) * 0.4, [start, end] = [centre(i) + shift, centre(j) + shift];
+    pen.bezierCurveTo(from + bend, start, to - bend, end, to, end);
+    pen.stroke();
+  };
+  const least = n > 60 ? 0.08 : 0.02;
+  maps.forEach((values, at) => {
+    for (let i = first; i < last; i++)
+      for (let j = 0; j < m; j++) if (strength(values[i * m + j]) >= least && !isActive(i, j)) line(i, j, values[i * m + j], at, false);
+  });
+  const drawn = maps.map((values) => links(values));
+  drawn.forEach((found, at) => {
+    for (const [other, value] of found) {
+      if (strength(value) < 0.01) continue;
+      if (state.direction === "to") line(state.query, other, value, at, true);
+      else line(other, Math.max(0, state.key), value, at, true);
+    }
+  });
+  pen.globalAlpha = 1;
+  pen.textBaseline = "middle";
+  const reachedBy = new Map(), farSide = state.direction === "to" ? "keys" : "queries";
+  drawn.forEach((found, at) => found.forEach(([other, value]) => {
+    if (strength(value) >= 0.02) reachedBy.set(other, [...(reachedBy.get(other) ?? []), [at, value]]);
+  }));
+  const column = (side, tokens, x, align, width) => {
+    for (let i = Math.max(0, Math.floor(top / row) - 1); i < tokens.length && centre(i) < high + row; i++) {
+      const chosen = (side === "queries" ? state.query : state.key) === i && ((side === farSide ? dim : true));
+      const near = side !== farSide && i === active(), reached = side === farSide ? reachedBy.get(i) : null;
+      if (near) {
+        pen.fillStyle = colour.panel;
+        pen.fillRect(align === "right" ? 0 : to, centre(i) - row / 2, align === "right" ? from : wide - to, row);
+      }
+      if (reached) reached.forEach(([at, value]) => {
+        pen.globalAlpha = Math.sqrt(strength(value));
+        pen.fillStyle = seriesColour(at);
+        const w = 5, x0 = align === "right" ? from - 6 - at * 6 : to + 1 + at * 6;
+        pen.fillRect(x0, centre(i) - row / 2 + 2, w, row - 4);
+        pen.globalAlpha = 1;
+      });
+      const shift = maps.length * 6 + 6;
+      pen.fillStyle = near || reached || !dim ? colour.ink : colour.soft;
+      pen.font = `${near || chosen ? "600 " : ""}13px ${FONT}`;
+      pen.textAlign = align;
+      const numbers = reached && slots ? reached : [];
+      const edge = align === "right" ? x - shift : x + shift;
+      const label = cut(pen, tokens[i], width - shift - 28 * (numbers.length ? slots : 0) - 4);
+      pen.fillText(label, edge, centre(i));
+      pen.font = `12px ${FONT}`;
+      pen.textAlign = "right";
+      numbers.forEach(([at, value]) => {
+        pen.fillStyle = maps.length > 1 ? seriesColour(at) : colour.soft;
+        pen.fillText(share(value), (align === "right" ? slots * 28 - 4 : wide - 2) - (slots - 1 - at) * 28, centre(i));
+      });
+    }
+  };
+  column("queries", shown.queries.tokens, from, "right", from);
+  column("keys", shown.keys.tokens, to, "left", wide - to);
+  $("lines-words").textContent = "queries → keys" + (n > 60 ? "; faint: from .08" : "") + (paper && high < places.height ? "; a part" : "");
+}
+
+/** The token under a pointer: a query on the left, a key on the right. */
+function tokenAt(event) {
+  const box = $("lines").getBoundingClientRect(), side = event.clientX - box.left < box.width / 2 ? "to" : "from";
+  const at = Math.floor((event.clientY - box.top + $("lines").scrollTop - lineView.start) / lineView.row);
+  if (at < 0 || at >= (side === "to" ? shown.n : shown.m)) return null;
+  return { [side === "to" ? "query" : "key"]: at, direction: side };
+}

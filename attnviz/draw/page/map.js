@@ -1,0 +1,162 @@
+/* The map: rows are queries, columns keys; a crosshair, steps of zoom, names on both axes. */
+
+const mapView = { image: null };
+
+/** Where everything is: the cell's side, and the room for tokens at the left and on top. */
+function mapPlaces(wide, high, zoom) {
+  const pen = mapView.pen ??= document.createElement("canvas").getContext("2d");
+  pen.font = `12px ${FONT}`;
+  const longest = (tokens) => Math.min(120, Math.max(24, ...tokens.slice(0, 400).map((token) => pen.measureText(token).width)));
+  const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(42, longest(shown.keys.tokens));
+  const fitted = (top) => Math.min(36, (wide - left - 2) / shown.m, Math.max(120, high - top - 12) / shown.n);
+  const fit = fitted(over * 0.71) >= 15 ? fitted(over * 0.71) : fitted(over);
+  const cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
+  const top = (slanted ? over * 0.71 : over) + 10, right = slanted ? Math.max(0, over * 0.71 - cell * 0.4) : 0;
+  const narrowed = zoom ? cell : Math.min(cell, (wide - left - right - 2) / shown.m);
+  const width = left + shown.m * narrowed + right + 2, height = top + shown.n * narrowed + 2;
+  return { cell: narrowed, left, top, right, slanted, width, height };
+}
+
+function mapImage(cell, ratio) {
+  const most = cell * ratio >= 1 ? Infinity : Math.floor(Math.max(shown.n, shown.m) * cell * ratio);
+  const name = `${most}`;
+  if (mapView.image?.name !== name) {
+    const canvas = paint(document.createElement("canvas"), picture(current(), shown.n, shown.m, scale(), most));
+    mapView.image = { name, canvas };
+  }
+  return mapView.image.canvas;
+}
+
+/** Draw the part of the map that lies at (x, y) with a size; also what is saved as PNG. */
+function paintMap(pen, places, x, y, wide, high, marks) {
+  const { cell, left, top, slanted } = places, { n, m } = shown, { query, key } = state;
+  const image = mapImage(cell, devicePixelRatio || 1);
+  pen.fillStyle = colour.ground;
+  pen.fillRect(0, 0, wide, high);
+  pen.save();
+  pen.beginPath();
+  pen.rect(left - 3, top - 3, wide - left + 3, high - top + 3);
+  pen.clip();
+  pen.imageSmoothingEnabled = false;
+  pen.fillStyle = colour.panel;
+  pen.fillRect(left - x, top - y, m * cell, n * cell);
+  if (shown.causal) {
+    pen.fillStyle = colour.ground;
+    pen.beginPath();
+    for (let i = 0; i < n; i++) pen.rect(left - x + (i + 1) * cell, top - y + i * cell, (m - i - 1) * cell, cell + 0.5);
+    pen.fill();
+  }
+  pen.drawImage(image, left - x, top - y, m * cell, n * cell);
+  if (cell >= 7) {
+    pen.strokeStyle = colour.rule;
+    pen.lineWidth = 0.5;
+    pen.beginPath();
+    const rule = (from, to, at, row) => {
+      const ends = [from, to].map((end) => [left - x + (row ? end : at) * cell, top - y + (row ? at : end) * cell]);
+      pen.moveTo(...ends[0]);
+      pen.lineTo(...ends[1]);
+    };
+    for (let i = 0; i <= n; i++) rule(0, shown.causal ? Math.min(m, i + 1) : m, i, true);
+    for (let j = 0; j <= m; j++) rule(shown.causal ? Math.max(0, j - 1) : 0, n, j, false);
+    pen.stroke();
+  }
+  for (const [side, count, along] of [["queries", n, m], ["keys", m, n]]) {
+    shown[side].regions.forEach(([name, start], at, all) => {
+      const [from, size] = [start * cell, ((all[at + 1]?.[1] ?? count) - start) * cell], row = side === "queries";
+      pen.fillStyle = regionColour(name);
+      if (row) pen.fillRect(left - x - 3, top - y + from, 3, size - 1);
+      else pen.fillRect(left - x + from, top - y - 3, size - 1, 3);
+      pen.globalAlpha = 0.35;
+      if (at && row) pen.fillRect(left - x, top - y + from, along * cell, 1);
+      else if (at) pen.fillRect(left - x + from, top - y, 1, along * cell);
+      pen.globalAlpha = 1;
+    });
+  }
+  if (marks) {
+    pen.strokeStyle = colour.mark;
+    pen.lineWidth = 1.5;
+    const row = top - y + query * cell, column = left - x + key * cell;
+    const across = (cell < 8 ? m : shown.seen(query)) * cell, over = (shown.causal ? key : 0) * cell;
+    if (state.direction === "to" || key >= 0) pen.strokeRect(left - x + 0.75, row, Math.max(1, across - 1.5), cell);
+    if (key >= 0) pen.strokeRect(column, top - y + 0.75 + over, cell, Math.max(1, n * cell - over - 1.5));
+    if (key >= 0 && state.locked) { pen.lineWidth = 3; pen.strokeRect(column, row, cell, cell); }
+  }
+  pen.restore();
+  const space = Math.max(1, Math.ceil((slanted ? 13 : 14) / cell));
+  pen.textBaseline = "middle";
+  const ink = (on) => { pen.fillStyle = on ? colour.ink : colour.soft; pen.font = `${on ? "600 " : ""}12px ${FONT}`; };
+  const shows = (at, chosen) => at === chosen || (at % space === 0 && (chosen < 0 || Math.abs(at - chosen) * cell >= 12));
+  pen.textAlign = "right";
+  ink(false);
+  pen.font = `italic 11px ${FONT}`;
+  pen.fillText("key →", left - 13, top - 29);
+  pen.fillText("query ↓", left - 13, top - 16);
+  const rowMark = marks ? query : -1, columnMark = marks ? key : -1;
+  for (let i = Math.max(0, Math.floor(y / cell)); i < n && top - y + i * cell < high; i++) {
+    const at = top - y + (i + 0.5) * cell;
+    if (at < top || !shows(i, rowMark)) continue;
+    ink(i === rowMark);
+    pen.fillText(cut(pen, shown.queries.tokens[i], left - 8), left - 6, at);
+  }
+  pen.textAlign = "left";
+  for (let j = Math.max(0, Math.floor(x / cell)); j < m && left - x + j * cell < wide; j++) {
+    const at = left - x + (j + 0.5) * cell;
+    if (at < left || !shows(j, columnMark)) continue;
+    ink(j === columnMark);
+    pen.save();
+    pen.translate(at + (slanted ? 1 : 0), top - 5);
+    pen.rotate(slanted ? -Math.PI / 4 : -Math.PI / 2);
+    pen.fillText(cut(pen, shown.keys.tokens[j], 116), 0, 0);
+    pen.restore();
+  }
+}
+
+function drawMap() {
+  const scroller = $("map");
+  scroller.style.height = "";
+  const style = getComputedStyle(scroller), room = parseFloat(style.maxHeight) || 600;
+  const places = (mapView.places = mapPlaces(scroller.clientWidth, room, state.zoom));
+  const bar = places.width > scroller.clientWidth + 1 ? 16 : 0;
+  scroller.style.height = Math.min(room, places.height + bar) + "px";
+  const { pen, wide, high, left, top } = viewport(scroller, places.width, places.height);
+  paintMap(pen, places, left, top, wide, high, true);
+  $("scale-words").textContent = (shown.limit ? `−${share(shown.limit)} to +${share(shown.limit)}` : "0 to 1, √ scale")
+    + (exact() ? "" : "; ≈: each number says its error");
+  $("zoom-out").disabled = $("zoom-fit").disabled = state.zoom === 0;
+  $("zoom-in").disabled = places.cell >= 40;
+}
+
+/** The (query, key) under a pointer: -1 where there is none. */
+function cellAt(event) {
+  const box = $("map").getBoundingClientRect(), { cell, left, top } = mapView.places;
+  const x = event.clientX - box.left, y = event.clientY - box.top;
+  const key = x < left ? -1 : Math.floor((x - left + $("map").scrollLeft) / cell);
+  const query = y < top ? -1 : Math.floor((y - top + $("map").scrollTop) / cell);
+  return { query: query < shown.n ? query : -1, key: key < shown.m ? key : -1 };
+}
+
+/** Zoom by steps, keeping the marked cell, or the one under the pointer, in view. */
+function zoomBy(steps, at = { query: state.query, key: Math.max(0, state.key) }) {
+  const zoom = steps ? Math.max(0, Math.min(12, state.zoom + steps)) : 0;
+  if (steps > 0 && mapView.places.cell >= 40) return;
+  Object.assign(state, { zoom });
+  drawMap();
+  const { cell, left, top } = mapView.places, scroller = $("map");
+  const room = [scroller.clientWidth - left, scroller.clientHeight - top];
+  scroller.scrollTo((at.key + 0.5) * cell - room[0] / 2, (at.query + 0.5) * cell - room[1] / 2);
+  set({}, "token");
+}
+
+/** Scroll the map and the lines to what is looked at, but for what the pointer is on. */
+function keepInView() {
+  const near = (scroller, name, size, at, cell, before) => {
+    const room = scroller[size] - before, start = "scroll" + name;
+    if (at < scroller[start] || at + cell > scroller[start] + room) scroller[start] = at + cell / 2 - room / 2;
+  };
+  const map = $("map"), lines = $("lines"), { cell, left, top } = mapView.places;
+  if (!map.matches(":hover")) {
+    near(map, "Top", "clientHeight", state.query * cell, cell, top);
+    near(map, "Left", "clientWidth", Math.max(0, state.key < 0 ? links()[0]?.[0] ?? 0 : state.key) * cell, cell, left);
+  }
+  if (!lines.matches(":hover")) near(lines, "Top", "clientHeight", active() * lineView.row + lineView.start, lineView.row, 0);
+}

@@ -1,0 +1,51 @@
+"""Turns the tokens of a text back into running text, as the tokenizer says, never by a guess.
+
+A piece is what stands in the text between the end of the token before and the token's own end, so
+that all pieces together are the text. Where the tokenizer said nothing of places, tokens are looked
+for in the text in their order; if one is missing there, every token stands as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.draw.labels import token_labels
+from attnviz.records import Tokens
+
+Spans = Sequence[tuple[int, int]]
+
+
+def running_pieces(tokens: Tokens, text: str) -> list[str]:
+    """Return what each token adds to the running text, with the blanks before it.
+
+    The second byte of a character adds nothing: an empty text. A token that the tokenizer added
+    stands with its name.
+    """
+    names, spans = token_labels(tokens), tokens.spans or _found(tokens, text)
+    if not spans or max(stop for _, stop in spans) > len(text):
+        return [f" {name}" for name in names]
+    pieces, end = [], spans[0][0] if tokens.kept else 0
+    for name, special, (start, stop) in zip(names, tokens.special, spans, strict=True):
+        if special or stop <= end:
+            pieces.append(name if special else "")
+            continue
+        blank = text[end:start] if text[end:start].isspace() else ""
+        pieces.append(blank + text[max(start, end) : stop])
+        end = stop
+    return pieces
+
+
+def _found(tokens: Tokens, text: str) -> Spans:
+    """Return where each token stands in the text, one after the other; nothing if one does not."""
+    folded, spans, end = text.lower(), list[tuple[int, int]](), 0
+    if len(folded) != len(text):
+        return ()
+    for name, special in zip(tokens.texts, tokens.special, strict=True):
+        bare = name.removeprefix("##")
+        wanted = (bare.strip() or bare).lower()
+        start = end if special or not wanted else folded.find(wanted, end)
+        if start < 0 or text[end:start].strip():
+            return ()
+        end = start if special else start + len(wanted)
+        spans.append((start, end))
+    return spans

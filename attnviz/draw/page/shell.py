@@ -1,0 +1,139 @@
+"""Writes a document with maps as the interactive page: its words, its data, and the scripts.
+
+The scripts and the style sheet stand in this folder, one idea each, and are joined when a page is
+written. The page's policy names them by their digests, so that nothing else can run or load.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.maps import cell_steps
+from attnviz.draw.page.data import Page, PageCapture, page_data
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.svg import png_uri, safe
+
+_HERE = Path(__file__).parent
+
+SCRIPTS = (
+    *("words", "capture", "state", "colours", "grid", "head", "text", "steps", "beside", "canvas"),
+    *("map", "lines", "vectors", "table", "files", "pointer", "keys", "start"),
+)
+"""The scripts in the order in which they are joined."""
+
+_COMMENTS = re.compile(r"^\s*(/\*(?:(?!\*/).)*\*/|// [^\n]*)$\n?", re.M | re.S)
+_AROUND = re.compile(r"\s*([{};,]|:(?=\s))\s*")  # spaces that a style sheet does not need
+_ENDS = re.compile(r"</(script|style)|<!--|<script", re.I)
+_SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the whole picture
+
+
+def page_html(
+    document: doc.Document,
+    page: Page,
+    palette: str,
+    written: Callable[[Collection[str]], Iterable[str]],
+) -> Iterator[str]:
+    """Yield the interactive page of a document, whose maps and head grids it shows itself.
+
+    palette: of the picture for readers without scripts. written: returns the other parts, given
+    the names of heads to link to.
+    """
+    data = page_data(page)
+    heads = {head.name for capture in data.captures for head in capture.heads}
+    facts = [*_facts(document), *data.notes]
+    filled = {
+        "policy": _policy(),
+        "name": safe(document.name),
+        "style": source("page.css"),
+        "early": source("early.js"),
+        "finding": safe(document.finding or document.title),
+        "facts": "\n".join(f'<p class="soft">{safe(each)}</p>' for each in facts),
+        "pictures": "\n".join(_picture(each, palette) for each in data.captures),
+        "document": "\n".join(written(heads)),
+        "data": data.json,
+        "blocks": "\n".join(
+            f'<script type="text/plain" id="block-{number}">{text}</script>'
+            for number, text in enumerate(data.blocks)
+        ),
+        "script": joined_scripts(SCRIPTS),
+    }
+    template = (_HERE / "page.html").read_text("utf-8")
+    yield re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template).rstrip("\n")
+
+
+def _facts(document: doc.Document) -> list[str]:
+    """Return the lines that say what was measured, and the notes that a reader must know."""
+    lines: list[str] = []
+    for place, group in enumerate(document.groups):
+        for part in group.parts:
+            if isinstance(part, doc.Facts) and not place:
+                lines.append(" · ".join(text.strip() for text, _ in part.words))
+            elif isinstance(part, doc.Note):
+                lines.append(part.text)
+    return lines
+
+
+# Sources -------------------------------------------------------------------------------------
+
+
+@cache
+def source(name: str) -> str:
+    """Return a source file as a page has it: without comments, indentation, needless spaces."""
+    text = _COMMENTS.sub("", (_HERE / name).read_text("utf-8"))
+    text = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.strip())
+    if name.endswith(".css"):
+        text = _AROUND.sub(r"\1", text)
+    if _ENDS.search(text):
+        raise ValueError(f"{name} would end its element")
+    return text
+
+
+@cache
+def joined_scripts(names: Sequence[str]) -> str:
+    """Return scripts of this folder as one."""
+    return '"use strict";\n' + "".join(source(f"{name}.js") for name in names)
+
+
+@cache
+def _policy() -> str:
+    scripts = f"script-src {digest(source('early.js'))} {digest(joined_scripts(SCRIPTS))}"
+    return (
+        f"default-src 'none'; {scripts}; style-src {digest(source('page.css'))}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def digest(text: str) -> str:
+    """Return the name by which a page's policy allows a script or a style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# Without scripts -----------------------------------------------------------------------------
+
+
+def _picture(capture: PageCapture, palette: str) -> str:
+    """Return a small picture of all maps, a row for each layer, where scripts do not run."""
+    columns = max(head.head for head in capture.heads) + 1
+    layers = sorted({head.layer for head in capture.heads})
+    side = max(8, min(_SIDE, _ACROSS // columns))
+    tokens = max(len(capture.queries), len(capture.keys))
+    step = -(-tokens // side)
+    times = max(1, side * step // tokens)
+    sheet = np.full((len(layers) * (side + 2), columns * (side + 2)), -1)
+    for head, weights in zip(capture.heads, capture.weights, strict=True):
+        steps = cell_steps(weights, (step, step), capture.causal, capture.limit)
+        drawn = steps.repeat(times, 0).repeat(times, 1)
+        y, x = layers.index(head.layer) * (side + 2), head.head * (side + 2)
+        sheet[y : y + drawn.shape[0], x : x + drawn.shape[1]] = drawn
+    colours = DIVERGING if capture.limit else palette
+    title = f"<h2>{safe(capture.name)}</h2>" if capture.name else ""
+    words = f"Attention maps of {len(capture.heads)} heads, one row for each layer"
+    return f'{title}<img alt="{words}" src="{png_uri(sheet, colours)}"/>'

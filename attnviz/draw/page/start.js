@@ -1,0 +1,65 @@
+/* The start: what is drawn at first, and what is said where it cannot be drawn. */
+
+function drawPalette() {
+  readColours();
+  const pen = $("scale").getContext("2d"), colours = scale();
+  for (let x = 0; x < 120; x++) {
+    pen.fillStyle = css(colours[Math.round((x / 119) * 255)]);
+    pen.fillRect(x, 0, 1, 10);
+  }
+  drawLegend();
+  drawGrid();
+  drawHead();
+}
+
+/** What can be redrawn, in the order in which it is. */
+const DRAW = {
+  palette: drawPalette, legend: drawLegend, grid: drawGrid, thumbs: drawThumbs, head: drawHead, token: drawToken,
+};
+
+function drawAll() {
+  options($("capture"), captures.map(({ name }, at) => `${at + 1}  ${visible(name)}`), state.capture);
+  drawPalette();
+  writeLink();
+}
+
+/** Return a button that goes to a place which is worth a look. */
+function lookButton({ capture, head, query, key, says }) {
+  const where = captures.length > 1 ? make("span", { class: "soft" }, ` in ${capture + 1}`) : "";
+  const go = () => switchTo(capture, { head, query, key, locked: key >= 0, hover: true, direction: "to" });
+  return make("button", { onclick: go }, make("b", {}, captures[capture].names[head]), ordered(visible(says)), where);
+}
+
+async function start() {
+  Object.assign(state, shown.view);
+  await readLink(location.hash || data.link);
+  $("capture").hidden = captures.length < 2;
+  $("look").replaceChildren(...data.look.map(lookButton));
+  const arrows = "in the heads: another head; in the map: query and key; in lines and text: the token";
+  const known = Object.entries(KEYS).map(([key, [what]]) => [key, what]);
+  const keys = [["← → ↑ ↓", arrows], ["Enter", "hold the token, let go"], ...known];
+  $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
+  $("app").hidden = false;
+  drawAll();
+  listen();
+  document.body.dataset.ready = performance.now().toFixed(0);
+}
+
+/** Close the tables, which stand behind the scripts so that a long one holds up nothing. */
+addEventListener("DOMContentLoaded", () => {
+  for (const table of $("document").querySelectorAll("details")) {
+    table.open = !document.documentElement.classList.contains("js");
+    const said = { tabindex: 0, role: "region", "aria-label": table.firstElementChild.textContent };
+    for (const room of table.querySelectorAll(".scroll"))
+      for (const name in said) room.setAttribute(name, said[name]);
+  }
+  document.documentElement.classList.add("whole");
+});
+
+start().catch((error) => {
+  document.documentElement.classList.remove("js");
+  $("failed").hidden = false;
+  for (const table of document.querySelectorAll("#document details")) table.open = true;
+  $("failed").textContent =
+    `The interactive view could not start (${error.message}). The picture and the tables stand on their own.`;
+});

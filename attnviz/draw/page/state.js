@@ -1,0 +1,111 @@
+/* The state, all of which is in the link, and what follows from it. A change redraws what it names. */
+
+const state = {
+  capture: 0, head: 0, query: 0, key: -1, locked: false, hover: false,
+  mode: "raw", scope: "head", direction: "to", sort: "layer", labels: new Set(), pins: [], zoom: 0,
+};
+let shown = captures[0];
+
+/** Return what can be shown: a head, or a mean of heads, which maps without labels do not have. */
+const scopes = () => ({ head: "this head", ...(shown.of_heads && { layer: "its layer", all: "all heads" }) });
+const directions = () => ({ to: shown.verbs[0], from: shown.verbs[1] });
+const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["zoom", 0], ["capture", 0]];
+
+/** Return the ways in which the weights of this text can be shown. */
+const modes = () => ({
+  raw: shown.given,
+  ...(shown.sinks.size && !shown.limit && { sinkless: "without sink" }),
+  ...(shown.moved && { value: "× value norm" }),
+});
+
+function writeLink() {
+  const { names } = shown, parts = [encodeURIComponent(names[state.head]), `q=${state.query}`];
+  if (state.key >= 0) parts.push(`k=${state.key}`);
+  if (state.locked) parts.push("lock");
+  for (const [name, plain] of PLAIN) if (state[name] !== plain) parts.push(`${name}=${state[name]}`);
+  if (state.pins.length) parts.push("pins=" + state.pins.map((head) => encodeURIComponent(names[head])));
+  if (state.labels.size) parts.push("labels=" + [...state.labels].map(encodeURIComponent));
+  try { history.replaceState(null, "", "#" + parts.join("&")); } catch { /* a frame without an address */ }
+}
+
+/** Return a text of a link, or itself where it is no code. */
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
+/** Take over what a link asks for, as far as it is there. */
+async function readLink(link) {
+  const parts = link.replace(/^#/, "").split("&").map((part) => part.split("="));
+  const given = new Map(parts);
+  const number = (name, most) => {
+    const value = parseInt(given.get(name), 10);
+    return value >= 0 && value <= most ? value : null;
+  };
+  const list = (name) => (given.get(name) ?? "").split(",").map(decoded);
+  state.capture = number("capture", captures.length - 1) ?? state.capture;
+  shown = await captures[state.capture].open();
+  if (given.has("capture")) Object.assign(state, shown.view);
+  const at = (name) => shown.names.indexOf(name);
+  const named = at(decoded(parts[0][0]));
+  if (named >= 0) state.head = named;
+  state.query = number("q", shown.n - 1) ?? Math.min(state.query, shown.n - 1);
+  state.key = number("k", shown.m - 1) ?? Math.min(state.key, shown.m - 1);
+  state.locked = given.has("lock");
+  state.zoom = number("zoom", 12) ?? 0;
+  for (const [name, known] of [["mode", modes()], ["scope", scopes()], ["direction", directions()], ["sort", orders()]])
+    if (Object.hasOwn(known, given.get(name))) state[name] = given.get(name);
+  state.pins = list("pins").map(at).filter((head) => head >= 0).slice(0, 5);
+  state.labels = new Set(list("labels").filter((name) => data.labels.some((label) => label.name === name)));
+}
+
+/** Return the heads whose mean is shown. */
+const heads = () =>
+  state.scope === "head" ? [state.head]
+    : [...shown.names.keys()].filter((i) => state.scope === "all" || shown.heads.layer[i] === shown.heads.layer[state.head]);
+const current = () => shown.map(heads(), state.mode);
+const weight = (i, j, values = current()) => values[i * shown.m + j];
+const axis = () => (state.direction === "to" ? shown.queries : shown.keys);
+const active = () => (state.direction === "to" ? state.query : Math.max(0, state.key));
+const exact = () => heads().every((head) => shown.exact(head));
+
+/** Return a weight as it may be read: with its digits, or about, with how far it can be off. */
+function read(value, i, j) {
+  const chosen = heads();
+  if (exact()) return share(value, 4);
+  const error = Math.max(...chosen.map((head) => shown.error(head, state.mode, i, j)));
+  return `≈ ${share(value)} ± ${share(error, 3)}`;
+}
+
+/** Return how strong a value is, from 0 to 1, whatever its sign. */
+const strength = (value) => (shown.limit ? Math.min(1, Math.abs(value) / shown.limit) : value);
+
+/** Return every link of the active token: [place on the other side, weight], strongest first. */
+function links(values = current()) {
+  const found = [], { query, key, direction } = state;
+  if (direction === "to") for (let j = 0; j < shown.m; j++) found.push([j, weight(query, j, values)]);
+  else for (let i = 0; i < shown.n; i++) found.push([i, weight(i, Math.max(0, key), values)]);
+  return found.filter(([, value]) => value === value).sort((a, b) => strength(b[1]) - strength(a[1]));
+}
+
+let due = new Set();
+
+/** Redraw the named views once, with the next frame. */
+function redraw(...views) {
+  if (!due.size) requestAnimationFrame(drawDue);
+  views.forEach((view) => due.add(view));
+}
+
+function drawDue() {
+  const views = due;
+  due = new Set();
+  for (const view of Object.keys(DRAW)) if (views.has(view)) DRAW[view]();
+}
+
+function set(changes, ...views) {
+  Object.assign(state, changes);
+  redraw(...views);
+  clearTimeout(set.timer);
+  set.timer = setTimeout(writeLink, 200);
+}
+
+const choose = (head) => set({ head }, "head");

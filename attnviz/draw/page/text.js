@@ -1,0 +1,81 @@
+/* The text as running words, shaded by what the token attends to, and its strongest links. */
+
+let words = { queries: [], keys: [] };
+
+function makeWords() {
+  if (makeWords.of === shown) return;
+  makeWords.of = shown;
+  const paragraph = (side, tokens) => {
+    const spans = tokens.pieces.map((piece, at) => {
+      const bare = visible(piece.replace(/^ /, "")) || (piece ? "␣" : "\u2009·\u2009"), special = tokens.special?.includes(at);
+      const look = special || !piece ? { class: "special", dir: "ltr" } : {};
+      const span = make("span", { ...look, role: "button", tabindex: -1, "aria-label": tokens.names[at], "data-at": at }, bare);
+      const region = tokens.regions.find(([, start]) => start === at);
+      const mark = region?.[0] ? make("sup", { dir: "ltr", "--series": regionColour(region[0]) }, region[0]) : "";
+      const after = (special ? " " : "") + (piece.includes("\n") ? "\n" : "");
+      return [piece.startsWith(" ") && at ? " " : "", mark, span, after];
+    });
+    words[side] = spans.map(([, , span]) => span);
+    return make("p", { dir: "auto", "data-side": side }, ...spans.flat());
+  };
+  const parts = [paragraph("queries", shown.queries)];
+  words.keys = words.queries;
+  if (shown.crossed) {
+    parts.unshift(make("h3", {}, "Queries: the text that looks"));
+    parts.push(make("h3", {}, "Keys: the text that is looked at"), paragraph("keys", shown.keys));
+  }
+  $("words").replaceChildren(...parts);
+  $("words").classList.toggle("long", shown.n > 80);
+}
+
+function shadeWords() {
+  const from = state.direction === "from", values = current();
+  const sides = from ? ["keys", "queries"] : ["queries", "keys"];
+  for (const span of new Set([...words.queries, ...words.keys])) {
+    span.style.background = span.style.color = "";
+    span.className = span.classList.contains("special") ? "special" : "";
+    if (shown.steps.length) span.classList.toggle("later", Number(span.dataset.at) > state.query);
+    span.tabIndex = -1;
+    span.title = "";
+  }
+  for (const [at, value] of links(values)) {
+    const span = words[sides[1]][at], word = tint(value);
+    if (!span || strength(value) < 0.004) continue;
+    span.style.background = css(word);
+    const dark = (word & 255) * 0.3 + ((word >> 8) & 255) * 0.59 + ((word >> 16) & 255) * 0.11 < 140;
+    span.style.color = dark ? "#ffffff" : "#10151b";
+    span.title = from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at);
+  }
+  const span = words[sides[0]][active()];
+  if (span) {
+    const box = $("words"), y = span.offsetTop - box.offsetTop;
+    span.classList.add("q");
+    span.tabIndex = 0;
+    const hidden = y < box.scrollTop || y + 24 > box.scrollTop + box.clientHeight;
+    if (!box.matches(":hover") && hidden) box.scrollTop = y - box.clientHeight / 2;
+  }
+  const other = from ? state.query : state.key;
+  if (other >= 0 && (state.hover || state.locked)) words[sides[1]][other]?.classList.add("k");
+}
+
+function drawTop() {
+  const from = state.direction === "from", others = from ? shown.queries : shown.keys, found = links();
+  const token = axis().names[active()];
+  const strong = found.slice(0, 8).filter(([, value]) => strength(value) >= 0.005);
+  const verb = directions()[state.direction], nothing = strong.length ? "" : " nothing that is left";
+  const title = make("span", { class: "soft" }, make("b", {}, token), ` ${verb}${nothing}`);
+  $("top").replaceChildren(title, ...strong.map(([at, value]) => make("button", {
+    "--share": (strength(value) * 100).toFixed(1) + "%", "--fill": css(tint(shown.limit ? value / 4 : 0.06)),
+    title: from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at),
+    onclick: () => set({ ...(from ? { query: at } : { key: at }), locked: true, hover: true }, "token"),
+  }, others.names[at], make("b", {}, share(value)))));
+  const value = state.key >= 0 ? weight(state.query, state.key) : NaN;
+  const pair = value === value && (state.hover || state.locked)
+    ? `${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}  ${read(value, state.query, state.key)}`
+      + (state.locked ? "  (held: Esc lets go)" : "") : "";
+  $("readout").textContent = pair || (state.locked ? "held: Esc lets go" : "");
+  clearTimeout(drawTop.timer);
+  const most = strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${share(v)}`).join(", ");
+  const say = `${$("name").textContent}: ${token} ${verb} ${most}. ${pair}`;
+  drawTop.timer = setTimeout(() => { $("say").textContent = say; }, 250);
+}

@@ -1,0 +1,43 @@
+/* Words, numbers and elements. What comes from a model or a text is written only with textContent,
+   fillText, setAttribute of a label, or escaped into a saved file: it can never act. */
+
+const $ = (id) => document.getElementById(id);
+
+/** Return a new element: attributes by name, `on…` as listeners, children as nodes or plain text. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name.startsWith("--")) element.style.setProperty(name, value);
+    else if (value !== false && value != null) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const code = (letter) => "\\u" + letter.charCodeAt(0).toString(16).padStart(4, "0");
+
+/** Return a text whose controls are written out, so that it can neither turn a line nor break it. */
+const visible = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(CONTROLS, code);
+
+/** Return a text that keeps its order next to numbers and arrows, even if it is written from the right. */
+const ordered = (text) => text.replace(/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+/g, "$&\u200e");
+
+/** Return a weight as papers write it: .53, 1.0; one below what the digits show as <.01. */
+function share(value, digits = 2) {
+  if (Number.isNaN(value)) return "–";
+  const text = Math.abs(value).toFixed(digits), sign = value < 0 ? "−" : "";
+  if (value && Number(text) === 0) return sign + "<" + (10 ** -digits).toFixed(digits).slice(1);
+  return sign + (Number(text) >= 1 ? Number(text).toFixed(Math.max(1, digits - 1)) : text.replace(/^0/, ""));
+}
+
+/** Return a number with its sign. */
+const signed = (value, digits = 2) =>
+  (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(digits);
+
+/** Fill a select with choices {value: words}. */
+function options(select, choices, chosen) {
+  const option = ([value, said]) => make("option", { value, selected: value === String(chosen) }, said);
+  select.replaceChildren(...Object.entries(choices).map(option));
+}

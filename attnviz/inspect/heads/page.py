@@ -1,0 +1,233 @@
+"""The interactive page of ``attnviz heads``: every head of each run, and what the findings name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.labels import token_labels
+from attnviz.draw.page.data import (
+    Look,
+    Page,
+    PageCapture,
+    PageHead,
+    PageMeasure,
+    QueryKey,
+    page_label,
+)
+from attnviz.draw.page.difference import largest_changes, with_difference
+from attnviz.draw.provenance import share
+from attnviz.draw.values import json_number
+from attnviz.inspect.heads.examples import distinctive
+from attnviz.inspect.heads.finding import described, said_links, scored
+from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
+from attnviz.inspect.heads.report import HeadsReport, HeadsView
+from attnviz.inspect.heads.words import removed_words, score_words
+from attnviz.measures.registry import MEASURES, label_named
+from attnviz.measures.sinks import sink_of
+from attnviz.records import HeadScores, HeadsRecord, HeadVectors
+
+Floats = NDArray[np.floating]
+
+_LOOK = 5
+"""The most places that a page offers for a look."""
+
+_SINK_WEIGHT = "sink_weight"
+_LESS = "; all of them: --layer, --head or a shorter text, or --save x.npz for the numbers"
+
+
+def heads_page(
+    found: HeadsReport,
+    view: HeadsView,
+    names: Sequence[Sequence[str]],
+    given: str = "",
+    opened: str = "",
+) -> Page:
+    """Return the page of one run, or of several with a selector.
+
+    names: the words in which each run differs. given: what the weights are, if not what the report
+        says. opened: the name of the head that is shown first, if not that of the first look.
+    """
+    first = found.first
+    look = [*islice(_worth_a_look(found, view), _LOOK)]
+    captures = [
+        page_capture(report, " and ".join(words), given, look if report is first else ())
+        for report, words in zip(found.reports, names, strict=True)
+    ]
+    if found.before is not None and len(captures) == 1:
+        whole = page_capture(found.before, "every head", given)
+        (ablated,) = captures
+        cut = replace(ablated, name=f"without {removed_words(first)}")
+        captures = [*with_difference(whole, cut, "difference: without − with")]
+        look = [*largest_changes(captures), *(each._replace(capture=1) for each in look)][:_LOOK]
+        opened = f"{opened}&capture=1"
+    order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
+    return Page(
+        first.record.model.name, captures, measures(captures[0].heads), look, _LESS, opened + order
+    )
+
+
+def page_capture(
+    report: HeadsRecord, name: str, given: str = "", look: Sequence[Look] = ()
+) -> PageCapture:
+    """Return the maps of one run. look: places that stand first and keep exact numbers."""
+    record, entries = report.record, report.heads
+    queries, keys, vectors = record.queries, record.keys, report.vectors or HeadVectors()
+    order = [*dict.fromkeys([each.head for each in look] + _clearest(report))]
+    both = record.kind != "cross"
+    read = report.target or "" if record.kind in ("decoder", "cross") else report.text
+    sink = sink_of(record)[1] if report.sink else np.zeros(len(keys), bool)
+    said = "× value norm" if report.norm_weighted else "raw" if report.sink else "without sink"
+    return PageCapture(
+        name=name,
+        kind=record.kind,
+        causal=record.causal and both,
+        heads=[page_head(report, entry) for entry in entries],
+        weights=[report.weights(entry.layer, entry.head) for entry in entries],
+        queries=queries,
+        keys=queries if both else keys,
+        texts=(read, report.text if record.kind == "cross" else read),
+        order=order,
+        given=given or said,
+        fine=max(8, len(look)) if not report.selected else len(entries),
+        sink=np.flatnonzero(sink).tolist(),
+        norms=None if report.norm_weighted or not report.sink else _of_heads(report, vectors.norms),
+        query_key=_query_key(report, vectors),
+        notes=vectors.notes,
+        query=look[0].query if look else len(queries) - 1,
+        head=order[0],
+    )
+
+
+def page_head(report: HeadsRecord, entry: HeadScores) -> PageHead:
+    """Return what a page says of a head: its label, scores and further words."""
+    place, known = (entry.layer, entry.head), label_named(entry.label.name)
+    return PageHead(
+        *place,
+        name=report.name(*place),
+        label=page_label(entry.label, known.meaning, known.colour),
+        score=entry.label.score,
+        facts=" · ".join(score_words(report, entry)[1:]),
+        values={_SINK_WEIGHT: report.sinks.get(place), **entry.scores},
+    )
+
+
+def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
+    """Return the measures that this text has, by which a page can order its heads."""
+    found = []
+    for name in heads[0].values:
+        numbers = [json_number(head.values[name]) for head in heads]
+        if known := [number for number in numbers if number is not None]:
+            unit = MEASURES[name].unit if name in MEASURES else "share"
+            said = name.replace("_", " ")
+            found.append(PageMeasure(name, said, "" if unit == "share" else unit, min(known) < 0))
+    return found
+
+
+def with_effects(
+    capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
+) -> tuple[PageCapture, PageMeasure]:
+    """Return the capture with what the ablation of each head changes, and the name of that.
+
+    effects: by (layer, head). unit: of the effects.
+    """
+    measure = PageMeasure("ablation", "effect of ablation", unit, signed=True)
+    heads = [
+        replace(each, values={**each.values, measure.key: effects.get((each.layer, each.head))})
+        for each in capture.heads
+    ]
+    return replace(capture, heads=heads), measure
+
+
+def _clearest(report: HeadsRecord) -> list[int]:
+    """Return the places of the heads: chosen ones as they stand, else the clearest labels first."""
+    places = range(len(report.heads))
+    if report.selected or report.sorted_by is not None:
+        return [*places]
+
+    def rank(at: int) -> tuple[bool, bool, float]:
+        what = described(report.heads[at])
+        resting = report.rests(report.heads[at].layer, report.heads[at].head)
+        return not what.finding, resting, -np.nan_to_num(what.score)
+
+    return sorted(places, key=rank)
+
+
+# What is worth a look ------------------------------------------------------------------------
+
+
+def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
+    """Yield what the finding is about, then the most distinctive heads."""
+    report = found.first
+    places = {(entry.layer, entry.head): at for at, entry in enumerate(report.heads)}
+    named = set()
+    for link, says in _of_finding(found, view):
+        named.add(link[:2])
+        yield Look(0, places[link[:2]], link.query, link.key, says)
+    for layer, head in distinctive(found):
+        links = head_links(report, layer, head, 1, view.sink)
+        if (layer, head) not in named and links:
+            what = described(report.scores(layer, head))
+            says = f"{scored(what.said, what.score)}: {_link_words(report, links[0])}"
+            yield Look(0, places[layer, head], *links[0][2:4], says)
+
+
+def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str]]:
+    report = found.first
+    if view.pairs:
+        pair = view.pairs[0]
+        for each in pair.links[:2]:
+            ends = pair.directions[each.direction]
+            link = _largest(report, each.layer, each.head, ends.queries, ends.keys)
+            yield link, f"{pair.names[each.direction]} {share(each.weight)}"
+    elif view.words:
+        for way in word_links(report, view.words[0], view.sink):
+            for one in way[:2]:
+                yield one, _link_words(report, one)
+    elif view.top is not None:
+        for one in strongest_links(report, _LOOK, view.sink):
+            yield one, _link_words(report, one)
+    elif report.regions is None:
+        for said in said_links(found):
+            link = _largest(report, said.layer, said.head, said.query, said.key)
+            words = f"{_link_words(report, link._replace(weight=said.weight))}"
+            yield link, f"{words}, usual {share(said.habit)}"
+
+
+def _largest(
+    report: HeadsRecord, layer: int, head: int, queries: Sequence[int], keys: Sequence[int]
+) -> Link:
+    """Return the largest weight of a head between two words."""
+    weights = np.nan_to_num(report.weights(layer, head))
+    query, key = max(
+        ((query, key) for query in queries for key in keys), key=lambda cell: weights[cell]
+    )
+    return Link(layer, head, query, key, float(weights[query, key]))
+
+
+def _link_words(report: HeadsRecord, link: Link) -> str:
+    record = report.record
+    ends = token_labels(record.queries)[link.query], token_labels(record.keys)[link.key]
+    return f"{' → '.join(ends)} {share(link.weight)}"
+
+
+# Vectors -------------------------------------------------------------------------------------
+
+
+def _of_heads(report: HeadsRecord, found: Mapping[int, Floats]) -> Floats | None:
+    """Return an array of each head that is shown; None if a layer has none.
+
+    found: those of all heads, by layer.
+    """
+    if any(entry.layer not in found for entry in report.heads):
+        return None
+    return np.stack([found[entry.layer][entry.head] for entry in report.heads])
+
+
+def _query_key(report: HeadsRecord, found: HeadVectors) -> QueryKey | None:
+    queries, keys = _of_heads(report, found.queries), _of_heads(report, found.keys)
+    return None if queries is None or keys is None else QueryKey(queries, keys, found.factor)

@@ -1,0 +1,165 @@
+"""A real browser for pages, and pages that were written once.
+
+Where no browser is found the tests are skipped, in one line that says so.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+
+MARY = "When Mary and John went out, John gave Mary a book."
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_PATIENCE = 300_000
+"""The milliseconds after which a browser that says nothing is lost, on a machine under any load."""
+
+_FRAMES = 3000
+"""How many times a page is drawn anew before something that should happen is said not to."""
+
+
+@dataclass
+class Opened:
+    """A page in a browser, with all that went wrong on it."""
+
+    page: Any
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).inner_text())
+
+    def js(self, script: str, *given: Any) -> Any:
+        """What the script says on the page, once all that is due was drawn."""
+        found = self.page.evaluate(script, *given)
+        self.page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))"
+        )
+        return found
+
+    def wait(self, script: str) -> None:
+        """Return once the script is true; the page forbids Playwright to wait by itself."""
+        for _ in range(_FRAMES):
+            if self.js(script):
+                return
+        raise AssertionError(f"never true: {script}")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.js("1")
+
+    def cell(self, query: float, key: float) -> tuple[float, float]:
+        """Where a cell of the map is on the screen."""
+        box = self.page.locator("#map").bounding_box()
+        at = self.js("mapView.places")
+        return (
+            box["x"] + at["left"] + (key + 0.5) * at["cell"],
+            box["y"] + at["top"] + (query + 0.5) * at["cell"],
+        )
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="no playwright: pages were not opened")
+    path = next(filter(None, map(shutil.which, _NAMES)), None)
+    if path is None:
+        pytest.skip("no browser was found: pages were not opened")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"], timeout=_PATIENCE
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def blank(browser: Any) -> Iterator[Callable[..., Any]]:
+    """``blank(width=1000, height=1000)``: an empty tab, for frames and for pages that fail."""
+    contexts = []
+
+    def call(width: int = 1000, height: int = 1000) -> Any:
+        contexts.append(browser.new_context(viewport={"width": width, "height": height}))
+        contexts[-1].set_default_timeout(_PATIENCE)
+        return contexts[-1].new_page()
+
+    yield call
+    for context in contexts:
+        context.close()
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Open]:
+    """``opened(path, link="", width=1440, height=900, scheme="light", scripts=True)``.
+
+    ready: whether to wait until an interactive page is drawn.
+
+    At the end nothing may have been requested, and nothing may have failed.
+    """
+    contexts, pages = [], []
+
+    def call(
+        path: Path,
+        link: str = "",
+        *,
+        width: int = 1440,
+        height: int = 900,
+        scheme: str = "light",
+        scripts: bool = True,
+        ready: bool = True,
+        **more: Any,
+    ) -> Opened:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+            accept_downloads=True,
+            **more,
+        )
+        context.set_default_timeout(_PATIENCE)
+        contexts.append(context)
+        shown = Opened(context.new_page())
+        pages.append(shown)
+        shown.page.on("pageerror", lambda error: shown.errors.append(str(error)))
+        shown.page.on("dialog", lambda dialog: (shown.errors.append("a dialog"), dialog.dismiss()))
+        shown.page.on(
+            "console",
+            lambda said: shown.errors.append(said.text) if said.type == "error" else None,
+        )
+        shown.page.on(
+            "request",
+            lambda asked: (
+                None
+                if asked.url.startswith(("file:", "data:", "blob:"))
+                else shown.requests.append(asked.url)
+            ),
+        )
+        shown.page.goto(f"{path.as_uri()}{link}")
+        if scripts and ready:
+            shown.page.wait_for_selector("body[data-painted]", state="attached")
+            shown.page.wait_for_selector("body[data-ready]", state="attached")
+        return shown
+
+    yield call
+    for context in contexts:
+        context.close()
+    for shown in pages:
+        assert shown.errors == []
+        assert shown.requests == []
+
+
+@pytest.fixture(scope="session")
+def mary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the bundled model over one sentence, with all that it can show."""
+    path = tmp_path_factory.mktemp("page") / "mary.html"
+    attnviz.heads("tiny", MARY, vectors=True).save(path)
+    return path

@@ -1,0 +1,333 @@
+"""The page answers the hand: every control, by pointer and by key, in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+
+MARY = "When Mary and John went out, John gave Mary a book."
+LINK = "#L1H0&q=10&k=3&lock&mode=sinkless&pins=L1H2"
+
+Open = Callable[..., Any]
+
+
+def test_a_link_restores_the_view(opened: Open, mary: Path) -> None:
+    shown = opened(mary, LINK)
+    assert shown.text("#name") == "L1H0"
+    assert shown.text("#readout").startswith("Mary#10 → and")
+    assert "held" in shown.text("#readout")
+    assert shown.page.locator("#pins button").count() == 2
+    assert shown.text("#mode [aria-pressed=true]") == "without sink"
+
+
+def test_the_link_is_written(opened: Open, mary: Path) -> None:
+    shown = opened(mary, LINK)
+    shown.press("j", "s", "r", "p")
+    shown.wait("location.hash.endsWith('L0H3')")
+    link = shown.page.url.split("#")[1]
+    assert link == ("L0H3&q=10&k=3&lock&mode=sinkless&scope=layer&direction=from&pins=L1H2,L0H3")
+    again = opened(mary, f"#{link}")
+    assert again.js("({...state, labels: []})") == shown.js("({...state, labels: []})")
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["#L9H9&q=999&mode=__proto__", "#%E0%A4%A", "#L0H0&capture=7&labels=%zz",
+     "#constructor=1&sort=toString", "#L0H0&zoom=-4&q=x&k=1e9", "#&&=&"],
+)  # fmt: skip
+def test_a_wrong_link_is_ignored(opened: Open, mary: Path, link: str) -> None:
+    shown = opened(mary, link)
+    assert shown.text("#name").startswith("L")
+    assert shown.js("state.query < shown.n && state.key < shown.m && state.mode") == "raw"
+
+
+@pytest.mark.parametrize(
+    ("keys", "script", "value"),
+    [
+        ("k", "shown.names[state.head]", "L1H1"),
+        ("j", "shown.names[state.head]", "L0H3"),
+        ("ArrowDown", "shown.names[state.head]", "L2H0"),
+        ("ArrowUp", "shown.names[state.head]", "L0H0"),
+        ("ArrowRight", "shown.names[state.head]", "L1H1"),
+        ("PageDown", "shown.names[state.head]", "L2H0"),
+        ("w", "state.mode", "sinkless"),
+        ("w w", "state.mode", "value"),
+        ("w w w", "state.mode", "raw"),
+        ("s", "state.scope", "layer"),
+        ("s s", "state.scope", "all"),
+        ("r", "state.direction", "from"),
+        ("o", "state.sort", "label"),
+        ("p", "state.pins.length", 1),
+        ("p p", "state.pins.length", 0),
+        ("+", "state.zoom", 1),
+        ("+ -", "state.zoom", 0),
+        ("+ 0", "state.zoom", 0),
+        ("t", "$('weights').open", True),
+        ("d", "document.documentElement.dataset.theme", "dark"),
+        ("?", "$('keys').open", True),
+        ("? Escape", "$('keys').open", False),
+    ],
+)
+def test_a_key_does_what_the_list_says(
+    opened: Open, mary: Path, keys: str, script: str, value: Any
+) -> None:
+    shown = opened(mary, "#L1H0")
+    shown.press(*keys.split())
+    assert shown.js(script) == value
+
+
+def test_every_key_is_in_the_list(opened: Open, mary: Path) -> None:
+    shown = opened(mary)
+    shown.press("?")
+    listed = shown.text("#keys dl").splitlines()
+    assert {"j", "k", "p", "w", "s", "r", "o", "+", "-", "0", "t", "d", "Escape", "?"} <= {*listed}
+
+
+def test_tab_reaches_every_region(opened: Open, mary: Path) -> None:
+    shown, seen = opened(mary), set()
+    for _ in range(60):
+        shown.page.keyboard.press("Tab")
+        seen.add(
+            shown.js(
+                "(() => { let e = document.activeElement; while (e && !e.id) e = e.parentElement;"
+                " return e?.id ?? '' })()"
+            )
+        )
+    wanted = {"look", "theme", "help", "sort", "legend", "grid", "scope", "mode", "direction"}
+    assert wanted | {"words", "top", "map", "lines", "save-png", "neurons", "weights"} <= seen
+
+
+def test_the_map_is_read_by_keys(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H0&q=5")
+    shown.page.focus("#map")
+    shown.press("ArrowDown", "ArrowLeft", "Enter")
+    assert shown.text("#readout").startswith("out → went")
+    assert "held" in shown.text("#readout")
+    shown.wait("$('say').textContent.includes('out attends to')")
+    shown.press("Escape")
+    assert "held" not in shown.text("#readout")
+
+
+def test_the_pointer_reads_an_exact_weight(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H0")
+    weights = attnviz.capture("tiny", MARY)["L1H0"]
+    shown.page.mouse.move(*shown.cell(10, 3))
+    shown.js("1")
+    assert shown.text("#readout") == f"Mary#10 → and {weights[10, 3]:.4f}".replace(" 0.", " .")
+    shown.page.mouse.click(*shown.cell(10, 3))
+    shown.page.mouse.move(*shown.cell(12, 1))
+    shown.js("1")
+    assert "Mary#10 → and" in shown.text("#readout")
+    shown.page.mouse.click(*shown.cell(10, 3))
+    shown.page.mouse.move(*shown.cell(12, 1))
+    shown.js("1")
+    assert shown.text("#readout").startswith("book → When")
+
+
+def test_nothing_above_the_map_changes_its_height_on_hover(opened: Open, mary: Path) -> None:
+    shown = opened(mary)
+    tops = set()
+    for query in range(14):
+        shown.page.mouse.move(*shown.cell(query, 0))
+        shown.js("1")
+        tops.add(shown.page.locator("#map").bounding_box()["y"])
+    assert len(tops) == 1
+
+
+def test_names_of_the_axes_are_looked_at_too(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H0")
+    shown.page.mouse.move(*shown.cell(-1.2, 3))
+    shown.js("1")
+    assert shown.js("[state.direction, state.key]") == ["from", 3]
+
+
+def test_words_and_lines_are_looked_at(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H3")
+    shown.page.hover("#words [data-at='4']")
+    shown.js("1")
+    assert shown.text("#top").startswith("John#4 attends to")
+    shown.press("r")
+    shown.page.hover("#words [data-at='5']")
+    shown.js("1")
+    assert shown.text("#top").startswith("went is attended by")
+    box = shown.page.locator("#lines").bounding_box()
+    row = shown.js("lineView")
+    shown.page.mouse.move(box["x"] + 60, box["y"] + row["start"] + 3.5 * row["row"])
+    shown.js("1")
+    assert shown.text("#top").startswith("and attends to")
+    shown.page.mouse.click(box["x"] + 60, box["y"] + row["start"] + 3.5 * row["row"])
+    shown.js("1")
+    assert shown.js("state.locked")
+
+
+def test_a_strong_link_is_held_by_its_button(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H3&q=8")
+    shown.page.locator("#top button").first.click()
+    shown.js("1")
+    assert shown.js("[state.locked, state.key]") == [True, 5]
+
+
+def test_what_to_look_at_goes_there(opened: Open, mary: Path) -> None:
+    shown = opened(mary)
+    for place in range(shown.page.locator("#look button").count()):
+        button = shown.page.locator("#look button").nth(place)
+        button.click()
+        shown.js("1")
+        assert button.inner_text().startswith(shown.text("#name"))
+        assert "held" in shown.text("#readout")
+
+
+def test_the_finding_is_the_librarys(opened: Open, mary: Path) -> None:
+    report = attnviz.heads("tiny", MARY)
+    shown = opened(mary)
+    assert shown.text("h1") == report.finding
+    assert shown.page.locator("#look b").first.inner_text() in report.finding
+
+
+def test_heads_are_ordered_and_filtered(opened: Open, mary: Path) -> None:
+    shown = opened(mary)
+    scores = {row["head"]: row for row in attnviz.heads("tiny", MARY).to_dict()["heads"]}
+    assert scores
+    for order in shown.js("Object.keys(orders())"):
+        shown.page.select_option("#sort", order)
+        shown.js("1")
+        if order in ("entropy", "previous", "induction", "sink_weight"):
+            values = shown.js(f"sorted().map((i) => shown.heads.values.{order}[i])")
+            known = [value for value in values if value is not None]
+            assert known == sorted(known, reverse=True)
+    shown.page.select_option("#sort", "label")
+    shown.page.locator("#legend button", has_text="induction").click()
+    shown.js("1")
+    assert shown.page.locator("#grid button").count() == 3
+    assert shown.text("#count") == "3 of 24"
+    shown.press("k", "k", "k")
+    assert shown.js("shown.label(state.head).name") == "induction"
+    shown.page.select_option("#sort", "layer")
+    shown.js("1")
+    assert shown.page.locator("#grid button.off").count() == 21
+
+
+def test_five_heads_are_pinned_in_colours(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L0H0")
+    shown.press(*"pkpkpkpkpkp")
+    assert shown.js("state.pins.length") == 5
+    colours = shown.js("seriesHeads().map((_, at) => seriesColour(at))")
+    assert len({*colours}) == len(colours)
+    shown.page.locator("#pins button").nth(2).click()
+    shown.js("1")
+    assert shown.js("state.pins.length") == 4
+    shown.press("Escape")
+    assert shown.js("state.pins.length") == 0
+
+
+def test_the_map_zooms_at_the_pointer(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L0H0&q=3", width=700)
+    wide = shown.js("mapView.places.cell")
+    shown.page.click("#zoom-in")
+    assert shown.js("mapView.places.cell") > wide
+    shown.page.click("#zoom-fit")
+    assert shown.js("mapView.places.cell") == pytest.approx(wide)
+    assert shown.page.locator("#zoom-out").is_disabled()
+    shown.page.locator("#map").scroll_into_view_if_needed()
+    shown.page.mouse.move(*shown.cell(5, 2))
+    shown.page.keyboard.down("Control")
+    shown.page.mouse.wheel(0, -100)
+    shown.page.keyboard.up("Control")
+    shown.js("1")
+    assert shown.js("state.zoom") == 1
+
+
+def test_the_tables_are_there(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H3")
+    shown.page.click("#weights summary")
+    shown.js("1")
+    assert shown.page.locator("#weights td").count() == 196
+    weights = attnviz.capture("tiny", MARY)["L1H3"]
+    row = shown.page.locator("#weights tbody tr").nth(8).locator("td").all_inner_texts()
+    assert [float(cell.replace("<", "")) for cell in row[:9]] == pytest.approx(
+        weights[8, :9], abs=1.01e-3
+    )
+    assert row[9:] == ["–"] * 5
+    shown.page.locator("#document summary", has_text="Scores").click()
+    assert shown.page.locator("#document details[open] tbody tr").count() == 24
+    shown.page.locator("#document details[open] a", has_text="L2H3").click()
+    shown.wait("$('name').textContent === 'L2H3'")
+
+
+def test_query_times_key_is_what_the_softmax_reads(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L2H3&q=9&k=8&lock")
+    shown.page.click("#neurons summary")
+    shown.js("1")
+    assert shown.text("#neuron-words").startswith("gave · John#8 = ")
+    worst = shown.js(
+        """(() => { const { dimensions: d, scale, factor } = shown.query_key, n = shown.n;
+        let worst = 0;
+        for (let h = 0; h < shown.count; h++) {
+          const map = shown.map([h], "raw");
+          for (let i = 0; i < n; i++) {
+            const e = [];
+            for (let j = 0; j <= i; j++) {
+              let s = 0;
+              for (let c = 0; c < d; c++)
+                s += (shown.vectors[(h * n + i) * d + c] / 32767) * scale[h][0]
+                  * (shown.vectors[((shown.count + h) * n + j) * d + c] / 32767) * scale[h][1];
+              e.push(Math.exp(s * factor));
+            }
+            const z = e.reduce((a, b) => a + b);
+            e.forEach((v, j) => { worst = Math.max(worst, Math.abs(v / z - map[i * n + j])); });
+          }
+        } return worst; })()"""
+    )
+    assert worst < 2e-3
+
+
+# Files ---------------------------------------------------------------------------------------
+
+
+def saved(shown: Any, kind: str, folder: Path) -> tuple[str, bytes]:
+    with shown.page.expect_download() as waited:
+        shown.page.click(f"#save-{kind}")
+    waited.value.save_as(folder / "saved")
+    return waited.value.suggested_filename, (folder / "saved").read_bytes()
+
+
+def test_a_csv_has_the_numbers(opened: Open, mary: Path, tmp_path: Path) -> None:
+    name, content = saved(opened(mary, "#L1H3"), "csv", tmp_path)
+    assert name == "attnviz-tiny-L1H3-raw.csv"
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    weights = attnviz.capture("tiny", MARY)["L1H3"]
+    assert len(rows) == 14 * 15 // 2
+    for row in rows:
+        there = weights[int(row["query"]), int(row["key"])]
+        assert float(row["weight"]) == pytest.approx(there, abs=3e-5)
+
+
+def test_pictures_are_saved(opened: Open, mary: Path, tmp_path: Path) -> None:
+    shown = opened(mary, "#L1H3&mode=value&scope=layer")
+    name, content = saved(shown, "png", tmp_path)
+    assert name == "attnviz-tiny-Mean-of-layer-1-value.png"
+    assert content.startswith(b"\x89PNG")
+    name, content = saved(shown, "svg", tmp_path)
+    assert content.startswith(b"<svg")
+    assert content.count(b"<rect ") == 1 + 14 * 15 // 2
+
+
+# Numbers -------------------------------------------------------------------------------------
+
+
+def test_the_means_are_means(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H3")
+    maps = attnviz.capture("tiny", MARY)
+    for scope, some in (("layer", maps.heads(layer=1)), ("all", maps)):
+        shown.js(f"set({{scope: '{scope}'}}, 'head')")
+        found = np.array(shown.js("[...current()].map((v) => v === v ? v : 0)")).reshape(14, 14)
+        wanted = np.array(some).mean(0)
+        assert np.abs(found - np.tril(wanted)).max() < 3e-5

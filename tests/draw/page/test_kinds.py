@@ -1,0 +1,300 @@
+"""Every kind of page: regions, two stacks, variants, generation, rollout, two models, files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.cli import browser as browsing
+from attnviz.inspect.head.job import CARD_TEXT
+
+from ...chat_models import CHAT, CHATML, write_chat_model
+from .test_numbers import on_page, worst
+
+Open = Callable[..., Any]
+CAT = "The cat sat on the mat because it was tired."
+
+
+def test_the_running_text_is_the_text(opened: Open, run: Any, tmp_path: Path) -> None:
+    run("heads", CAT, "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.text("#words").replace("<bos>", "").strip() == CAT
+
+
+def test_word_pieces_are_joined_by_the_tokenizer(
+    opened: Open, trained_bert: Path, tmp_path: Path
+) -> None:
+    text = "the cat  saw,the dog ."
+    attnviz.capture(str(trained_bert), text).save(tmp_path / "page.html")
+    pieces = opened(tmp_path / "page.html").js("shown.queries.pieces")
+    assert "".join(pieces[1:-1]) == text
+
+
+def test_bytes_of_a_character_are_named(opened: Open, tmp_path: Path) -> None:
+    attnviz.capture("tiny", "나는 학교에 갔다 שלום").save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html", width=390)
+    assert shown.js("document.documentElement.scrollWidth") <= 390
+    assert "שלום"[0] in shown.text("#words")
+    assert shown.page.locator("#words [data-at]").count() == shown.js("shown.n")
+    assert shown.text("#words").replace("\u2009·\u2009", "").replace("␣", " ").split() == [
+        "<bos>", "나는", "학교에", "갔다", "שלום"
+    ]  # fmt: skip
+
+
+def test_regions_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:
+    run("heads", CAT, "--span", "who=The cat", "--span", "it=7:8", "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert {"who", "it"} <= {*shown.page.locator("#words sup").all_inner_texts()}
+
+
+def test_a_written_text_keeps_its_regions(opened: Open, run: Any, tmp_path: Path) -> None:
+    given = ("--span", "who=The cat", "--tokens", "4")
+    run("generate", "The cat sat on the mat because", *given, "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert "who" in shown.page.locator("#words sup").all_inner_texts()
+    assert shown.js("shown.queries.regions.find(([name]) => name === 'who')[1]") == 1
+
+
+@pytest.mark.parametrize("command", ["heads", "generate"])
+def test_roles_of_a_chat_are_bands(opened: Open, run: Any, tmp_path: Path, command: str) -> None:
+    model = write_chat_model(tmp_path / "model", CHATML)
+    (tmp_path / "chat.json").write_text(json.dumps([*CHAT[:2]]))
+    given = ("--chat", "chat.json", "--model", str(model))
+    more = ("--tokens", "3") if command == "generate" else ()
+    assert run(command, *given, *more, "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html")
+    assert {"system", "user"} <= {*shown.page.locator("#words sup").all_inner_texts()}
+
+
+def test_cross_attention_has_two_texts(
+    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    maps = attnviz.capture(
+        str(checkpoint("t5")), "the cat saw the dog .", kind="cross", target="a man"
+    )
+    maps.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.page.locator("#words h3").count() == 2
+    for at, place in enumerate(maps):
+        assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
+    shown.page.locator("#words [data-side=keys] [data-at='2']").hover()
+    shown.js("1")
+    assert shown.js("[state.direction, state.key]") == ["from", 2]
+
+
+def test_what_a_model_does_not_show_is_said(
+    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """T5 adds a bias to query × key, so that no dimensions make its weights."""
+    report = attnviz.heads(str(checkpoint("t5")), "the cat saw .", kind="encoder", vectors=True)
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    shown.page.click("#neurons summary")
+    assert shown.text("#neuron-notes").startswith("Without query × key: the weights of ")
+    assert not shown.page.locator("#neuron").is_visible()
+    assert [*shown.js("Object.keys(modes())")][-1] == "value"
+
+
+def test_variants_are_chosen_and_stand_side_by_side(opened: Open, run: Any, tmp_path: Path) -> None:
+    own = ("--model", "mha", "--d-model", "16", "--heads", "4", "--compare-mask")
+    assert run("heads", "the cat sat on the mat", *own, "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html", "#L0H2&q=3&k=1&lock")
+    assert shown.page.locator("#capture option").count() == 2
+    assert shown.page.locator("#beside button").count() == 2
+    values = shown.page.locator("#beside b").all_inner_texts()
+    shown.press("c")
+    assert shown.js("[state.capture, state.query, state.key, shown.names[state.head]]") == [
+        1, 3, 1, "L0H2",
+    ]  # fmt: skip
+    assert shown.js("share(weight(3, 1))") == values[1] != values[0]
+
+
+def test_a_written_text_is_walked_through(opened: Open, tmp_path: Path) -> None:
+    report = attnviz.generate("tiny", "The cat sat on the mat because", tokens=6)
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    seen = []
+    for step in report:
+        assert f"wrote {step.text.strip()}" in shown.text("#step").replace("\n", " ")
+        shown.press("ArrowRight")
+        shown.page.locator("#step button").nth(1).click() if len(seen) < 5 else None
+        shown.js("1")
+        seen.append(step.place)
+    run = report.run
+    for at, (layer, head) in enumerate(run.heads):
+        rows = on_page(shown, at, "raw")[run.start :]
+        assert worst(rows, run.weights(layer)[head]) < 3e-5
+
+
+def test_rollout_says_where_a_token_comes_from(opened: Open, tmp_path: Path) -> None:
+    report = attnviz.rollout("tiny", CAT)
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.text("#top").startswith(". comes from")
+    assert worst(on_page(shown, 0, "raw"), report.matrix) < 3e-5
+    assert worst(on_page(shown, 1, "raw"), report.raw) < 3e-5
+    bare = report.without_sink()
+    assert np.abs(np.nan_to_num(on_page(shown, 0, "sinkless") - bare)).max() < 3e-4
+    assert shown.js("state.mode") == "sinkless"
+    assert not shown.page.locator("#scope").is_visible()
+
+
+def test_two_models_and_their_difference(
+    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(8)
+    folder = checkpoint("gpt2")
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        weight = model.transformer.h[0].attn.c_attn.weight
+        weight.add_(torch.randn(weight.shape))
+    model.save_pretrained(tmp_path / "b")
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "b")
+    words = ["cat", "dog", "man", "the", "saw", "a"]
+    texts = [f"the {one} saw the {other} ." for one in words for other in words]
+    report = attnviz.diff(str(folder), str(tmp_path / "b"), texts)
+    assert report.example is not None
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.js("captures.map(({ name }) => name)") == ["A", "B", "B − A"]
+    for at, (_, a, b) in enumerate(report.example.every):
+        for place, wanted in enumerate((a, b, b - a)):
+            shown.js(f"switchTo({place})")
+            assert worst(on_page(shown, at, "raw"), wanted) < 6e-5
+    assert shown.page.locator("#beside canvas").count() == 3
+
+
+def test_what_was_saved_is_shown_without_its_model(
+    opened: Open, run: Any, refused: Any, tmp_path: Path
+) -> None:
+    run("heads", CAT, "--save", "a.npz", "--save", "a.safetensors", "--save", "a.json")
+    maps = attnviz.capture("tiny", CAT)
+    for ending in ("npz", "safetensors", "json"):
+        assert run("heads", "--from", f"a.{ending}", "--save", "page.html").code == 0
+        shown = opened(tmp_path / "page.html")
+        assert shown.text("#words").replace("<bos>", "").strip() == CAT
+        for at, place in enumerate(maps):
+            assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
+    assert run("heads", "--from", "a.npz", "--head", "L1H2", "--save", "page.html").code == 0
+    assert opened(tmp_path / "page.html").text("#name") == "L1H2"
+    refused(2, "heads", CAT, "--from", "a.npz")
+    refused(2, "heads", "--from", "a.npz", "--model", "mha")
+    refused(3, "heads", "--from", "nothing.npz")
+
+
+def test_open_shows_the_page(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: asked.append(uri) or True)
+    monkeypatch.setattr(browsing.tempfile, "tempdir", str(tmp_path))
+    for name in ("SSH_CONNECTION", "SSH_TTY"):
+        monkeypatch.delenv(name, raising=False)
+    result = run("heads", "A cat.", "--open")
+    assert result.code == 0
+    (page,) = tmp_path.glob("attnviz-*.html")
+    assert asked == [page.as_uri()]
+    assert str(page) in result.err
+    assert "attnviz.page/1" in page.read_text()
+
+
+def test_open_is_refused_where_no_browser_can_be(
+    run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SSH_TTY", "/dev/pts/1")
+    refused(2, "heads", "A cat.", "--open")
+    monkeypatch.delenv("SSH_TTY")
+    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: False)
+    assert run("heads", "A cat.", "--open").code == 3
+
+
+def test_ablated_heads_stand_before_and_after(opened: Open, run: Any, tmp_path: Path) -> None:
+    assert run("heads", CAT, "--ablate", "L0H0", "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html")
+    names = ["every head", "without L0H0", "difference: without − with"]
+    assert shown.js("captures.map(({ name }) => name)") == names
+    assert shown.js("shown.name") == "without L0H0"
+    before, after = (
+        attnviz.heads("tiny", CAT, ablate=heads).reports[0] for heads in ((), ("L0H0",))
+    )
+    for at, entry in enumerate(before.heads):
+        a, b = (each.weights(entry.layer, entry.head) for each in (before, after))
+        for place, wanted in enumerate((a, b, b - a)):
+            shown.js(f"switchTo({place})")
+            assert worst(on_page(shown, at, "raw"), wanted) < 6e-5
+
+
+def _played(*given: Any) -> Any:
+    """Play keys in a thread of their own: the browser has an event loop in this one."""
+    from ...inspect.explore.playing import play
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(play, *given).result()
+
+
+def test_explore_saves_both_sides_and_their_difference(opened: Open, tmp_path: Path) -> None:
+    from attnviz.inspect.explore.desk import SideSource
+
+    from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
+
+    path = tmp_path / "sides.html"
+    other = SideSource(SESSION, SENTENCE.replace("cat", "dog"))
+    _played(explorer(second=other), "d", "d", "s", line(str(path)), "enter")
+    shown = opened(path)
+    assert [name[0] for name in shown.js("captures.map(({ name }) => name)")] == ["A", "B", "B"]
+    a, b = (SESSION.frame(text) for text in (SENTENCE, other.text))
+    assert shown.js("shown.given") == "difference"
+    for at, entry in enumerate(a.report.heads):
+        head = entry.layer, entry.head
+        assert worst(on_page(shown, at, "raw"), b.weights(head) - a.weights(head)) < 6e-5
+
+
+def test_explore_saves_what_ablation_changes(opened: Open, tmp_path: Path) -> None:
+    from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
+
+    path = tmp_path / "ablated.html"
+    played = _played(explorer(), "v", "x", "s", line(str(path)), "enter")
+    removed = played.view.frame.removed
+    shown = opened(path)
+    assert shown.js("shown.name") == f"without {played.view.frame.report.name(*min(removed))}"
+    without = SESSION.frame(SENTENCE, removed)
+    for at, entry in enumerate(without.report.heads):
+        head = entry.layer, entry.head
+        assert worst(on_page(shown, at, "raw"), without.weights(head)) < 3e-5
+    shown.js("switchTo(0)")
+    shown.page.locator("#sort").select_option(label="effect of ablation")
+    first = shown.js("shown.names[offered()[0]]")
+    effects = played.view.effects
+    assert first == played.view.frame.report.name(*effects.ranking()[0])
+
+
+def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Path) -> None:
+    path, found = tmp_path / "report.html", tmp_path / "report.json"
+    assert run("report", "--cards", "1", "--save", path, "--save", found, "-q").code == 0
+    shown = opened(path)
+    assert shown.js("shown.count") == 24
+    report = json.loads(found.read_text())
+    effects = {
+        f"L{each['layer']}H{each['head']}": each["loss_delta"]
+        for each in report["ablation"]["heads"]
+    }
+    shown.page.locator("#sort").select_option(label="effect of ablation")
+    order = shown.js("offered().map((at) => shown.names[at])")
+    assert order == sorted(effects, key=lambda name: -effects[name])
+    maps = attnviz.capture("tiny", CARD_TEXT)
+    for at, place in enumerate(maps):
+        assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
+    shown.page.locator("#look button").first.click()
+    assert shown.text("#name") == order[0]
+    assert shown.page.locator("#document img[src^='data:image/svg']").count() > 0
+    assert "parameters" in shown.text("#document")

@@ -1,0 +1,145 @@
+"""What a look at the page found: text from the right, room for the map, thumbnails, paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.draw.svg import safe
+
+from .test_numbers import made
+
+Open = Callable[..., Any]
+FROM_THE_RIGHT = ("ذهبت", "مريم", "إلى", "السوق")
+
+PLACES = """(() => { const text = $("readout").firstChild, range = document.createRange();
+return [...text.data].map((letter, at) => {
+  range.setStart(text, at); range.setEnd(text, at + 1);
+  return [letter, range.getBoundingClientRect().left]; }); })()"""
+
+
+@pytest.fixture(scope="module")
+def arabic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("arabic") / "page.html"
+    weights = np.random.default_rng(3).dirichlet(np.ones(4), size=(3, 4))
+    attnviz.heatmap(weights, FROM_THE_RIGHT).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("thousand") / "page.html"
+    made(32, 32, 64).save(path)
+    return path
+
+
+def test_a_text_from_the_right_reads_from_the_right(opened: Open, arabic: Path) -> None:
+    shown = opened(arabic, "#q=1&k=0&lock")
+    words = shown.js("words.queries.map((span) => span.getBoundingClientRect().left)")
+    assert words == sorted(words, reverse=True)
+    assert shown.js("getComputedStyle(words.queries[0]).unicodeBidi") == "normal"  # letters join
+
+
+def test_an_arrow_points_to_the_key_in_every_script(opened: Open, arabic: Path) -> None:
+    shown = opened(arabic, "#q=1&k=0&lock")
+    places = shown.js(PLACES)
+    left = {letter: at for letter, at in places if letter in "م→ذ."}
+    assert left["م"] < left["→"] < left["ذ"] < left["."]
+    assert safe("“مريم” → ذهبت") == "“مريم\u200e”\u200e \u200e→\u200e ذهبت"
+    assert safe("“Mary” → went") == "“Mary” → went"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_the_whole_map_is_in_view(
+    opened: Open, thousand: Path, mary: Path, width: int, height: int
+) -> None:
+    for path in (thousand, mary):
+        shown = opened(path, width=width, height=height)
+        assert shown.js("$('map').scrollHeight - $('map').clientHeight") <= 1
+        assert shown.js("$('map').scrollWidth - $('map').clientWidth") <= 1
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_another_head_moves_nothing(opened: Open, mary: Path, width: int) -> None:
+    shown, tops = opened(mary, width=width), set()
+    for head in range(0, 24, 3):
+        shown.js(f"choose({head})")
+        tops.add(shown.js("$('map').getBoundingClientRect().top + scrollY"))
+    assert len(tops) == 1
+
+
+@pytest.mark.parametrize(("width", "head"), [(1440, 3), (390, 13), (390, 22)])
+def test_the_chosen_head_is_in_view(opened: Open, mary: Path, width: int, head: int) -> None:
+    shown = opened(mary, "#sort=label", width=width, height=844 if width < 500 else 500)
+    for at in (head, 0, head):
+        shown.js(f"choose({at})")
+        top, bottom, first, last = shown.js(
+            "(() => { const cell = cells[state.head].getBoundingClientRect(),"
+            " grid = $('grid').getBoundingClientRect();"
+            " return [cell.top, cell.bottom, grid.top, grid.bottom]; })()"
+        )
+        assert first <= top < bottom <= last
+
+
+def test_names_stand_between_pinned_lines(opened: Open, mary: Path) -> None:
+    """Where the numbers of all pinned heads have no room, the names of tokens keep theirs."""
+    for width in (1440, 390):
+        shown = opened(mary, "#L1H0&q=10&k=3&lock&pins=L1H2,L2H3,L0H0", width=width)
+        cut = shown.js(
+            """(() => { const written = [], fill = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+              written.push(text); return fill.call(this, text, ...at); };
+            drawLines(); CanvasRenderingContext2D.prototype.fillText = fill;
+            return written.filter((text) => text.endsWith("…")); })()"""
+        )
+        assert cut == []
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_small_thumbnails_are_square_and_named(opened: Open, thousand: Path, width: int) -> None:
+    shown = opened(thousand, width=width)
+    box = "(at) => { const { x, y } = cells[at].getBoundingClientRect(); return [x, y]; }"
+    first, right, below = (shown.js(box, at) for at in (0, 1, 32))
+    assert right[0] - first[0] == pytest.approx(below[1] - first[1], abs=0.6)
+    assert shown.js("$('grid').scrollWidth - $('grid').clientWidth") <= 1
+    names = shown.page.locator("#grid > span").all_inner_texts()
+    assert {"L0", "L16", "0", "24"} <= {*names}
+
+
+def test_what_is_read_first_stands_first(opened: Open, mary: Path) -> None:
+    """Long tables and pictures stand behind the scripts, so that they hold up nothing."""
+    content = mary.read_text()
+    parts = ("<h1>", '<main id="app"', 'id="data"', '"use strict"', 'id="static"', 'id="document"')
+    places = [content.index(part) for part in parts]
+    assert places == sorted(places)
+    assert opened(mary).page.locator("#document details[open]").count() == 0
+
+
+def test_paper_has_all_maps_and_all_lines(opened: Open, thousand: Path) -> None:
+    shown = opened(thousand, width=1024, height=768)
+    inked = shown.js(
+        """(() => { print(true); const { offsetLeft, offsetTop, clientWidth } = cells[1023];
+        const pixels = sheet.getContext("2d").getImageData(
+          offsetLeft * 3, offsetTop * 3, clientWidth * 3, clientWidth * 3).data;
+        return new Set(new Uint32Array(pixels.buffer)).size; })()"""
+    )
+    assert inked > 4
+    for panel in ("map", "lines"):
+        drawn, whole = shown.js(
+            f"(([room]) => [room.firstElementChild.height, parseFloat(room.style.height) * 3])"
+            f"($('{panel}').children)"
+        )
+        assert drawn == pytest.approx(whole, abs=2)
+    shown.page.emulate_media(media="print")
+    assert shown.text("#mode").split() == ["Weights", "raw"]
+    assert shown.page.locator("#legend button").count() == 3
+    assert shown.page.locator("#look b").first.is_visible()
+    first, then = (shown.page.locator(each).bounding_box()["y"] for each in ("#map", "#grid"))
+    assert first < then
+    shown.js("print(false)")
+    assert shown.js("paper") is False

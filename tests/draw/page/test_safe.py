@@ -1,0 +1,202 @@
+"""The page is inert and honest: strangers' tokens, no scripts, frames, readers, paper, phones."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.draw.page import shell
+
+from .test_numbers import made
+
+Open = Callable[..., Any]
+NASTY = [
+    "<img src=x onerror=alert(1)>", "</script><script>window.hacked=1</script>", "\u202eevil",
+    "=HYPERLINK(1)", "a\nb", "\x1b[31m", "日本語", "👩‍👩‍👧", "'\"&amp;", "{{script}}", "x" * 120,
+    "<!--",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nasty") / "page.html"
+    rng = np.random.default_rng(1)
+    weights = rng.gamma(0.2, size=(3, 12, 12)) + 1e-6
+    weights /= weights.sum(-1, keepdims=True)
+    title = "<b>bold</b></script><script>window.hacked=2</script>{{blocks}}"
+    attnviz.heatmap(weights, NASTY, title=title).save(path)
+    return path
+
+
+def test_strangers_tokens_are_inert(opened: Open, nasty: Path, tmp_path: Path) -> None:
+    shown = opened(nasty)
+    for state in ("{}", "{direction: 'from', key: 2}", "{scope: 'all'}", "{locked: true, key: 1}"):
+        shown.js(f"set({state}, 'head')")
+    shown.page.click("#weights summary")
+    shown.js("1")
+    assert shown.js("window.hacked === undefined")
+    bad = "img[onerror], #words img, #words script, h1 b, #document b, #weights b, #top img"
+    assert shown.page.locator(bad).count() == 0
+    assert "\u202e" not in shown.text("body")
+    for kind in ("svg", "csv"):
+        with shown.page.expect_download() as waited:
+            shown.page.click(f"#save-{kind}")
+        waited.value.save_as(tmp_path / kind)
+    drawn = (tmp_path / "svg").read_text()
+    assert not re.search(r"<script|<img|\u202e", drawn)
+    assert '"\'=HYPERLINK(1)"' in (tmp_path / "csv").read_text()
+
+
+class Tags(HTMLParser):
+    """Every attribute of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [(tag, "", ""), *((tag, name, value or "") for name, value in attrs)]
+
+
+def test_the_policy_allows_what_is_there_and_nothing_else(mary: Path, nasty: Path) -> None:
+    for path in (mary, nasty):
+        content = path.read_text()
+        (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', content)
+        assert policy.startswith("default-src 'none'; ")
+        assert "unsafe" not in policy
+        for tag in ("script", "style"):
+            for text in re.findall(rf"<{tag}>(.*?)</{tag}>", content, re.S):
+                digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+                assert f"'sha256-{digest}'" in policy
+        tags = Tags()
+        tags.feed(content)
+        assert {"img", "canvas", "table"} <= {tag for tag, _, _ in tags.found}
+        for tag, name, value in tags.found:
+            assert name != "style"
+            assert not name.startswith("on")
+            assert name not in ("src", "href") or value.startswith(("#", "data:")), tag
+
+
+def test_a_page_is_small(mary: Path) -> None:
+    served = sum(len(shell.source(name).encode()) for name in ("page.css", "early.js"))
+    served += len(shell.joined_scripts(shell.SCRIPTS).encode()) + len(
+        (shell._HERE / "page.html").read_bytes()
+    )
+    assert served <= 80_000
+    assert mary.stat().st_size <= 170_000
+
+
+def test_without_scripts_there_is_a_picture_and_a_table(opened: Open, mary: Path) -> None:
+    shown = opened(mary, scripts=False)
+    assert shown.page.locator("#static img").is_visible()
+    assert shown.page.locator("#document tbody tr").count() >= 24
+    assert shown.page.locator("#document td", has_text="previous token").first.is_visible()
+    assert not shown.page.locator("#app").is_visible()
+
+
+@pytest.mark.parametrize("sandbox", [None, "allow-scripts", "allow-scripts allow-downloads", ""])
+def test_a_frame_shows_the_page(blank: Callable[..., Any], mary: Path, sandbox: str | None) -> None:
+    """A frame has no address, so that no link is written there; a notebook trusts it or not."""
+    page, errors = blank(height=700), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.set_content("<body></body>")
+    page.evaluate(
+        """([html, sandbox]) => { const frame = document.createElement("iframe");
+        if (sandbox !== null) frame.sandbox = sandbox;
+        frame.style = "width: 100%; height: 640px; border: 0";
+        frame.srcdoc = html; document.body.append(frame); }""",
+        [mary.read_text(), sandbox],
+    )
+    if sandbox == "":
+        page.frame_locator("iframe").locator("#static img").wait_for()
+    else:
+        frame = page.frame_locator("iframe")
+        frame.locator("body[data-ready]").wait_for(state="attached")
+        before = frame.locator("#name").inner_text()
+        frame.locator("#next").click()
+        frame.locator("#name").filter(has_not_text=before).wait_for()
+        if sandbox == "allow-scripts allow-downloads":
+            with page.expect_download() as waited:
+                frame.locator("#save-csv").click()
+            assert waited.value.suggested_filename.endswith(".csv")
+    assert errors == []
+
+
+def test_a_notebook_shows_the_page_at_a_head(blank: Callable[..., Any]) -> None:
+    maps = attnviz.capture("tiny", "The cat sat.").show(head="L3H1")
+    page = blank()
+    page.set_content(f"<body>{maps._repr_html_()}</body>")
+    frame = page.frame_locator("iframe")
+    frame.locator("body[data-ready]").wait_for(state="attached")
+    assert frame.locator("#name").inner_text() == "L3H1"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["mary", "nasty"])
+def test_axe_finds_nothing(opened: Open, request: Any, scheme: str, which: str) -> None:
+    api = pytest.importorskip("axe_playwright_python.sync_playwright")
+    shown = opened(request.getfixturevalue(which), scheme=scheme)
+    shown.js("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    found = api.Axe().run(shown.page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.parametrize("which", ["mary", "nasty"])
+def test_a_phone_scrolls_down_only(opened: Open, request: Any, width: int, which: str) -> None:
+    shown = opened(
+        request.getfixturevalue(which), "#q=10&k=3&lock&mode=sinkless&pins=L0H1,L0H2,L2H2",
+        width=width, height=844, has_touch=True, is_mobile=True,
+    )  # fmt: skip
+    assert shown.js("document.documentElement.scrollWidth") <= width
+    shown.page.tap("#next")
+    shown.js("1")
+    assert shown.js("document.documentElement.scrollWidth") <= width
+
+
+def test_a_thousand_heads_share_one_canvas(opened: Open, tmp_path: Path) -> None:
+    made(32, 32, 64).save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.page.locator("#grid canvas").count() == 1
+    assert shown.page.locator("#grid button").count() == 1024
+    assert shown.js("$('grid').scrollWidth <= $('grid').clientWidth + 1")
+    assert shown.js("$('grid').getBoundingClientRect().bottom") <= 901
+    shown.js("choose(1023)")
+    assert shown.js(
+        "(() => { const box = $('grid').getBoundingClientRect(), cell ="
+        " cells[1023].getBoundingClientRect(); return cell.bottom <= box.bottom + 1; })()"
+    )
+
+
+def test_paper_is_white_and_has_no_buttons(opened: Open, mary: Path) -> None:
+    shown = opened(mary, scheme="dark")
+    shown.js("print(true)")
+    shown.page.emulate_media(media="print")
+    assert shown.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not shown.page.locator("#theme").is_visible()
+    assert not shown.page.locator("#mode [aria-pressed=false]").first.is_visible()
+    assert shown.page.locator("#map canvas").is_visible()
+    shown.page.emulate_media(media="screen")
+    shown.js("print(false)")
+    assert shown.js("document.documentElement.dataset.theme") == "dark"
+
+
+def test_what_cannot_be_unpacked_is_said(
+    blank: Callable[..., Any], mary: Path, tmp_path: Path
+) -> None:
+    broken = re.sub(r'(id="block-0">)[^<]{40}', r"\1AAAA", mary.read_text())
+    (tmp_path / "broken.html").write_text(broken)
+    page = blank()
+    page.goto((tmp_path / "broken.html").as_uri())
+    page.locator("#failed").wait_for()
+    assert "could not start" in page.locator("#failed").inner_text()
+    assert page.locator("#static img").is_visible()

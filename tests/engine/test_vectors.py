@@ -1,0 +1,67 @@
+"""What a page needs besides the weights is there, or a note says why it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.engine import vectors
+from attnviz.records import HeadVectors
+
+TEXT = "the cat saw the dog ."
+
+
+def found(model: Path | str, **options: object) -> HeadVectors:
+    report = attnviz.heads(str(model), TEXT, vectors=True, **options).first
+    assert report.vectors is not None
+    return report.vectors
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+def test_queries_and_keys_make_the_weights(checkpoint: Callable[[str], Path], name: str) -> None:
+    given, maps = found(checkpoint(name)), attnviz.capture(str(checkpoint(name)), TEXT)
+    assert given.notes == ()
+    for layer, head in maps:
+        weights = maps[layer, head]
+        scores = given.queries[layer][head] @ given.keys[layer][head].T * given.factor
+        powers = np.exp(scores) * (weights > 0)
+        assert powers / powers.sum(-1, keepdims=True) == pytest.approx(weights, abs=1e-5)
+
+
+def test_a_norm_is_the_length_of_what_a_value_writes(checkpoint: Callable[[str], Path]) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = checkpoint("gpt2")
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
+    with torch.inference_mode():
+        block = model.transformer.h[0]
+        states = model.transformer(
+            **tokenizer(TEXT, return_tensors="pt"), output_hidden_states=True
+        )
+        value = block.attn.c_attn(block.ln_1(states.hidden_states[0]))[0].chunk(3, -1)[2]
+        value = value.unflatten(-1, (block.attn.num_heads, -1)).movedim(1, 0)
+        out = block.attn.c_proj.weight.unflatten(0, (block.attn.num_heads, -1))
+        wanted = (value @ out).norm(dim=-1)
+    assert found(folder).norms[0] == pytest.approx(wanted.numpy(), rel=1e-4)
+
+
+def test_what_is_missing_is_said(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (note,) = found(checkpoint("t5"), kind="encoder").notes
+    assert note.startswith("Without query × key: the weights of ")
+    assert note.endswith("alone (a soft cap, a sink or a bias of its own).")
+    assert found("tiny", ablate=["L1H2"]).notes == (
+        "Without query × key: heads were ablated, which changes those of later layers.",
+    )
+    monkeypatch.setattr(vectors, "_MOST", 100)
+    (note,) = found("tiny").notes
+    assert "more than 100 numbers" in note
