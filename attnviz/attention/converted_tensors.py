@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from mmap import mmap
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -63,7 +63,10 @@ class ConvertedTensors:
     def __getitem__(self, name: str) -> Floats:
         if name in self._kept:
             return self._kept[name]
-        tensor = self.stored[name].astype(self.dtype, copy=False)
+        stored = self.stored[name]
+        # Products are faster with columns in a row, and a conversion costs the same either way.
+        order: Literal["K", "F"] = "K" if getattr(stored, "dtype", None) == self.dtype else "F"
+        tensor = stored.astype(self.dtype, order=order, copy=False)
         copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
         if copied <= self._most:
             self._copied = copied

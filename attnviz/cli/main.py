@@ -22,6 +22,9 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 # The package kernels fetches code from the hub; transformers uses it if it is installed.
 vars(sys)["modules"]["kernels"] = None
 
+# A command makes objects that live to its end: searching them for cycles so often is in vain.
+gc.set_threshold(20_000, 50, 50)
+
 _INTERRUPTED = 130
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ _DRAWS = 2000
 _TAIL = 0.025
 _CHUNK = 100
 """Bootstrap draws computed at a time, so that ten thousand texts do not fill the memory."""
+
+_AT_ONCE = 1 << 14
+"""The numbers in an array that stays in a cache: with few ablations more draws are computed."""
+
+_FEW = 1000
+"""The number of texts up to which draws are kept for the next question about as many texts."""
 
 _FURTHEST = 2
 """How many times as far from the mean as Student's t an end of an interval may lie."""
@@ -73,22 +80,37 @@ def _studentised(
     t is (draw, ablation), infinite for a draw of one value that differs from the mean.
     """
     texts = len(values)
-    rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         mean = values.mean(axis=0)
         apart = values - mean
         error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
         squares = apart**2
     found = np.empty((_DRAWS, apart.shape[1]))
-    for start in range(0, _DRAWS, _CHUNK):
-        counts = rng.multinomial(texts, np.full(texts, 1 / texts), size=_CHUNK)
+    done, blocks = 0, _draws(texts, seed)
+    if texts <= _FEW:
+        kept, size = _kept_draws(texts, seed), max(_CHUNK, _AT_ONCE // max(1, apart.shape[1]))
+        blocks = (kept[start : start + size] for start in range(0, _DRAWS, size))
+    for counts in blocks:
         with np.errstate(all="ignore"):
             means = counts @ apart / texts
             spread = np.sqrt(np.maximum(counts @ squares / texts - means**2, 0) / (texts - 1))
             constant = spread <= _CONSTANT * error
             endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
-            found[start : start + _CHUNK] = np.where(constant, endless, means / spread)
+            found[done : done + len(counts)] = np.where(constant, endless, means / spread)
+        done += len(counts)
     return mean, error, found
+
+
+def _draws(texts: int, seed: int) -> Iterator[NDArray[np.integer]]:
+    """Yield how often each text is in each draw, (draw, text), a few draws at a time."""
+    rng = np.random.default_rng(seed)
+    for _ in range(0, _DRAWS, _CHUNK):
+        yield rng.multinomial(texts, np.full(texts, 1 / texts), size=_CHUNK)
+
+
+@lru_cache(maxsize=4)
+def _kept_draws(texts: int, seed: int) -> NDArray[np.integer]:
+    return np.concatenate(list(_draws(texts, seed)))
 
 
 def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:

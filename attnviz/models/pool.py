@@ -50,7 +50,7 @@ def in_turn(
     """
     given = list(tasks)
     pool, depth = getattr(_thread, "inside", (None, 0))
-    if len(given) < 2 or operations < _WORTH or workers() == 1:
+    if len(given) < 2 or operations < _WORTH or (pool is None and workers() == 1):
         for task in given:
             if pool is not None:
                 pool.check()
@@ -120,6 +120,7 @@ class _Pool:
         self._changed = Condition()
         self._batches: list[_Batch[Any, Any]] = []
         self._threads: list[Thread] = []
+        self._most = workers()  # reads the limits of the container
         self._stopped = False
 
     @contextmanager
@@ -145,7 +146,7 @@ class _Pool:
         with self._changed:
             self._batches.append(batch)
             waiting = sum(len(each.waiting) for each in self._batches)
-            while len(self._threads) + 1 < workers(waiting):
+            while len(self._threads) + 1 < min(self._most, waiting):
                 self._threads.append(Thread(target=self._work, daemon=True))
                 self._threads[-1].start()
             self._changed.notify_all()

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -126,7 +126,7 @@ class BFloat16:
         """Return the array with its axes reversed."""
         return BFloat16(self.halves.T)
 
-    def astype(self, dtype: DTypeLike, copy: bool = True) -> Floats:
+    def astype(self, dtype: DTypeLike, order: Literal["K", "F"] = "K", copy: bool = True) -> Floats:
         """Return the numbers in another type, like NumPy's ``astype``; float32 keeps them exact."""
-        whole = (self.halves.astype(np.uint32) << 16).view(np.float32)
+        whole = (self.halves.astype(np.uint32, order) << 16).view(np.float32)
         return whole.astype(dtype, copy=False)

@@ -85,7 +85,7 @@ def _raw(text: str) -> Iterator[tuple[str, int]]:
     """Yield the bytes of a text without blanks, as Latin-1 characters, with their places."""
     place = 0
     while place < len(text):
-        byte = _BYTE.match(text, place)
+        byte = _BYTE.match(text, place) if text[place] == "<" else None
         if byte is not None:
             yield chr(int(byte[1], 16)), place
             place = byte.end()
