@@ -113,9 +113,9 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
 
     columns, lines: the room on the screen.
     """
-    said = _lines(report)
+    said = [*_lines(report), *map(doc.Note, report.notes)]
     groups = [doc.Group(said)]
-    left = lines - lines_of(said, columns - _LEAD) - 1
+    left = lines - lines_of(said, columns - _LEAD) - len(report.notes) - 1
     tables = _tables(report)
     grids = _grids(report)
     across = len(grids) == 2 and sum(map(full_width, grids)) + _GAP <= columns

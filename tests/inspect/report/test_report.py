@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,37 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.ablation is None
     assert found.scored is not None
     assert not found.cards
+    assert found.missing["cards"] == "interrupted"
     monkeypatch.setattr(module, "patterns", interrupted)
     with pytest.raises(KeyboardInterrupt):
         attnviz.report("tiny", TEXTS)
+
+
+def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the texts that are done nothing is concluded, and no card is begun."""
+    whole = module.ablate
+
+    def partly(*arguments: Any, **options: Any) -> Any:
+        found = whole(*arguments, **options)
+        return replace(found, texts=found.texts[:1], texts_wanted=3, complete=False)
+
+    monkeypatch.setattr(module, "ablate", partly)
+    monkeypatch.setattr(module, "head_cards", None)
+    found = attnviz.report("tiny", TEXTS[:1])
+    assert found.missing["cards"] == "interrupted"
+    assert not found.complete
+    said = found.document().finding
+    assert said.startswith("Incomplete, 1 of 3 texts. 12 of 24 heads")
+    assert "No head clearly matters" not in said
+
+
+def test_fewer_cards_than_were_wanted_are_said(run: Any, texts: str) -> None:
+    found = run("report", "--texts", texts, "--cards", "99", "--json", "-q").document
+    costly = [head for head in found["ablation"]["heads"] if head["loss_delta"] > 0]
+    assert len(found["cards"]) == len(costly) < 24
+    said = f"cards of {len(costly)} heads, not 99: no other ablated head costs loss"
+    assert found["notes"] == [said]
+    assert said in " ".join(run("report", "--texts", texts, "--cards", "99", "-q").out.split())
 
 
 @pytest.mark.parametrize(
