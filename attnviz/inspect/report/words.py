@@ -52,13 +52,14 @@ def _labels(report: ModelReport, named: int) -> str:
     counts = {name: len(scored.labelled(name)) for name in found}
     total, heads = sum(counts.values()), counted(len(scored.heads), "head")
     if not total:
-        return f"None of {heads} reaches the threshold of a label."
+        return f"On the probes none of {heads} reaches the threshold of a label."
     words = [f"{counts[name]} {label_named(name).said}" for name in found[:named]]
     more = ", …" if len(found) > named and words else ""
     kinds = f" ({', '.join(words)}{more})" if words else ""
     resting = sum(len(scored.labelled(name)) for name in SINKS if name in scored.labels)
     sinks = f", {resting} {'is a sink' if resting == 1 else 'are sinks'}" if resting else ""
-    return f"{total} of {heads} {'has' if total == 1 else 'have'} a label{kinds}{sinks}."
+    have = "has" if total == 1 else "have"
+    return f"On the probes {total} of {heads} {have} a label{kinds}{sinks}."
 
 
 def _losses(report: ModelReport, others: int) -> str:
