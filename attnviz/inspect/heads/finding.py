@@ -309,9 +309,9 @@ def _of_pair(report: HeadsRecord, pair: PairLinks) -> str:
     tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
-        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). {beyond} of "
-        f"{tried} {tried_words} exceed{'s' * (beyond == 1)} every shuffled text "
-        f"({tried / (pair.draws + 1):.1f} expected by chance)."
+        f"reached by {pair.reached(best)} texts with the other words shuffled (mean "
+        f"{share(best.chance)}). {beyond} of {tried} {tried_words} exceed{'s' * (beyond == 1)} "
+        f"them all ({tried / (pair.draws + 1):.1f} by chance)."
     )
 
 

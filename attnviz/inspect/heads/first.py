@@ -71,7 +71,7 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
     if view.pairs:
         pair = view.pairs[0]
         table = pair_table(report.name, pair, least=3)
-        most = min(_LISTED, lines - 4)
+        most = min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
