@@ -158,7 +158,7 @@ def _tables(report: ModelReport) -> list[doc.Table]:
 def _grids(report: ModelReport) -> list[doc.HeadGrid]:
     grids = []
     if report.scored is not None and any(entry.label for entry in report.scored.heads):
-        title: doc.Words = [("labels", True), ("of the built-in probes", False)]
+        title: doc.Words = [("labels", True), ("built-in probes", False), (doc.SHADE, False)]
         grids.append(label_grid(report.scored)._replace(title=title, key=(), scale=None))
     if report.ablation is not None and (grid := head_grid(report.ablation, scaled=False)):
         grids.append(grid)
