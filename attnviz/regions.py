@@ -26,7 +26,7 @@ PAIR = ("first", "second")
 """The regions of the two texts of a pair."""
 
 _TURN = re.compile(r"(system|developer|user|assistant|tool):[ \t]*(.*)", re.DOTALL)
-_PLACES = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+_PLACES = re.compile(r"(-?[0-9]{1,9}):(-?[0-9]{1,9})")
 _BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 
 
@@ -135,6 +135,11 @@ def _span(typed: str, option: str) -> _Span:
             raise UsageError(f"{option} {visible(typed)!r}: words are missing next to the dots")
         return _Span(name, None, words)
     start, end = int(numbers[1]), int(numbers[2])
+    if min(start, end) < 0:
+        raise UsageError(
+            f"{option} {visible(typed)!r}: places count from 0 at the first token, as the screens "
+            "number them"
+        )
     if start >= end:
         raise UsageError(f"{option} {visible(typed)!r} is empty: END is the token after its last")
     return _Span(name, (start, end), ())

@@ -89,6 +89,8 @@ def kept_model() -> str | None:
         return None
     except UnicodeDecodeError:
         name = ""
+    except IsADirectoryError as error:
+        raise LoadError(f"{str(path)!r} is a directory: remove it") from error
     except OSError as error:
         raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}; {mend}") from error
     if not name.isprintable() or not 0 < len(name) < _LONGEST - 1:
@@ -103,7 +105,7 @@ def keep(name: str) -> Path:
     """
     from attnviz.draw.whole_file import whole_file
 
-    found = _checked(name)
+    found = checked(name)
     path = kept_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +128,7 @@ def forget() -> bool:
     return True
 
 
-def _checked(name: str) -> str:
+def checked(name: str) -> str:
     """Return the name of a model, a path as absolute.
 
     Raises LoadError if its files are not all on this computer.

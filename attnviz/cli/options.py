@@ -152,6 +152,10 @@ def saved(endings: str) -> Any:
     return option("FILE", help_text, (), endings=tuple(endings.split()))
 
 
+_EXPLAINED = (SCREEN_ENDING, ".md", ".html")
+"""The endings of the files that hold an explanation if it is asked for."""
+
+
 @dataclass(frozen=True)
 class Output(Options, panel="Output"):
     """Where the result goes, and how it is drawn."""
@@ -201,6 +205,11 @@ class Output(Options, panel="Output"):
     def drawn(self) -> bool:
         """Return whether the result is drawn, for the terminal or a file."""
         return not self.json or any(path.suffix.lower() == SCREEN_ENDING for path in self.save)
+
+    @property
+    def explained(self) -> bool:
+        """Return whether something is shown or saved to which an explanation can be added."""
+        return not self.json or any(path.suffix.lower() in _EXPLAINED for path in self.save)
 
 
 @dataclass(frozen=True)

@@ -207,5 +207,7 @@ def open_outlet(output: Output) -> Outlet:
 
         for path in output.save:
             check_path(path, output.endings)
+    if output.explain and not output.explained:
+        messages(output.quiet).print("--explain adds nothing here: --json has no explanation")
     console = open_console(output.width, output.colour) if output.drawn else None
     return Outlet(output, console)

@@ -10,7 +10,7 @@ from attnviz.cli.groups import command
 from attnviz.cli.options import complete_model
 from attnviz.cli.terminal import printing
 from attnviz.draw.labels import visible
-from attnviz.errors import UsageError
+from attnviz.errors import AttnvizError, UsageError
 from attnviz.options import Options, argument, flag
 
 EXAMPLES = """
@@ -61,8 +61,21 @@ def use(choice: _Choice) -> None:
             lines.append(f"nothing is kept in {file}; attnviz use MODEL keeps one")
         else:
             lines.append(f"kept in {file}: {kept}; attnviz use --none removes it")
+            lines += _absent(kept)
     with printing():
         print("\n".join(map(visible, lines)))
+
+
+def _absent(name: str) -> list[str]:
+    """Return a line that says why no command can load a model from this computer, if none can.
+
+    name: of the model.
+    """
+    try:
+        default.checked(name)
+    except AttnvizError as error:
+        return [f"there is no such model here: {error}"]
+    return []
 
 
 def _now(name: str) -> str:

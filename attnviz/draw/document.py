@@ -190,6 +190,9 @@ class Scale(NamedTuple):
     palette: str = ""
 
 
+SHADE = "shade: score"
+"""The legend of cells whose shade is the score that they show."""
+
 WEIGHTS = Scale(
     [(weight**0.5, text) for weight, text in
      ((0.0, "0"), (0.05, ".05"), (0.25, ".25"), (0.5, ".50"), (1.0, "1"))],

@@ -96,8 +96,11 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 
 
 def token_label(text: str, encoding: str = "utf-8") -> str:
-    """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``."""
-    bare = text.strip(" ")
+    """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``.
+
+    Letters that the tokenizer took apart, as BERT's does with Korean syllables, are composed (NFC).
+    """
+    bare = unicodedata.normalize("NFC", text.strip(" "))
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
 

@@ -233,22 +233,23 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     at = clearest(found)
     head, query, key = at
     one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
-    ends = f"“{cut(visible(one), _LONGEST)}” attends to “{cut(visible(other), _LONGEST)}”"
+    one_name, other_name = (cut(visible(name), _LONGEST) for name in (one, other))
+    ends = f"Region {one_name} attends to region {other_name}"
     sink = found.on_sink[at]
     rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
     best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
     even, mean = share(found.uniform[at]), share(float(found.share[:, query, key].mean()))
     clear, heads = int(found.clear[:, query, key].sum()), len(found.heads)
     if clear and heads == 1:
-        return f"{ends} more than uniform attention would: {best} (uniform {even})."
+        return f"{ends} more than uniform attention: {best} (uniform {even})."
     if clear:
         most = ", most in " if clear > 1 else ": "
         return (
-            f"{ends} more than uniform attention would in {clear} of {heads} heads{most}{best} "
+            f"{ends} more than uniform attention in {clear} of {heads} heads{most}{best} "
             f"(uniform {even}); mean of all {mean}."
         )
     if (few := found.queries[one]) < found.least_queries:
-        why = f"The former has {counted(few, 'token')}: too few to tell from chance."
+        why = f"{one_name} has {counted(few, 'token')}: too few to tell from chance."
     else:
         why = f"{'In no head' if heads > 1 else 'Not'} clearly more than uniform attention."
     most = f"most in {best} (uniform {even}); mean of all {mean}"

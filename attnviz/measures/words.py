@@ -49,20 +49,25 @@ def _is_whole(texts: Sequence[str], span: range) -> bool:
 
 def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[range]:
     found: list[range] = []
-    wanted = fold(word)
+    wanted = _apart(fold(word))
     start = 0
     while start < len(texts):
         end = start + 1
-        joined = fold(_joined(texts[start:end]))
+        joined = _apart(fold(_joined(texts[start:end])))
         while joined and end < len(texts) and _may_become(joined, wanted):
             end += 1
-            joined = fold(_joined(texts[start:end]))
+            joined = _apart(fold(_joined(texts[start:end])))
         if joined == wanted:
             found.append(range(start, end))
             start = end
         else:
             start += 1
     return found
+
+
+def _apart(text: str) -> str:
+    """Return a text with its letters taken apart (NFD), as some tokenizers write them."""
+    return text if text.isascii() else unicodedata.normalize("NFD", text)
 
 
 def _may_become(joined: str, wanted: str) -> bool:

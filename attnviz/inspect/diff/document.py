@@ -18,7 +18,7 @@ from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (
     EXACT,
     about,
-    bits,
+    amount,
     did_and_does,
     earliest,
     effect_words,
@@ -26,6 +26,7 @@ from attnviz.inspect.diff.words import (
     finding,
     heading,
     move_words,
+    nats,
     pair_words,
     prediction_words,
     tested,
@@ -38,7 +39,7 @@ _CELL = 6
 
 _LEAD = 7
 _BARS = "the larger"
-"""What the bars show: the larger of the columns JS and output, by which heads are ranked."""
+"""What the bars show: the larger of JS, as a share of ln 2, and output; it ranks the heads."""
 
 _LEAST_ROWS = 3
 _AROUND = 11
@@ -118,8 +119,8 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
     For a saved result it is the change of the head's score. Changed heads are shaded; None for
     fewer than two heads.
     """
-    what, shaded = "JS divergence, bits", tested(report, output=False)
-    values = {change.place: change.js for change in report.changes}
+    what, shaded = "JS divergence, nats", tested(report, output=False)
+    values = {change.place: change.js * math.log(2) for change in report.changes}
     if report.saved:
         what = "Δ loss increase" if report.importance else "Δ score"
         values = {change.place: change.size for change in report.changes}
@@ -193,7 +194,7 @@ def head_table(
     outputs = any(math.isfinite(change.output) for change in report.changes)
     columns = [doc.Column("", right=False)]
     if maps:
-        columns += [doc.Column("JS, bits")]
+        columns += [doc.Column("JS, nats")]
     effects = report.importance and maps
     columns += [doc.Column("loss increase")] if effects else []
     columns += [doc.Column("output")] if outputs and not effects else []
@@ -206,14 +207,14 @@ def head_table(
     limit = limit if limit > EXACT else math.inf
     rows = []
     for change in changes:
-        cells = [report.pair_name(change), *[bits(change.js)] * maps]
-        ends = "" if change.ends is None else f"[{', '.join(map(bits, change.ends))}]"
+        cells = [report.pair_name(change), *[nats(change.js)] * maps]
+        ends = "" if change.ends is None else f"[{', '.join(map(nats, change.ends))}]"
         cells += [effect_words(change)] if effects else []
-        cells += [bits(change.output)] if outputs and not effects else []
+        cells += [amount(change.output)] if outputs and not effects else []
         moves = move_words(change) if change.a.label != change.b.label else ""
         cells += [did_and_does(change) + (f" ({moves})" if moves else "")]
-        cells += [bits(change.output)] if outputs and effects else []
-        cells += [ends, bits(change.no_sink)] if maps else []
+        cells += [amount(change.output)] if outputs and effects else []
+        cells += [ends, nats(change.no_sink)] if maps else []
         tone: doc.Tone = "plain" if change.differs else "faint"
         rows.append(doc.Row(cells, (change.size, limit), tone=tone))
     return doc.Table(columns, rows, title, ranked=True, bars=_BARS if outputs and maps else "")

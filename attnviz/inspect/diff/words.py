@@ -73,12 +73,12 @@ def finding(report: DiffReport) -> str:
 def _described(report: DiffReport, change: HeadChange) -> str:
     """Return the head, its label in A and in B, and how far attention and output moved."""
     parts = (
-        [f"attention {bits(change.js)} bits apart"]
+        [f"attention {nats(change.js)} nats apart"]
         if change.changed or not change.output > change.js
         else []
     )
     if change.output > change.js:
-        parts.append(f"output {bits(change.output)} by cosine distance")
+        parts.append(f"output {amount(change.output)} by cosine distance")
     parts += ["attends as before"] if change.output_changed and not change.changed else []
     does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
     return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
@@ -150,7 +150,12 @@ def effect_words(change: HeadChange) -> str:
 # Numbers -------------------------------------------------------------------------------------
 
 
-def bits(value: float) -> str:
+def nats(js: float) -> str:
+    """Return a Jensen–Shannon divergence, which is measured in bits, as text in nats."""
+    return amount(js * math.log(2))
+
+
+def amount(value: float) -> str:
     """Return a number ≥ 0 as text: ``.213``, or ``1.9e-05`` if that would round to zero."""
     if math.isnan(value):
         return "n/m"
@@ -167,11 +172,11 @@ def prediction_words(report: DiffReport) -> list[str]:
     if found is None:
         return []
     words = [
-        f"KL {bits(found.kl)} ± {bits(found.kl_error)} nats",
+        f"KL {amount(found.kl)} ± {amount(found.kl_error)} nats",
         f"same top {100 * found.same_top:.1f}% ± {100 * found.same_top_error:.1f}%",
     ]
     if floor is not None:
-        words.append(f"rounding alone: {bits(floor.kl)}, {100 * floor.same_top:.1f}%")
+        words.append(f"rounding alone: {amount(floor.kl)}, {100 * floor.same_top:.1f}%")
     return words
 
 
@@ -185,18 +190,19 @@ def tested(report: DiffReport, *, output: bool) -> str:
     floor = math.nan if report.floor is None else report.floor[output]
     if report.texts < LEAST_TEXTS or math.isnan(floor):
         return "not tested"
-    return f"shaded above {bits(floor)}"
+    return f"shaded above {amount(floor) if output else nats(floor)}"
 
 
 def floor_text(report: DiffReport) -> str:
-    """Return the floor, such as ``1.9e-05 bits``."""
-    return f"{bits(math.nan if report.floor is None else report.floor.js)} bits"
+    """Return the floor, such as ``1.9e-05 nats``."""
+    return f"{nats(math.nan if report.floor is None else report.floor.js)} nats"
 
 
 def floor_words(report: DiffReport) -> str:
     """Return what the floor is and how it was measured."""
-    if report.floor_words == "given":
-        return f"noise floor {floor_text(report)}, as given; outputs are not tested"
+    if report.floor_words == "given" and report.floor is not None:
+        given = f"given as {amount(report.floor.js)} bits"
+        return f"noise floor {floor_text(report)} ({given}); outputs are not tested"
     most = f"noise floor {floor_text(report)}: twice the most that rounding moves any head"
     return f"{most} ({report.floor_words})"
 
@@ -214,7 +220,13 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
         yield "floor", floor_words(report)
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
-            yield "ranked", "by the larger of JS divergence and cosine distance of the output"
+            yield (
+                "ranked",
+                (
+                    "by the larger of JS divergence, as a share of its most, ln 2 nats, and cosine "
+                    "distance of the output"
+                ),
+            )
     elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:

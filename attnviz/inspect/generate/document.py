@@ -179,7 +179,7 @@ def finding(report: GenerateReport) -> str:
     over = f"over the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"over the {one.steps} of {len(run.steps)} steps that can show it"
-    head = f"{run.name(report.head)}{_labelled(one)} {over}: {activity_words(one)}."
+    head = f"{run.name(report.head)}{_labelled(one)} measures {activity_words(one)} {over}."
     room = max(LONGEST_FINDING - len(head) - 1, _LEAST_WRITTEN)
     while room > _LEAST_WRITTEN:
         shown = f"{written_words(run.text_written, room)} {head}"
@@ -190,9 +190,11 @@ def finding(report: GenerateReport) -> str:
 
 
 def written_words(text: str, room: int) -> str:
-    """Return the written text in quotes and with a stop, in at most ``room`` columns."""
-    words = " ".join(text.split())
-    return f"“{cut_at_word(word_label([words]), room - 3)}”." if words else "Nothing was written."
+    """Return a sentence with the written text in quotes, in at most ``room`` columns."""
+    words, lead = " ".join(text.split()), "The model writes "
+    if not words:
+        return "Nothing was written."
+    return f"{lead}“{cut_at_word(word_label([words]), room - len(lead) - 3)}”."
 
 
 def _labelled(one: HeadActivity) -> str:

@@ -33,7 +33,7 @@ from attnviz.inspect.heads.words import variant_names
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
-from attnviz.measures.words import word_ranges, word_text
+from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares, Tokens
 
 _NAMED = 4
@@ -138,7 +138,7 @@ def overview_words(report: HeadsRecord) -> list[str]:
     """Return how many heads attend mostly to the sink, and where the labels come from."""
     total = len(report.heads)
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
-    words = [f"{resting} of {total}: sink on {sink_name(report)}"] if resting else []
+    words = [f"this text: {resting} of {total} sink on {sink_name(report)}"] if resting else []
     labels = [entry.label for entry in report.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
@@ -149,11 +149,11 @@ def overview_words(report: HeadsRecord) -> list[str]:
 
 
 def sink_name(report: HeadsRecord) -> str:
-    """Return the sink in words, such as ``the first token`` or ``[CLS] and [SEP]``."""
+    """Return the sink in words, such as ``first token`` or ``[CLS] and [SEP]``."""
     record = report.record
     places = sink_of(record)[1].nonzero()[0].tolist()
     if places == [0]:
-        return "the first token"
+        return "first token"
     labels = token_labels(record.keys)
     names = list(dict.fromkeys(labels[place] for place in places))
     return " and ".join(names) if len(names) <= 2 else "special tokens"
@@ -274,8 +274,12 @@ def _chance(chance: float) -> str:
 
 def _link(report: HeadsRecord, link: Link, name: bool = True) -> str:
     queries, keys = link_names(report.record, LONGEST)
-    head = f" {report.name(link.layer, link.head)}" * name
-    return f"{queries[link.query]} → {keys[link.key]}{head} {share(link.weight)}"
+    at = _at(report, link) if name else share(link.weight)
+    return f"{queries[link.query]} → {keys[link.key]} {at}"
+
+
+def _at(report: HeadsRecord, link: Link) -> str:
+    return f"{report.name(link.layer, link.head)} {share(link.weight)}"
 
 
 def _of_links(report: HeadsRecord, links: Sequence[Link]) -> str:
@@ -284,15 +288,19 @@ def _of_links(report: HeadsRecord, links: Sequence[Link]) -> str:
 
 
 def _of_word(report: HeadsRecord, view: HeadsView) -> str:
-    places, parts = view.words[0], []
     record = report.record
-    ends = zip(("from", "to"), (record.queries, record.keys), places, strict=True)
-    ways = word_links(report, places, view.sink)
-    for (way, tokens, word), links in zip(ends, ways, strict=True):
-        if links and word is not None:
-            text = word_label([word_text(tokens, word.span)])
-            parts.append(f"Attention {way} “{text}”: {_link(report, links[0])}.")
-    return " ".join(parts) or "No head links the word to another one."
+    query, key = view.words[0]
+    away, towards = word_links(report, view.words[0], view.sink)
+    parts = []
+    if away and query is not None:
+        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key])
+        name = _quoted(record.queries, query.span)
+        parts.append(f"{name} attends most to {other} ({_at(report, away[0])})")
+    if towards and key is not None:
+        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query])
+        name = "and" if parts else _quoted(record.keys, key.span)
+        parts.append(f"{name} gets most attention from {other} ({_at(report, towards[0])})")
+    return f"{' '.join(parts)}." if parts else "No head links the word to another one."
 
 
 def _of_pair(report: HeadsRecord, pair: PairLinks) -> str:
@@ -301,9 +309,9 @@ def _of_pair(report: HeadsRecord, pair: PairLinks) -> str:
     tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
-        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). {beyond} of "
-        f"{tried} {tried_words} exceed{'s' * (beyond == 1)} every shuffled text "
-        f"({tried / (pair.draws + 1):.1f} expected by chance)."
+        f"reached by {pair.reached(best)} texts with the other words shuffled (mean "
+        f"{share(best.chance)}). {beyond} of {tried} {tried_words} exceed{'s' * (beyond == 1)} "
+        f"them all ({tried / (pair.draws + 1):.1f} by chance)."
     )
 
 

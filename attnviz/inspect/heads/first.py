@@ -71,7 +71,7 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
     if view.pairs:
         pair = view.pairs[0]
         table = pair_table(report.name, pair, least=3)
-        most = min(_LISTED, lines - 4)
+        most = min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
@@ -264,7 +264,7 @@ def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
 def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
     """Return the title over all heads. shaded: whether labels have a coloured background."""
     source, *words = overview_words(report)
-    shade = ["shade: score"] * (shaded and any(each.label.is_finding for each in report.heads))
+    shade = [doc.SHADE] * (shaded and any(each.label.is_finding for each in report.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
@@ -298,7 +298,11 @@ def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
         )
         for each in counts(report)
     ]
-    columns = [doc.Column("", right=False), doc.Column("heads"), doc.Column("best", right=False)]
+    columns = [
+        doc.Column("", right=False),
+        doc.Column("heads"),
+        doc.Column("best", right=False, keep=1),
+    ]
     room = lines - len(rows) - 2
     if room < _LEAST_LINKS:  # the finding gives the counts too
         return _links(found, view, lines)

@@ -261,7 +261,11 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
     report_name: gives the name of a head from its layer and number. least: how many rows a short
     screen must show.
     """
-    title = [("Heads that link the two words", True), (f"chance: {pair_control(pair)}", False)]
+    title = [
+        ("Heads that link the two words", True),
+        (f"chance: {pair_control(pair)}", False),
+        ("here: do the other words matter? without --pair: is a link above its usual?", False),
+    ]
     columns = [
         Column("", right=False),
         Column("link", right=False),

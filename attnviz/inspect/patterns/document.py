@@ -170,12 +170,13 @@ def _first(
     if watch is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
-    grid = grid._replace(title=(), key=(), scale=None)
+    title: doc.Words = [("labels" if watch is None else "scores", True), (doc.SHADE, False)]
+    grid = grid._replace(title=title, key=(), scale=None)
     table = leaders_table(report) if watch is None else _ranked(report, watch, _RANKED)
     sentences = [doc.Say(text) for text in gaps(report, watch, brief=True)]
     if not table.rows:
         return [doc.Group([grid]), doc.Group(sentences, yields=1)]
-    tall = len(grid.rows) + _AROUND
+    tall = len(grid.rows) + _AROUND + 1
     low = len(table.rows) + len(sentences) + _AROUND
     rows = doc.Group([table, *sentences])
     if room >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:

@@ -181,7 +181,8 @@ def finding(report: PatternReport, watch: str | None) -> str:
     lack = "; no induction head" if counts.get("induction") == 0 else ""
     resting = sum(counts[name] for name in found if name in SINKS)
     sinks = f"attention sink{'s' * (resting > 1)}"
-    also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks}" if resting else ""
+    over = "these texts" if sum(probe.texts for probe in report.probes) > 1 else "this text"
+    also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks} on {over}" if resting else ""
     labelled = sum(counts[name] for name in named)
     have = "has" if labelled == 1 else "have"
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))

@@ -83,13 +83,14 @@ def _finding(report: PruneReport) -> str:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
     heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
-    found = f"{heads} removed: {loss} {_times(report, last)}"
+    found = f"Removing {heads} {_multiplies(report, last, f'the {loss}')}"
     stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
     stopped += " One text." if report.texts == 1 else ""
     chance = report.last_random
     if chance is None:
         return f"{found}.{stopped}"
-    found += f", with random heads removed {_times(report, chance.mean)}"
+    random = _multiplies(report, chance.mean, "it")
+    found += f"; removing random heads {random}"
     if report.request.draws == 1:
         return f"{found} (1 draw).{stopped}"
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
@@ -98,6 +99,14 @@ def _finding(report: PruneReport) -> str:
     does = f"do{'es' * (as_well == 1)}"
     told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
     return found + told * bool(as_well) + stopped
+
+
+def _multiplies(report: PruneReport, loss: float, what: str) -> str:
+    """Return a verb and by what a loss, called ``what``, is multiplied without some heads."""
+    ratio = report.ratio(loss)
+    if not math.isfinite(ratio):
+        return f"makes {what} not finite"
+    return f"multiplies {what} by {ratio:.2f}"
 
 
 def _times(report: PruneReport, loss: float) -> str:

@@ -115,9 +115,9 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
 
     columns, lines: the room on the screen.
     """
-    said = _lines(report)
+    said = [*_lines(report), *map(doc.Note, report.notes)]
     groups = [doc.Group(said)]
-    left = lines - lines_of(said, columns - _LEAD) - 1
+    left = lines - lines_of(said, columns - _LEAD) - len(report.notes) - 1
     tables = _tables(report)
     grids = _grids(report)
     across = len(grids) == 2 and sum(map(full_width, grids)) + _GAP <= columns
@@ -160,7 +160,7 @@ def _tables(report: ModelReport) -> list[doc.Table]:
 def _grids(report: ModelReport) -> list[doc.HeadGrid]:
     grids = []
     if report.scored is not None and any(entry.label for entry in report.scored.heads):
-        title: doc.Words = [("labels", True)]
+        title: doc.Words = [("labels", True), ("built-in probes", False), (doc.SHADE, False)]
         grids.append(label_grid(report.scored)._replace(title=title, key=(), scale=None))
     if report.ablation is not None and (grid := head_grid(report.ablation, scaled=False)):
         grids.append(grid)

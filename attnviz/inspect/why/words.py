@@ -194,13 +194,14 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the head writes with another token in the answer's place, to end a sentence.
+    """Return what the head writes if the prompt has another word for the answer, as an end.
 
     best: the effect of the head.
     """
     if best.base is None:
         return "; no control, the answer is not in it"
-    return f"; with another word in its place {logits(best.base)}"
+    answer = quoted(report.first.answer)
+    return f"; {logits(best.base)} if another word replaces {answer} in it"
 
 
 def _none(report: WhyReport) -> str:

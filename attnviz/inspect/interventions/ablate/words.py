@@ -86,7 +86,8 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
-        return f"Without {name}: {effect_words(report, effect)}"
+        change = effect_words(report, effect)
+        return f"Without {name} the output changes: {change}"
     what, unit = f"the {_loss_name(report)}", "nats a token"
     if before == "logit_diff":
         what, unit = "the answer's lead", "logits"

@@ -108,7 +108,7 @@ def _answer(report: PatchReport) -> str:
         named = [each for each in named if each.carries] if report.ranks else based
         named = [each for each in named if not each.share.value <= (each.share.base_rate or 0.0)]
         if not named:
-            beyond = f"carries more of {carried} than from an unrelated prompt"
+            beyond = f"carries more of {carried} than its control, an unrelated prompt"
             return f"{lead}None of {_amount(report)} {beyond}."
     if not named:
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
@@ -129,8 +129,10 @@ def _answer(report: PatchReport) -> str:
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
+    """Return what the control of a patch carries, in brackets. named: say what the control is."""
     base = effect.share.base_rate
-    return "" if base is None else f" ({whole_percent(base)}{' from an unrelated prompt' * named})"
+    control = "control, an unrelated prompt:" if named else "control"
+    return "" if base is None else f" ({control} {whole_percent(base)})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:

@@ -108,21 +108,28 @@ def finding(report: PathReport) -> str:
     lead, end = "", " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
         lead = "Random weights: "
-    above = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
+    read = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
+    above = [one for one in read if _beyond_others(one)]
     if not above:
-        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}.{end}"
+        more = " more than from the other heads of its layer" * bool(read)
+        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}{more}.{end}"
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
     shares = [whole_percent(one.share.value) for one in (first, *more)]
-    said = f"{sender} makes {shares[0]} of what differs in {_owned(report, first)}"
-    for one, share in zip(more, shares[1:], strict=True):
-        said += f", {share} in {_owned(report, one, False)}"
+    names = [report.name(one.place, one.into) for one in (first, *more)]
+    said = (
+        f"{sender} makes {shares[0]} of what differs in the {SITES[first.into].words} of {names[0]}"
+    )
+    for name, share in zip(names[1:], shares[1:], strict=True):
+        said += f" and {share} in those of {name}"
     others = first.share.base_rate
-    rest = "" if others is None else f"; other heads {whole_percent(others)}"
-    return f"{lead}{said}{rest}.{end}"
+    rest = "" if others is None else f"; another head of its layer makes {whole_percent(others)}"
+    return f"{lead}{said}{rest}{' on average' * bool(rest)}.{end}"
 
 
-def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
-    return f"{report.name(one.place, one.into)}'s" + (f" {SITES[one.into].words}" if whole else "")
+def _beyond_others(one: Listener) -> bool:
+    """Return whether the share is clearly larger than that of the other heads of the layer."""
+    least = one.share.value if one.share.interval is None else one.share.interval[0]
+    return one.share.base_rate is None or least > one.share.base_rate
 
 
 # Grid and ranking ----------------------------------------------------------------------------
