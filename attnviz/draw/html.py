@@ -58,7 +58,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
-    """Yield the whole page; each part that is a drawing is a separate element.
+    """Yield the lines of a whole HTML page; each drawing is a separate element.
 
     palette: the name of the colours of cells.
     """
@@ -78,7 +78,7 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
 
 
 def page_frame(name: str) -> Iterator[str]:
-    """Yield what precedes the content of a page. name: its title."""
+    """Yield the HTML before the content of a page. name: the title of the page."""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
@@ -229,7 +229,7 @@ _LEAST, _MOST = 360, 1000
 
 
 def framed_document(document: doc.Document, palette: str) -> str:
-    """Return a document as an element of a notebook that runs no script and loads nothing.
+    """Return a document as an HTML element for a notebook; it runs no script and loads nothing.
 
     The page stands in a frame, so that its styles and those of the notebook do not affect each
     other. The frame is as high as the content, within limits, and can be resized.
