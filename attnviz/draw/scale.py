@@ -48,7 +48,7 @@ def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
 
 
 def visible_cells(queries: int, keys: int, causal: bool) -> NDArray[np.bool_]:
-    """Return which cells (query, key) a map draws: in causal maps not those of future keys."""
+    """Return a mask (query, key) of the cells that a map draws: if causal, no future keys."""
     cells = np.ones((queries, keys), dtype=bool)
     return np.tril(cells) if causal else cells
 
