@@ -231,7 +231,7 @@ class CallCounter:
             yield
 
     def edit(self, outputs: Tensor) -> Tensor:
-        """Return the last taken call's outputs (batch, token, head, dim), edited."""
+        """Return the edited outputs of the latest taken call: (batch, token, head, dim)."""
         number, point = self._taken
         if outputs.shape[2:] != (point.heads, point.dim):
             raise LostTrackError(f"attention call {number} has outputs of another shape")

@@ -24,10 +24,10 @@ ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
 
 
 def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
-    """Write the shown head, or the whole run of a generated text, in the format of the ending.
+    """Save the shown head, or the whole generation, to a file in the format of its ending.
 
-    path: of the new file. theme, width: the colours and the columns of a drawing.
-    Raises UsageError for an unknown ending and for a difference, which no format can hold,
+    path: of the new file. theme, width: the colours and the width in characters of a drawing.
+    Raises UsageError for an unknown ending and for a difference, which no format can store,
     LoadError if the system refuses.
     """
     if view.written is not None and view.written.at:
@@ -62,9 +62,9 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
 
 
 def _run_of(view: View, written: Written) -> WrittenRun:
-    """Return the run so far as the record that ``attnviz generate`` saves.
+    """Return the generation so far as the record that ``attnviz generate`` saves.
 
-    written: what the model wrote.
+    written: the generated text.
     """
     report, steps, sampling = view.frame.report, written.steps, written.sampling
     ended: Ending = "end" if steps[-1].ended else "tokens"

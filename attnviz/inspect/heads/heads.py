@@ -26,14 +26,17 @@ Opening = Callable[[dict[str, Any]], Model]
 
 
 def reckoned_length(text: str, request: HeadsRequest) -> int:
-    """Return about how many tokens are run, by which the backend (NumPy or torch) is chosen."""
+    """Return about how many tokens the model will run on for this request.
+
+    The number decides which backend (NumPy or torch) is faster.
+    """
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
 def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
-    opening: a function that opens the model of a run, given the changes to it. given: the text.
+    opening: a function that loads the model of a run, given the changes to it. given: the text.
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
     the same; UnsupportedError if the attention cannot be observed.
     """
@@ -75,7 +78,7 @@ def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
 def _captured(
     model: Model, text: str, choice: Choice, request: HeadsRequest
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
-    """Return the record, whether heads were chosen, and further arguments for ``heads_report``.
+    """Return the attention record, whether heads were chosen, and arguments for ``heads_report``.
 
     choice: the heads and the kind of attention of this run.
     """

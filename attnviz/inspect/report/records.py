@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ModelReport(Report, Provenance):
-    """What a model is, what its heads do, and which of them matter; a part is None if missing.
+    """The report of ``attnviz report`` on a model: its counts, its heads and the cards of some.
 
-    counted: its parameters and cache. vocabulary: how many plain tokens it has, or None.
+    A part is None if missing. counted: the model's parameters and cache. vocabulary: how many plain
+    tokens it has, or None.
     context: the longest text in tokens; None for no limit.
-    scored: the labels and scores of all heads. ablation: what each head costs, or each of those
-        that the budget allowed.
+    scored: the labels and pattern scores of all heads. ablation: the effect of ablating each head,
+        or each of those that the budget allowed.
     cards: of the heads whose ablation costs most. missing: for each part that is None, the reason.
     """
 

@@ -28,7 +28,7 @@ _LOSSES = 2**23
 
 
 def open_model(name: str, options: LoadOptions, texts: Texts, request: ReportRequest) -> Model:
-    """Load the model with the faster of NumPy and torch that can make the report.
+    """Load a model with the faster of NumPy and torch for the report on it.
 
     options: how it is loaded. texts: over which heads are ablated; they decide which is faster.
     """
@@ -44,14 +44,13 @@ def report(
     *,
     advance: Watch = UNWATCHED,
 ) -> ModelReport:
-    """Return the report on a model.
+    """Return the report on a model: counts, pattern scores, ablations and cards of some heads.
 
-    text: of the maps and the prediction of the cards; None for a short one. texts: over which
-    heads are ablated, and in which their strongest links are searched. advance: is given the
-    progress.
-
-    The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
-    Raises UsageError for texts that do not fit the model, KeyboardInterrupt if nothing was
+    text: of the maps and the prediction of the cards; None for a short one. texts: over which heads
+        are ablated, and in which their strongest links are searched. advance: is given the
+        progress.
+    The report of a run that Ctrl-C ended contains what was measured until then; ``complete`` is
+    False. Raises UsageError for texts that do not fit the model, KeyboardInterrupt if nothing was
     measured.
     """
     require_fit(model, texts, request)
@@ -107,7 +106,10 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
 
 
 def _places(ablation: AblationReport | None, most: int) -> list[Place]:
-    """Return the (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
+    """Return the (layer, head) of the heads whose ablation costs most, in that order.
+
+    most: how many.
+    """
     if ablation is None or not most:
         return []
     matter = ablation.ranking(most).matter
