@@ -131,7 +131,7 @@ def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
 
 
 def small_tables(card: HeadCard, rows: int) -> list[doc.Part]:
-    """Return tables of where the head fires, what it writes, reads, and who reads it.
+    """Return tables of the head's strongest links, its effects and its links to other heads.
 
     rows: the most rows of each table.
     """

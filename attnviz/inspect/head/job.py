@@ -85,7 +85,10 @@ class Steps:
 
 
 class _Within(Watch):
-    """Watches one part of a run, which begins at ``start`` and is ``share`` of the whole."""
+    """Reports the progress of one part of a run as progress of the whole run.
+
+    The part begins at ``start`` and is ``share`` of the whole, both in [0, 1].
+    """
 
     def __init__(self, whole: Watch, start: float, share: float) -> None:
         self._whole, self._start, self._share = whole, start, share

@@ -96,9 +96,10 @@ TokenLabels = str | Iterable[str]
 def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
     """Return the tokens of one axis of the weights; equal tokens have equal ids.
 
-    ~labels: the tokens, or one text to split; => labels: the tokens, or one string to split;
-    ~Raises UsageError if the labels are not texts, or not as many as ``length``. => Raises
-    UsageError if the labels are not strings, or not as many as ``length``.
+    labels: the tokens, or one string to split; by default the indices. name: of the argument.
+    axis: ``query`` or ``key``. length: of that axis of the weights.
+
+    Raises UsageError if the labels are not strings, or not as many as ``length``.
     """
     texts = _texts(labels, name) if labels is not None else tuple(map(str, range(length)))
     if len(texts) != length:

@@ -62,7 +62,10 @@ class RolloutReport(Report):
 
     @property
     def last(self) -> int:
-        """Return the position of the last token outside sink and blanks, else of the last one."""
+        """Return the index of the last token that is neither sink nor blank.
+
+        Else the last index.
+        """
         blank = np.array([not text.strip() for text in self.tokens.texts])
         content = np.flatnonzero(~self.at_sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1
