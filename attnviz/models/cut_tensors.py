@@ -24,12 +24,12 @@ _BLOCK = re.compile(r"(.*\.\d+)\.")
 
 
 class UncutError(Exception):
-    """A tensor cannot be read as heads, so that another shape is to be tried."""
+    """Raised if a tensor's axis cannot be split into heads, so that another size must be tried."""
 
 
 @dataclass(frozen=True)
 class OutputProjection:
-    """The output projection of one layer, which reads the outputs of its heads side by side.
+    """The output projection of one layer, whose input is the outputs of all heads side by side.
 
     module: the projection's name within the model.
     axis: the axis of its weight along which the heads lie.
@@ -51,7 +51,7 @@ class OutputProjection:
 
 @dataclass(frozen=True)
 class HeadShape:
-    """The heads of a layer before anything is cut.
+    """The numbers of heads of a layer, and their width, before anything is cut.
 
     heads, kv_heads: the numbers of query and key/value heads. head_dim: the width of each.
     """
@@ -67,7 +67,7 @@ def silenced(
     removed: Removed,
     heads: int,
 ) -> dict[str, Tensor]:
-    """Return ``state`` with zeros where the output projections read the removed heads.
+    """Return ``state`` with zeros in the output projections for the removed heads.
 
     state: the tensors of a model by name. projections: by layer. removed: the heads by layer.
     heads: the number of query heads of a layer.
@@ -103,14 +103,14 @@ def cut_tensors(
     *,
     fused: bool,
 ) -> dict[str, Tensor]:
-    """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
+    """Return ``state`` without the removed heads, as tensors of the smaller model.
 
-    state: the tensors by name. plan: which heads are kept. shape: the heads before the cut.
+    state: the tensors by name. shapes: the shapes of the smaller model's tensors. plan: which heads
+        stay. shape: the heads before the cut.
     projections: the output projection of each layer.
-    fused: True assumes that an axis holds all queries, then all keys, then all values if its
-        length allows that, rather than the heads of one of them.
-
-    Raises UncutError if an axis cannot be read as heads.
+    fused: True assumes that an axis has all queries, then all keys, then all values if its length
+        allows that, rather than the heads of one of them.
+    Raises UncutError if an axis cannot be split into heads.
     """
     if state.keys() != shapes.keys():
         raise UncutError
@@ -131,9 +131,9 @@ def cut_tensors(
 def _kept(
     full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
 ) -> Tensor:
-    """Return the indices of the entries that stay along an axis of a tensor.
+    """Return the indices of the entries that stay along one axis of a tensor.
 
-    full, short: how many entries there are, and how many stay. plan: which heads are kept.
+    full, short: how many entries there are, and how many stay. plan: which heads stay.
     shape: the heads before the cut. layer: the index of the tensor's layer.
     fused: True assumes queries, keys and values in one axis, if its length allows that.
     """
@@ -171,6 +171,9 @@ def _kept(
 
 
 def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
-    """Return the indices of these heads' entries along an axis; each head has ``width`` entries."""
+    """Return the indices of some heads' entries along an axis.
+
+    heads: the numbers of the heads. width: the number of entries of each head.
+    """
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()

@@ -38,14 +38,14 @@ class OwnAttention:
     """One layer of self- or cross-attention over words of any language, split at white space.
 
     As in textbooks, each distinct word has an embedding drawn from N(0, 1), in order of first
-    appearance, so equal words have equal embeddings; the projections are Xavier-uniform.
+    appearance, so that equal words have equal embeddings; the projections are Xavier-uniform.
 
     d_model: width of an embedding.
     heads, kv_heads: query heads, and the key/value heads that they share (each its own if None).
     head_dim: width of a head, ``d_model / heads`` if None.
     causal: whether a word sees no later word; for self-attention only.
-    score: how a query and a key are matched; the other weights do not depend on it.
-    seed: of all weights and embeddings; the same seed gives the same picture on every machine.
+    score: how a query and a key are compared; the other parameters do not depend on it.
+    seed: of all parameters and embeddings; the same seed gives the same picture on every machine.
     Raises UsageError if these do not fit together.
     """
 
@@ -96,7 +96,7 @@ class OwnAttention:
 
     @property
     def attention(self) -> NumpyAttention:
-        """Return the attention itself, for callers that compute it in another way."""
+        """Return the attention layer itself, for callers that compute it in another way."""
         return self._attention
 
     scaled = True  # all other scores are described by ``info.score``
@@ -126,7 +126,7 @@ class OwnAttention:
         return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
-        """Return the same shape with other random weights and embeddings."""
+        """Return a model of the same sizes with other random parameters and embeddings."""
         d_model, heads, kv_heads, head_dim = self._sizes
         return OwnAttention(
             d_model,
@@ -164,7 +164,7 @@ class OwnAttention:
             observe(0, *self._attention.queries_and_keys(words), self._attention.seen(words))
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
-        """Return the weights (head, query, key) of one text's words on another's."""
+        """Return the attention weights (head, query, key) of one text's words on another's."""
         self._require_room(len(queries), len(keys))
         return self._across(self.embed(queries.ids), self.embed(keys.ids))[1]
 
@@ -192,9 +192,9 @@ class OwnAttention:
         return outputs
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Pass on the layer's weights and its heads' outputs; nothing is predicted.
+        """Pass on the layer's attention weights and its heads' outputs over a text.
 
-        observe: receives them.
+        observe: receives them. Returns None, since nothing is predicted.
         """
         self._require_room(len(tokens), len(tokens))
         outputs, weights = self._attention.head_outputs(self.embed(tokens.ids))
@@ -218,7 +218,10 @@ class OwnAttention:
         return changed
 
     def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the block's output (..., token, d_model) from (..., head, token, head_dim)."""
+        """Return the layer's output (..., token, d_model).
+
+        head_outputs: of all heads, (..., head, token, head_dim).
+        """
         return self._attention.joined(head_outputs)
 
     def _require_room(self, queries: int, keys: int) -> None:
@@ -248,7 +251,10 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
-    """Raise UsageError, with valid sizes, if sizes are below 1, too large or do not divide."""
+    """Raise UsageError if sizes are below 1, too large or do not divide each other.
+
+    The message names valid sizes.
+    """
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:

@@ -78,7 +78,7 @@ def _halves(report: PruneReport) -> str:
 
 
 def _finding(report: PruneReport) -> str:
-    """Return a sentence: how much the held-out loss rose, and whether less than in random order."""
+    """Return the finding: the rise of the held-out loss, compared with random orders."""
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss

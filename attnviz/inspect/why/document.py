@@ -177,7 +177,7 @@ def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
 
 
 def rankings(report: WhyReport) -> list[doc.Part]:
-    """Return the heads that write most for the answer and against it, in two tables."""
+    """Return two tables: the heads that contribute most for the answer, and against it."""
     titles = ("Write most for the answer", "Write most against it")
     return [
         _table(report, found, title)

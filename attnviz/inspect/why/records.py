@@ -201,7 +201,7 @@ class WhyReport(Report, Provenance):
 
     @property
     def apart(self) -> float:
-        """Return the largest difference, over prompts, of the sum of the parts and the logit."""
+        """Return the largest difference, over prompts, between the sum of parts and the logit."""
         return max(abs(each.found.sum - each.found.decomposed) for each in self.prompts)
 
     def part(self, kind: PartKind, layer: int | None = None) -> float:
