@@ -29,7 +29,7 @@ _FOLLOWED = 3
 
 @dataclass(frozen=True)
 class _Model(shared.SeededModel):
-    """The model whose heads are ablated."""
+    """The options on the model whose heads are ablated."""
 
     seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
 

@@ -46,9 +46,9 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 def _processed(one: Any, context: Any, value: Any) -> Any:
-    """Return a typed value as the type of its parameter; Typer converts all but plain values.
+    """Return a value from the command line converted to the type of its parameter.
 
-    one: the parameter. context: Typer's own.
+    Typer converts all but plain values. one: the parameter. context: Typer's own.
     """
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
@@ -61,7 +61,7 @@ _NOT_PLAIN: Any = object()
 
 
 def _converted(one: Any, value: Any) -> Any:
-    """Return a typed value or a default as its type; ``_NOT_PLAIN`` if Typer must convert it.
+    """Return a value or default converted to its type; ``_NOT_PLAIN`` if Typer must convert it.
 
     one: the parameter.
     """
@@ -88,9 +88,9 @@ def _is_plain(value: Any, kind: Any) -> bool:
 
 
 class OptionsOnce(TyperCommand):
-    """A command that refuses a repeated option if only one of its values would count.
+    """A Typer command that refuses a repeated option if only one of its values would count.
 
-    often: its options that people use, which ``-h`` shows; ``--help`` shows all.
+    often: its most used options, which ``-h`` shows; ``--help`` shows all.
     """
 
     often: tuple[str, ...] = ()

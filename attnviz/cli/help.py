@@ -20,9 +20,9 @@ WHOLE = "attnviz.whole"
 
 
 def short_help(command: Any, often: Sequence[str]) -> str:
-    """Return the short help of a Typer command.
+    """Return the short help of a Typer command, for ``-h``.
 
-    often: the options of this command that people use, as they are typed.
+    often: the most used options of this command, as they are typed.
     """
     room = shell_columns()
     path = f"attnviz {command.name}"
@@ -49,9 +49,9 @@ def short_help(command: Any, often: Sequence[str]) -> str:
 
 
 def option_lines(rows: Sequence[tuple[str, Any]], room: int) -> Iterator[str]:
-    """Yield a line for each option: what is typed, and its help, cut to ``room`` columns.
+    """Yield a line for each option: its spelling, and its help cut to the width.
 
-    rows: pairs of what is typed and the option.
+    rows: (spelling, the option). room: the available width in characters.
     """
     lead = max(len(typed) for typed, _ in rows)
     for typed, one in rows:
@@ -59,7 +59,7 @@ def option_lines(rows: Sequence[tuple[str, Any]], room: int) -> Iterator[str]:
 
 
 def shell_columns() -> int:
-    """Return the columns that help is written in."""
+    """Return the width in characters of the help."""
     return min(shutil.get_terminal_size().columns, _WIDEST)
 
 
@@ -78,14 +78,20 @@ def _place(one: Any) -> str:
 
 
 def typed_option(one: Any) -> str:
-    """Return what is typed for an option, such as ``-m, --model NAME``. one: Typer's option."""
+    """Return the spelling of an option with its value, such as ``-m, --model NAME``.
+
+    one: Typer's option.
+    """
     short = [name for name in one.opts if not name.startswith("--")]
     long = [name for name in one.opts if name.startswith("--")]
     return f"{', '.join([*short, *long[:1]])} {one.metavar or ''}".rstrip()
 
 
 def cut_help(text: str, room: int) -> str:
-    """Return a sentence in one line of ``room`` columns, ended early by three dots if longer."""
+    """Return a sentence in one line, ended early by three dots if it is too long.
+
+    room: the available width in characters.
+    """
     if len(text) <= room:
         return text
     kept = text[: max(room, 12) - 4]

@@ -29,7 +29,7 @@ _LONG = 5.0
 
 @dataclass(frozen=True)
 class _Request(PatternsRequest):
-    """The options of the question, with labels that the shell completes."""
+    """The options of ``patterns``, with shell completion of labels."""
 
     watch: str | None = option(
         "LABEL", "Rank every head by its score of one label.", autocompletion=shared.complete_label
@@ -38,7 +38,7 @@ class _Request(PatternsRequest):
 
 @dataclass(frozen=True)
 class _Model(shared.SeededModel):
-    """The model that is scored."""
+    """The options on the model whose heads are scored."""
 
     seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
 

@@ -13,9 +13,10 @@ _LISTS = ("--valid",)
 
 
 class ListOptions(OptionsOnce):
-    """Reads ``--valid a b c`` as ``--valid a --valid b --valid c``.
+    """A Typer command that accepts several values after one option.
 
-    Otherwise all files of a pattern but the first would silently become texts to train on.
+    It reads ``--valid a b c`` as ``--valid a --valid b --valid c``; otherwise all files of a
+    pattern but the first would silently become texts to train on.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -23,7 +24,7 @@ class ListOptions(OptionsOnce):
 
 
 def spread_lists(arguments: Sequence[str], lists: Sequence[str] = _LISTS) -> list[str]:
-    """Return the arguments with the option repeated before each value that follows it.
+    """Return the arguments with a list option repeated before each of its values.
 
     lists: the options to repeat. Their values end at the next argument that begins with ``-``.
     """

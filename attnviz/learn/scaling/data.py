@@ -25,7 +25,7 @@ _COLUMNS = (
 
 
 def scaling_data(report: ScalingReport) -> dict[str, Any]:
-    """Return the report as JSON values; layers and heads count from 0.
+    """Return the report of ``attnviz scaling`` as JSON values; layers and heads count from 0.
 
     ``model`` and ``text`` are null if queries and keys are random. ``error`` is the standard error
     over the samples, null without independent samples. ``expected_variance`` is the variance for
@@ -75,11 +75,11 @@ def _side(side: ScaledSoftmax) -> dict[str, Any]:
 
 
 def scaling_rows(report: ScalingReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then one row per case, side and measure or bin.
+    """Yield the CSV header, then a row for each case and measure (or bin of weights).
 
-    A side is with or without the scale. Layers and heads count from 0; cells that do not apply are
-    empty. A row with the measure ``weights_in_bin`` has the number of weights from ``bin_from`` to
-    ``bin_to``.
+    Each measure has a row with the scale and one without it, see the column ``side``. Layers and
+    heads count from 0; cells that do not apply are empty. A row with the measure ``weights_in_bin``
+    has the number of weights from ``bin_from`` to ``bin_to``.
     """
     yield _COLUMNS
     for case in report.cases:

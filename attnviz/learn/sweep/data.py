@@ -82,10 +82,10 @@ def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
 
 
 def sweep_rows(report: SweepReport) -> Iterator[list[object]]:
-    """Yield the header, then one row per trained model.
+    """Yield the CSV header, then one row per trained model.
 
-    Losses are nats per counted prediction, indices start at 0. Of each pattern a row has the score,
-    layer and head of the best head.
+    Losses are nats per counted prediction, indices start at 0. For each pattern a row has the
+    score, layer and head of the best head.
     """
     names = [pattern.name for pattern in report.models[0].patterns]
     columns = ["heads", "head_dim", "seed", "parameters", "loss", "accuracy", "step_seconds"]

@@ -16,7 +16,7 @@ _CURVE = ("step", "tokens", "seconds", "learning_rate", "loss", "valid_loss", "p
 
 
 def train_data(result: TrainReport) -> dict[str, Any]:
-    """Return the run as JSON values; losses are nats per token."""
+    """Return the report of a training as JSON values; losses are nats per token."""
     last = result.points[-1]
     return {
         "schema": SCHEMA,
@@ -53,7 +53,7 @@ def train_data(result: TrainReport) -> dict[str, Any]:
 
 
 def _scores(scores: ModelScores) -> dict[str, Any]:
-    """Return the scores on text and on random tokens, with each head's mean and error."""
+    """Return the pattern scores on text and on random tokens as JSON, with means and errors."""
     return {
         "text": {
             "sequences": scores.windows,
@@ -92,7 +92,7 @@ def _point(point: CurvePoint) -> dict[str, Any]:
 
 
 def train_rows(result: TrainReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then one row per point of the curve; losses are nats per token.
+    """Yield the CSV header, then one row per point of the curve; losses are nats per token.
 
     The columns are the fields of ``CurvePoint``.
     """

@@ -37,9 +37,10 @@ _HARD = (
 def backend_check(
     examinee: Examinee, model: TransformersModel, name: str | None, options: LoadOptions
 ) -> tuple[Check, Backends | None]:
-    """Compare NumPy with torch on a loaded model, over its text and the built-in texts.
+    """Check that NumPy and torch give the same tokens and attention weights for a model.
 
-    examinee: the model and its text. name, options: how the model was loaded, name None if unknown.
+    examinee: the model and its text; the built-in texts are used too. name, options: how the model
+        was loaded, name None if unknown.
     Returns the check, and the differences or None. The check is skipped if NumPy cannot run the
     model, but an error is raised if NumPy was requested.
     """
@@ -66,7 +67,7 @@ def backend_check(
 def _run_both(
     examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
 ) -> tuple[Backends, ComparedNumber]:
-    """Return the differences of the weights by torch and by NumPy, per head and the largest.
+    """Return how far the attention weights of torch and NumPy differ: per head, and the largest.
 
     examinee: runs in torch. ours: runs in NumPy. passages: the texts.
     """
@@ -96,9 +97,10 @@ def _run_both(
 def _in_numpy(
     name: str | None, options: LoadOptions, texts: Iterable[str], tokens: int
 ) -> NumpyModel:
-    """Return the NumPy model; with backend ``auto`` only if that would choose NumPy.
+    """Return the model run by NumPy; with backend ``auto`` only if that would choose NumPy.
 
-    name, options: how the model is loaded. texts: that it will read, besides ``tokens`` tokens.
+    name, options: how the model is loaded. texts: those that it will run on, in addition to
+        ``tokens`` tokens.
     """
     if options.backend == "torch":
         raise NotUnderstoodError("left out by --backend torch")

@@ -27,9 +27,10 @@ _COLUMNS = (
 
 
 def verification_data(found: VerifyReport) -> dict[str, Any]:
-    """Return the report as JSON values; ``model`` is null for the library's own attention.
+    """Return the report of a verification as JSON values.
 
-    A ``difference`` that is NaN or infinite is null, and its measure has failed.
+    ``model`` is null for the library's own attention. A ``difference`` that is NaN or infinite is
+    null, and its measure has failed.
     """
     sizes = found.sizes
     return {
@@ -78,7 +79,7 @@ def _check(check: Check) -> dict[str, Any]:
 
 
 def _backends(found: Backends | None) -> dict[str, Any] | None:
-    """Return the comparison of NumPy and torch; None if it was skipped."""
+    """Return the comparison of NumPy and torch as JSON values; None if it was skipped."""
     if found is None:
         return None
     heads = [
@@ -115,9 +116,9 @@ def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
 
 
 def _matrix(matrix: Matrix, numbers: bool) -> dict[str, Any]:
-    """Return a matrix as JSON values, with null for a hidden score.
+    """Return a named array of a computation as JSON values, with null for a hidden score.
 
-    numbers: include ``values``; else only the symbol and the shape.
+    numbers: True includes ``values``; else only the symbol and the shape.
     """
     found: dict[str, Any] = {"symbol": matrix.symbol, "shape": list(matrix.shape)}
     if numbers:
@@ -132,7 +133,7 @@ def _listed(values: Any) -> Any:
 
 
 def verification_rows(found: VerifyReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then one row per measure or skipped check; NaN is an empty cell.
+    """Yield the CSV header, then one row per measure or skipped check; NaN is an empty cell.
 
     The columns begin with case, check, against, verdict, measure, difference and tolerance.
     """

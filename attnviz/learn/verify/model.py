@@ -21,10 +21,10 @@ from attnviz.records import Input, Tokens
 
 
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
-    """Return a loaded model and its tokens, ready to be verified.
+    """Return an object to verify a loaded model on the given tokens.
 
     target: the tokens of the decoder, if it has one beside an encoder.
-    Raises UnsupportedError if the model does not read text.
+    Raises UnsupportedError if the model does not take text.
     """
     passage = Input(tokens, target)
     suit(model)  # torch may have been imported only now
