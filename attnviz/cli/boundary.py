@@ -149,7 +149,7 @@ def _guard_torch() -> None:
 
 
 def _reader_gone() -> int:
-    """Drop the pending output and return 0: the pipe's reader, such as ``head``, has finished."""
+    """Discard the pending output and return 0, since the reader of the pipe has ended."""
     discard_output()
     return 0
 

@@ -33,9 +33,9 @@ _CONSTANT = 1e-6
 def bootstrap_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return both ends (ablation,) of the 95% bootstrap-t interval of means over texts.
+    """Return both ends of the 95% bootstrap-t interval of each mean over texts: (ablation,).
 
-    values: (text, ablation), each the difference of a text to its own clean run.
+    values: (text, ablation), each the difference of a text to its own unchanged run.
 
     Efron & Tibshirani 1993, section 12.5: in 2,000 draws of texts the quantiles of (mean of the
     draw − mean) / standard error of the draw replace those of Student's t, so that skewed effects
@@ -92,10 +92,11 @@ def _studentised(
 
 
 def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return two-sided p-values (ablation,) of means of values (text, ablation), adjusted for all.
+    """Return two-sided p-values (ablation,) of means over texts, adjusted for all ablations.
 
-    Single step (Westfall & Young 1993, section 2.4) over the draws of ``bootstrap_interval``: the
-    of draws in which the largest |t| of any ablation is at least the ablation's own. All share the
+    values: (text, ablation). Single step (Westfall & Young 1993, section 2.4) over the draws of
+        ``bootstrap_interval``: the share of draws in which the largest |t| of any ablation is at
+        least the ablation's own. All share the
     draws, so that their correlation is kept.
 
     The probability of any p ≤ 5 % by chance alone is 5 % or less, for any number of ablations and
@@ -126,9 +127,10 @@ def few_note(count: int, noun: str) -> tuple[str, ...]:
 
 
 def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
-    """Return a note that copies were left out, since copies narrow any interval; else nothing.
+    """Return a note that copies of texts were left out; empty if none were.
 
-    left: how many were left out, of ``whole``. noun: what they are, in the plural.
+    Copies would narrow any interval. left: how many were left out, of ``whole``. noun: what they
+    are, in the plural.
     """
     verb = "is a copy" if left == 1 else "are copies"
     said = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
@@ -136,10 +138,10 @@ def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
 
 
 def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return the two-sided p-value (ablation,) of each mean of values (text, ablation), unadjusted.
+    """Return the two-sided p-value (ablation,) of each mean over texts, unadjusted.
 
-    If there is no effect, the sign of a text's difference is random: p is the share of sign flips,
-    the same for all ablations, whose sum is at least as large.
+    values: (text, ablation). If there is no effect, the sign of a text's difference is random: p is
+        the share of sign flips, the same for all ablations, whose sum is at least as large.
     """
     known = np.asarray(values, dtype=np.float64)
     found = np.abs(known.sum(axis=0))
@@ -151,7 +153,7 @@ def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]
 
 
 def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return q for each p (test,): the least false discovery rate at which the test is reported.
+    """Return q for each p-value (test,): the least false discovery rate that reports the test.
 
     Benjamini & Hochberg 1995: min over j ≥ i of p₍ⱼ₎·m / j, of m ordered p-values. NaN gives NaN.
     """
@@ -180,7 +182,10 @@ def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the rank correlation in [−1, 1]; ties share a rank; None if a list is constant."""
+    """Return Spearman's rank correlation of two lists, in [−1, 1]; None if a list is constant.
+
+    Ties share a rank.
+    """
     ranks = [_ranks(np.asarray(values, dtype=float)) for values in (first, second)]
     spread = [values - values.mean() for values in ranks]
     size = float(np.sqrt((spread[0] ** 2).sum() * (spread[1] ** 2).sum()))

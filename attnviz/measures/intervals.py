@@ -25,7 +25,7 @@ def student_t(freedom: int) -> float:
 
 
 def student_quantile(z: float, freedom: Any) -> Any:
-    """Return the quantile of Student's t where the normal one is ``z``.
+    """Return the quantile of Student's t with the same tail as the normal deviate ``z``.
 
     freedom: the degrees of freedom, a number or an array, at least 4. Abramowitz & Stegun 1964,
     26.7.5.
@@ -55,10 +55,10 @@ def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def share_interval(share: float, count: int) -> tuple[float, float] | None:
-    """Return both ends of Wilson's 95% interval (1927) of a share; None without pairs.
+    """Return both ends of Wilson's 95% interval (1927) of a share; None if there are no draws.
 
-    share: in [0, 1], of ``count`` pairs.
-    Pairs are taken as independent draws, which those of one sentence hardly are.
+    share: in [0, 1], of ``count`` word pairs.
+    Word pairs are taken as independent draws, which those of one sentence hardly are.
     """
     if not count:
         return None
