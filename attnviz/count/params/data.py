@@ -1,4 +1,4 @@
-"""The numbers for programs: the object of ``--json``, and the long table of a CSV file.
+"""The counts of ``params`` for programs: the object of ``--json``, and the rows of a CSV file.
 
 One model is the object itself; several are in ``models``, and the rows of ``--compare`` in
 ``rows``. Whole numbers stay whole, however large. Parameters of ``attention``, ``per_head`` and
@@ -66,17 +66,17 @@ _DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_pe
 
 
 def write_params_json(counted: CountedCases, stream: SupportsWrite[str]) -> None:
-    """Write the counts as indented JSON, in ASCII because names may come from anywhere."""
+    """Write the counts as indented JSON, in ASCII because names may have any characters."""
     stream.write(json.dumps(params_object(counted), indent=2, allow_nan=False) + "\n")
 
 
 def params_object(counted: CountedCases) -> dict[str, Any]:
-    """Return the object of ``--json``."""
+    """Return the object that ``--json`` prints."""
     return {"schema": _SCHEMA, **params_data(counted)}
 
 
 def params_data(counted: CountedCases) -> dict[str, Any]:
-    """Return the object without its schema."""
+    """Return the object that ``--json`` prints, without its schema."""
     if counted.built is not None:
         return _built(counted.built)
     if counted.options:
@@ -91,7 +91,7 @@ def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _built(built: BuiltCount) -> dict[str, Any]:
-    """Return the JSON object of a model that was counted by building it; its cache may be null."""
+    """Return the JSON object of a model that was counted by building it; ``cache`` may be null."""
     return {
         "model": {
             "name": built.name,
@@ -119,11 +119,11 @@ def _built(built: BuiltCount) -> dict[str, Any]:
 
 
 def _comparison(counted: CountedCases) -> dict[str, Any]:
-    """Return the JSON object of a comparison.
+    """Return the JSON object of a comparison of cases.
 
     ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
     between rows. ``rows``: for each case the ``values`` of the options and the object of its model,
-    or ``error`` if the values do not fit together. ``reading``: what changed, in words.
+    or ``error`` if the values do not fit together. ``reading``: the changes in words.
     """
     from attnviz.count.params.compare import (
         change_finding,
@@ -195,7 +195,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 def _card(fit: CardFit) -> dict[str, Any]:
-    """Return the JSON object of how a card can run a model; its decode times are upper bounds."""
+    """Return the JSON object of how a GPU can run a model; its decode times are bounds."""
     bounds = {"decode": fit.decode, "decode_full": fit.full}
     return {
         **_named(fit.card, _CARD),
@@ -226,7 +226,10 @@ def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
 
 
 def _part(line: PartLine) -> dict[str, Any]:
-    """Return a line of the table as JSON; with ``detail`` it is a part of the line above."""
+    """Return a line of the table of parameters as JSON.
+
+    With ``detail`` it is a part of the last line without.
+    """
     return {
         "name": line.label,
         "role": line.role,
@@ -244,7 +247,10 @@ def _part(line: PartLine) -> dict[str, Any]:
 
 
 def _kinds(cost: CostReport) -> list[dict[str, Any]]:
-    """Return a JSON object for each kind of layer; ``indices`` is null if a stack has one kind."""
+    """Return a JSON object for each kind of layer of a model.
+
+    ``indices`` is null if a stack has one kind.
+    """
     return [
         {
             "stack": stack.spec.name,
@@ -273,7 +279,10 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
 
 
 def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the long table; a case that could not be counted has one, its reason."""
+    """Yield the CSV header, then the rows.
+
+    A case that could not be counted has one with the reason.
+    """
     yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
     if counted.built is not None:
         built = counted.built
@@ -289,7 +298,7 @@ def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
 
 
 def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
-    """Yield (section, stack, item, detail, value, unit) of each number of a case."""
+    """Yield (section, stack, item, detail, value, unit) for each number of a case."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
         yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit

@@ -1,4 +1,4 @@
-"""Finds the architecture that a model's name means, from its config alone and without torch."""
+"""Finds the architecture that a model's name stands for, from its config and without torch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _BUNDLED = PACKAGED / "tiny"
 
 
 class FoundSpec(NamedTuple):
-    """The architecture that a name means.
+    """The architecture that a model's name stands for.
 
     name: the requested name.
     source: where its numbers come from: a URL, a paper, a path.
     revision: the commit of a hub id, or None.
     config: the fields of its Hugging Face config; empty if it has none.
-    spec: its architecture, or None if no family describes its class; then
+    spec: its description, or None if its class cannot be counted from the config; then
         ``meta_count.count_on_meta`` counts ``config``.
     architecture: the class to count; None for the config's own.
-    stored: how the weights next to the config are stored, if they are on this machine.
+    stored: how the parameters next to the config are stored, if they are on this machine.
     """
 
     name: str
@@ -41,9 +41,9 @@ class FoundSpec(NamedTuple):
 
 
 def spec_of_shape(name: str) -> FoundSpec:
-    """Return the named shape, even if there is a hub id of that name.
+    """Return the built-in model configuration of this name, even if a hub id has it too.
 
-    Raises LoadError if no shape has this name, or if it cannot be read.
+    Raises LoadError if there is none or it cannot be read.
     """
     return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
 
@@ -51,11 +51,12 @@ def spec_of_shape(name: str) -> FoundSpec:
 def find_spec(
     name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
 ) -> FoundSpec:
-    """Return what ``--model NAME`` means; no weights of a directory or hub id are fetched.
+    """Return the architecture of ``--model NAME``; no weights of a directory or hub id are fetched.
 
     revision: a branch, tag or commit on the hub. offline: True reads directories and the cache
         only.
-    shapes_first: True if a bare name means a named shape even if it is a hub id as well.
+    shapes_first: True if a bare name means a built-in model configuration even if it is a hub id as
+        well.
 
     Raises LoadError if there is no such model, no access to it or no readable config, OfflineError
     if it is not in the cache and the network is not to be used or does not answer, UsageError for a
@@ -86,7 +87,7 @@ def find_spec(
 
 
 def spec_of_loaded(model: Any) -> FoundSpec:
-    """Return the spec of a model that Python code has loaded."""
+    """Return the architecture of a model that Python code has loaded."""
     info, whole = model.info, getattr(model, "model", None)
     if whole is None:
         return find_spec(str(info.name))

@@ -1,4 +1,4 @@
-"""The rules by which the options of a shape fit together, each with a message of one line."""
+"""The rules by which the options for an architecture fit together, each with its message."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _LARGEST_TRIED = 4096
 
 
 def option(name: str) -> str:
-    """Return how a person types an option: ``--kv-heads`` for ``kv_heads``."""
+    """Return an option as it is typed: ``--kv-heads`` for ``kv_heads``."""
     return f"--{name.replace('_', '-')}"
 
 
 def check_options(given: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise UsageError for the first rule that the given options break.
 
-    given: the options of a shape by name. known: the names of all options.
+    given: the options for an architecture by name. known: the names of all options.
     """
     names = tuple(known)
     for name, value in given.items():
@@ -126,7 +126,7 @@ def _check_heads(given: Mapping[str, int]) -> None:
 
 
 def _divisors(number: int, wanted: int) -> str:
-    """Return the divisors of ``number`` as text; of many only those nearest to ``wanted``."""
+    """Return the divisors of ``number`` as a string; of many only those nearest to ``wanted``."""
     found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
     if len(found) > _MOST_SHOWN:
         found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])

@@ -1,4 +1,4 @@
-"""Answers ``params``: parameters, caches, operations and memory of a model or a shape, exactly."""
+"""Answers ``params``: exact parameters, caches, operations and memory of an architecture."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # the options of the program need no drawing
 
 @dataclass(frozen=True, repr=False)
 class ParamsReport(Report):
-    """The counts of ``params``.
+    """The report of ``attnviz params``: the counts of all cases.
 
-    models: how many models were named; 0 for a shape. request: the options.
+    models: how many models were named; 0 if options gave the sizes. request: the options.
     """
 
     counted: CountedCases
@@ -52,11 +52,11 @@ class ParamsReport(Report):
 
 
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
-    """Count parameters, KV cache, operations and memory of each model, or of one shape.
+    """Count parameters, KV cache, operations and memory of each model, or of given sizes.
 
-    models: the models; none if the options of ``request`` describe a shape.
-    Raises UsageError for neither a model nor a shape, both, numbers that do not fit together, or an
-    unknown card; LoadError or OfflineError for a name whose config cannot be read.
+    models: the models; empty if the options in ``request`` give the sizes of an architecture.
+    Raises UsageError for neither a model nor sizes, for both, numbers that do not fit together, or
+    an unknown GPU; LoadError or OfflineError for a name whose config cannot be read.
     """
     count = compared_cases if request.compare else requested_cases
     if not request.gpu:

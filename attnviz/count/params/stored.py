@@ -1,4 +1,4 @@
-"""Reads the dtypes of a checkpoint's weights from the headers of its safetensors files.
+"""Reads the dtypes of a checkpoint's parameters from the headers of its safetensors files.
 
 A file begins with the length of its header in eight bytes, followed by the header: JSON with the
 dtype and shape of each tensor. No tensor is read.
@@ -29,10 +29,10 @@ _AXES = 64
 
 
 class StoredWeights(NamedTuple):
-    """What the weight files of a checkpoint contain.
+    """The numbers of values and bytes that the weight files of a checkpoint contain.
 
-    numbers: how many numbers of each floating-point dtype, the most frequent first.
-    bytes: of all tensors. packed: of integer tensors, such as quantised weights.
+    numbers: how many numbers have each floating-point dtype, the most frequent first.
+    bytes: of all tensors. packed: the bytes of integer tensors, such as quantised weights.
     """
 
     numbers: Mapping[str, int] = {}
@@ -41,12 +41,15 @@ class StoredWeights(NamedTuple):
 
     @property
     def quantised(self) -> bool:
-        """Return whether most bytes are packed, so that one stored number is not one parameter."""
+        """Return True if most bytes are packed, so that one stored number is not one parameter."""
         return 2 * self.packed > self.bytes
 
 
 def stored_weights(directory: Path) -> StoredWeights:
-    """Return what the weight files in a directory contain; empty if no header can be read."""
+    """Return the dtypes and bytes in the weight files of a directory.
+
+    Empty if no header can be read.
+    """
     numbers: Counter[str] = Counter()
     every = packed = 0
     try:
