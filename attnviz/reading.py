@@ -211,9 +211,8 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
 def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
     """Return the value that a JSON string or its bytes describe.
 
-    name: the beginning of the LoadError that is raised if the JSON is damaged.
-    most: the most bytes that such a file may have; its values may take ``_GROWN`` times as much
-        memory.
+    name: the beginning of the LoadError that is raised if the JSON is damaged. most: the most bytes
+        that such a file may have; its values may take ``_GROWN`` times as much memory.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content

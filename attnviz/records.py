@@ -160,18 +160,14 @@ class ModelInfo:
 
     name: as the user gave it.
     revision: a commit, a content hash, or None if there is none (a plain directory).
-    architecture: the class that was run.
-    dtype: of the computation, such as ``float32``.
+    architecture: the class that was run. dtype: of the computation, such as ``float32``.
     layers, heads, kv_heads, head_dim: the sizes; query heads share a key/value head in groups of
-        ``heads // kv_heads``.
-    weights: ``trained`` (of the bundled model), ``checkpoint`` (from files, whatever they contain),
-        ``random``, ``loaded`` (of a model object that Python code passed), or ``given``: only an
-        array of attention weights, of an unknown model.
-    seed: of the random weights; None without random weights.
-    device: where it ran.
-    notes: sentences that a reader of the result must know.
-    score: how attention scores are computed from queries and keys; None for a checkpoint, which has
-        its own way.
+        ``heads // kv_heads``. weights: ``trained`` (of the bundled model), ``checkpoint`` (from
+        files, whatever they contain), ``random``, ``loaded`` (of a model object that Python code
+        passed), or ``given``: only an array of attention weights, of an unknown model.
+    seed: of the random weights; None without random weights. device: where it ran.
+    notes: sentences that a reader of the result must know. score: how attention scores are computed
+        from queries and keys; None for a checkpoint, which has its own way.
     not_finite: the names of tensors of the model with numbers that are not finite.
     backend: the library that ran it.
     """
@@ -248,11 +244,9 @@ class Provenance:
 class LayerWeights:
     """The attention weights of the selected heads of one layer.
 
-    layer: index from 0.
-    heads: the index from 0 of each selected head.
-    weights: float32 or float64 array (heads, query, key).
-    mask: boolean (query, key), True if the query may attend to the key; None if only
-        ``AttentionRecord.causal`` is known.
+    layer: index from 0. heads: the index from 0 of each selected head.
+    weights: float32 or float64 array (heads, query, key). mask: boolean (query, key), True if the
+        query may attend to the key; None if only ``AttentionRecord.causal`` is known.
     """
 
     layer: int
@@ -364,15 +358,12 @@ class HeadLabel(NamedTuple):
     sink), ``spread`` or ``peaked`` only describe its attention weights for this text.
 
     name: such as ``previous``; one of ``measures.registry``.
-    letter: one letter, for where the name does not fit.
-    score: in [0, 1]. If the card or ``patterns`` names the head, the score measured there, the same
-        for every text; else the measure of this name for the current text; for an attention sink
-        the weight on it.
+    letter: one letter, for where the name does not fit. score: in [0, 1]. If the card or
+        ``patterns`` names the head, the score measured there, the same for every text; else the
+        measure of this name for the current text; for an attention sink the weight on it.
     base_rate: the same measure of uniform attention over the keys that each query of the current
-        text may attend to.
-    short: the name in three or four letters, for the cell of a head.
-    said: the name as papers use it, such as ``previous token``.
-    source: where the name comes from.
+        text may attend to. short: the name in three or four letters, for the cell of a head.
+    said: the name as papers use it, such as ``previous token``. source: where the name comes from.
     events: the number of queries of the current text that ``on_text`` is a mean of.
     on_text: the measure of this name for the current text; NaN if the text has no case of it (no
         token repeats, say).
@@ -434,17 +425,15 @@ class HeadsRecord:
     notable: the heads whose maps are shown in full, as (layer, head).
     selected: whether the user selected heads; else the record has all.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
-    sorted_by: the measure by which ``heads`` are sorted, or None for layer by layer.
-    text: the text that the model was run on. target: the decoder's text, or for ``mha`` that of the
-        queries.
+    sorted_by: the measure by which ``heads`` are sorted, or None for layer by layer. text: the text
+        that the model was run on. target: the decoder's text, or for ``mha`` that of the queries.
     sinks: the mean weight of each head (layer, head) on the attention sink, see ``measures.sinks``;
         empty if the text has none. resting: a head with more than this weight on the sink counts as
         resting on it.
     sink: whether ``record`` has the weights on the sink; else its rows are rescaled without them.
     ablated: (layer, head) whose outputs were zero. norm_weighted: whether each weight of ``record``
-        was multiplied by the norm of the key's value, and rows rescaled.
-    regions: the shares of attention between the regions of the text; None if no
-        regions were given.
+        was multiplied by the norm of the key's value, and rows rescaled. regions: the shares of
+        attention between the regions of the text; None if no regions were given.
     """
 
     record: AttentionRecord

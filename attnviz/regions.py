@@ -141,10 +141,7 @@ def _span(typed: str, option: str) -> _Span:
 
 
 def _spans(asked: RegionOptions) -> list[_Span]:
-    """Return all named spans of ``--span`` and ``--spans``.
-
-    Raises UsageError if a name is repeated, LoadError for the file.
-    """
+    """Return the spans of ``--span`` and ``--spans``; UsageError if a name is repeated."""
     found = [_span(typed, "--span") for typed in asked.span]
     if asked.spans is not None:
         name, lines = lines_of(asked.spans)

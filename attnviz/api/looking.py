@@ -66,9 +66,8 @@ def capture(
     kind: for an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``; ``mha`` takes
         ``cross``. target: the decoder's text, by default what the model generates itself; for
         ``mha`` the text of the queries.
-    truncate: cut a text that is longer than the model's context.
-    no_known_labels: ignore labels that were measured in earlier runs, as ``--no-known-labels``
-        does.
+    truncate: cut a text that is longer than the model's context. no_known_labels: ignore labels
+        that were measured in earlier runs, as ``--no-known-labels`` does.
 
     The attention weights are those of the model's own eager attention; each row sums to one.
     Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
@@ -225,10 +224,9 @@ def patterns(
 
     model, tokenizer: see ``capture``. text: the text for the scores, instead of the built-in
         probes.
-    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``.
-    probe: files of annotated sentences. raw, without_first, norm_weighted: score the attention
-        weights as they are (the default), without the first token, or times the norm of each key's
-        value.
+    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``. probe:
+        files of annotated sentences. raw, without_first, norm_weighted: score the attention weights
+        as they are (the default), without the first token, or times the norm of each key's value.
     control: ``random-weights`` also scores the same architecture with random weights. watch: the
         label by which heads are ranked.
     The other options are those of ``attnviz patterns``; see ``PatternsRequest``.

@@ -32,9 +32,8 @@ _STORED_TYPES = {"F16", "F32"}
 class Checkpoint:
     """An opened checkpoint directory with every tensor of its configuration, in the right shape.
 
-    tensors: the tensors by Llama's names, each read from the file at its first access.
-    metadata: further strings in the safetensors header; ``revision`` identifies the tensors'
-        content.
+    tensors: the tensors by Llama's names, each read from the file at its first access. metadata:
+        further strings in the safetensors header; ``revision`` identifies the tensors' content.
     """
 
     directory: Path

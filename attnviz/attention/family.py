@@ -14,10 +14,7 @@ from attnviz.attention.stack_shape import Norm, Order
 
 
 class NotUnderstoodError(Exception):
-    """Raised if a checkpoint has something that no family description covers.
-
-    The message says what.
-    """
+    """Raised if a checkpoint has something, named in the message, that no description covers."""
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -66,10 +63,9 @@ MUST_BE: Mapping[str, tuple[object, ...]] = {
 class Family:
     """The description of a model family: how a checkpoint of one architecture is read.
 
-    model_types: the values of ``model_type`` in ``config.json``.
-    sizes: our names, such as ``layers``, and the config's fields. After ``=`` stands the default if
-        the field is missing (after ``?=`` also if it is null): a number, or sizes as in
-        ``d_model/heads``.
+    model_types: the values of ``model_type`` in ``config.json``. sizes: our names, such as
+        ``layers``, and the config's fields. After ``=`` stands the default if the field is missing
+        (after ``?=`` also if it is null): a number, or sizes as in ``d_model/heads``.
     tensors: role and stored name, with ``N`` for the layer. Roles that share a name are stacked in
         one tensor, one below the other, in this order.
     prefixes: the prefixes that all names may have.
@@ -206,8 +202,7 @@ def gpt_heads(
     """Return the heads of GPT and its relatives by model class, for ``Family.heads``.
 
     name: the start of class names. predicting: the end of the name of the class that predicts
-        tokens.
-    unembedding: the name of its unembedding in files.
+        tokens. unembedding: the name of its unembedding in files.
     """
     return {
         f"{name}Model": {},

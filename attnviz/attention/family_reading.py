@@ -39,8 +39,7 @@ class CheckpointLayout:
     """The computation that a checkpoint describes, and where its tensors are stored.
 
     shape: the sizes and settings of the layers. parts: where the tensor of each role is stored.
-        architecture: the class of the model.
-    predicts: whether the model has an unembedding.
+        architecture: the class of the model. predicts: whether the model has an unembedding.
     parameters: of the model; None if the files have other tensors too, or only transformers knows
         whether it can have fewer heads.
     """
@@ -185,10 +184,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
-    """Raise NotUnderstoodError for config values with which no model can be built.
-
-    fields: of the config.
-    """
+    """Raise NotUnderstoodError for config fields with which no model can be built."""
     for name in ("dtype", "torch_dtype"):
         if fields.get(name) not in (None, "float32", "float16", "bfloat16"):
             raise NotUnderstoodError(f"{name} is {fields[name]!r}")

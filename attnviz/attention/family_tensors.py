@@ -22,9 +22,8 @@ class TensorPart:
     """The position of a role's tensor in the checkpoint's files.
 
     name: of the stored tensor. rows: the role's rows in it, in the layout (out, in).
-    transposed: whether it is stored (in, out).
-    by_head: if queries, keys and values alternate head by head, the role's place among the three
-        and the number of heads; else None.
+    transposed: whether it is stored (in, out). by_head: if queries, keys and values alternate head
+        by head, the role's place among the three and the number of heads; else None.
     """
 
     name: str

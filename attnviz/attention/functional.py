@@ -66,10 +66,7 @@ def softmax(scores: Array, axis: int = -1) -> Array:
 
 
 def attention_scores(query: Array, key: Array, scale: float | None = None) -> Array:
-    """Return the attention scores Q Kᵀ · scale, (..., head, query, key).
-
-    scale: 1/√head_dim by default.
-    """
+    """Return the attention scores Q Kᵀ · scale (..., head, query, key); scale: 1/√head_dim."""
     xp = namespace(query, key)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     return xp.matmul(query, xp.matrix_transpose(key)) * factor

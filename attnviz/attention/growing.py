@@ -81,8 +81,7 @@ class GrowingRun:
             continues; −1 for the text itself. Rows that are equal so far may continue one row.
         edited: the kinds of values that are changed in each layer. edit: makes the changes.
         start: the first token that is changed; 0 unless the stack is causal and ``key`` and
-            ``value`` were stored.
-        last: how many of the last tokens are returned; None means all.
+            ``value`` were stored. last: how many of the last tokens are returned; None means all.
         """
         stack, tokens = self._stack, self.tokens
         start = 0 if last is None else min(start, tokens - last)
@@ -122,9 +121,8 @@ class GrowingRun:
         """Return the heads' outputs (row, head, token, dim) of a layer, for the last tokens.
 
         layer: its index. attention: of that layer. rows: the residual (row, token, width) before
-            it.
-        edit: makes the changes. sorts: the kinds of values to change in this layer. kept: the
-            number of tokens.
+            it. edit: makes the changes. sorts: the kinds of values to change in this layer. kept:
+            the number of tokens.
         """
         start, groups = self.tokens - rows.shape[1], attention.shape.groups
         read = self._stack.read(layer, rows)

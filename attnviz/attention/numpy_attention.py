@@ -31,23 +31,20 @@ Floats = NDArray[np.floating]
 class NumpyAttention:
     """Self- or cross-attention over arrays (..., token, width).
 
-    query_weight: (heads · head_dim, d_model).
-    key_weight: (kv_heads · head_dim, key_width).
+    query_weight: (heads · head_dim, d_model). key_weight: (kv_heads · head_dim, key_width).
     value_weight: (kv_heads · value_dim, value_width).
     output_weight: (output_width, heads · value_dim).
     heads, kv_heads: number of query heads, and of key/value heads (None: as many).
     query_bias, key_bias, value_bias, output_bias: one number for each row of the weight, or None.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
-    window: how many keys a query of causal attention sees, itself included; None for all.
-    rotary: rotary positions on query and key, or their theta, None for none; for self-attention
-        only.
+    window: how many keys a query of causal attention sees, itself included; None for all. rotary:
+        rotary positions on query and key, or their theta, None for none; for self-attention only.
     query_gain, key_gain: (head_dim,), gains of an RMS norm of each head's query and key before they
         are rotated (Henry et al. 2020, "Query-Key Normalization"), None for no norm. norm_eps: its
         ε.
     query_factor: a number that multiplies the queries; √head_dim undoes the division of the scores.
-    score: how a query and a key are compared.
-    score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
-        other scores.
+    score: how a query and a key are compared. score_weight: (heads, head_dim), the v of
+        ``additive_scores``; None for all ones, and for the other scores.
     removed: ablated heads: their outputs are set to zero, their attention weights are unchanged.
     Raises ValueError if the arrays do not fit together.
     """
@@ -296,10 +293,7 @@ class NumpyAttention:
         return self._once(self.shape.separate_heads(query, key, value, self.rotary))
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
-        """Return the causal mask (query, key), True where a query of x sees the key.
-
-        None if all keys are seen.
-        """
+        """Return the causal mask (query, key), True where a query sees a key; None if all are."""
         if not self.causal:
             return None
         seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)

@@ -39,9 +39,8 @@ _PROJECTIONS = ("query", "key", "value", "output")
 class NumpyStack:
     """A decoder or encoder in NumPy: one stack of layers over tensors named by their roles.
 
-    tensors: of any float type; each is read from the mapping and converted when it is first
-        needed, see ``ConvertedTensors``.
-    dtype: the number type of the computation.
+    tensors: of any float type; each is read from the mapping and converted when it is first needed,
+        see ``ConvertedTensors``. dtype: the number type of the computation.
     finite: whether all attention outputs and logits so far were finite.
     """
 
@@ -137,9 +136,8 @@ class NumpyStack:
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
         """Run the model on one text; return the pass with each layer's addition to the residual.
 
-        ids: the token ids (token,).
-        keep: called with the layer and its attention weights (head, query, key), returns those to
-            store.
+        ids: the token ids (token,). keep: called with the layer and its attention weights (head,
+            query, key), returns those to store.
         Raises UsageError for no token, an unknown one, or too many, and ValueError if the residual
         is no sum of these.
         """
@@ -309,10 +307,7 @@ class NumpyStack:
         return residual
 
     def read(self, layer: int, residual: Floats) -> Floats:
-        """Return the input of a layer's attention. residual: the one before the layer.
-
-        layer: its index.
-        """
+        """Return the input of a layer's attention from the residual before it. layer: its index."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)

@@ -29,9 +29,8 @@ class StackShape:
 
     layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
     head_dim: width of one head's query and key. vocabulary: number of tokens in the vocabulary.
-    context: the longest sequence of tokens that the stack accepts.
-    norm, order, activation: see their types. The feed-forward is gated if the tensors have a
-        ``gate`` (Shazeer 2020).
+    context: the longest sequence of tokens that the stack accepts. norm, order, activation: see
+        their types. The feed-forward is gated if the tensors have a ``gate`` (Shazeer 2020).
     norm_eps: added under the norm's root.
     causal: whether a query sees no later key. windows: for each layer the number of keys that a
         query sees, itself included, None for all of them; empty if no layer has a window.
@@ -83,8 +82,7 @@ class Trace(NamedTuple):
     """One pass over a text as a sum: the embedding and each layer's additions.
 
     embedded: the residual (token, width) before the first layer. layers: the additions of each
-        layer.
-    residual: after the last layer.
+        layer. residual: after the last layer.
     """
 
     embedded: Floats

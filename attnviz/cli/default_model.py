@@ -79,10 +79,7 @@ def kept_file() -> Path:
 
 
 def kept_model() -> str | None:
-    """Return the name that ``attnviz use`` stored, or None.
-
-    Raises LoadError if the file is damaged.
-    """
+    """Return the name that ``attnviz use`` stored, or None; LoadError for a damaged file."""
     path = kept_file()
     mend = "attnviz use --none removes it"
     try:

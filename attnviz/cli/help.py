@@ -78,10 +78,7 @@ def _place(one: Any) -> str:
 
 
 def typed_option(one: Any) -> str:
-    """Return the spelling of an option with its value, such as ``-m, --model NAME``.
-
-    one: Typer's option.
-    """
+    """Return the spelling of a Typer option with its value, such as ``-m, --model NAME``."""
     short = [name for name in one.opts if not name.startswith("--")]
     long = [name for name in one.opts if name.startswith("--")]
     return f"{', '.join([*short, *long[:1]])} {one.metavar or ''}".rstrip()

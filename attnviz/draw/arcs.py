@@ -40,8 +40,7 @@ class _Span(NamedTuple):
     """The horizontal extent of one arc over a line of text, and its height.
 
     start, end: the character positions, in the line, of the middle of the word that attends and of
-        the word that is attended to.
-    level: how many lines the arc lies above the text, from 1.
+        the word that is attended to. level: how many lines the arc lies above the text, from 1.
     """
 
     arc: Arc

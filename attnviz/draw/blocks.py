@@ -17,10 +17,7 @@ DIM = Style(dim=True)
 
 @dataclass(frozen=True)
 class Block:
-    """A rectangle of styled text that rich can print.
-
-    lines: none is wider than ``width`` characters.
-    """
+    """A rectangle of styled text, at most ``width`` characters wide, that rich can print."""
 
     lines: tuple[Line, ...]
     width: int

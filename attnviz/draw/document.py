@@ -28,8 +28,7 @@ class Facts(NamedTuple):
     """Short statements joined by dots: the facts to repeat a run, or a heading with remarks.
 
     name: a label drawn faintly before them, ``lead`` characters wide; further lines are indented by
-        as much.
-    tone: the style of all words without a tone of their own.
+        as much. tone: the style of all words without a tone of their own.
     """
 
     words: Words
@@ -95,8 +94,7 @@ class Explanation(NamedTuple):
 class Column(NamedTuple):
     """One column of a table.
 
-    title: its heading.
-    right: whether cells are aligned at the right, as numbers are.
+    title: its heading. right: whether cells are aligned at the right, as numbers are.
     tone: of its heading, and of cells if neither row nor cell has a tone.
     keep: if the width is short, columns with the lowest numbers are left out first, those up to 3
         even in favour of bars; columns with 9 always stay.
@@ -120,8 +118,7 @@ class Row(NamedTuple):
     bar: a value, and the value of a full bar.
     tint: the colour of the bar; None for the colour of the value's sign.
     tone: the style of the whole row; ``plain`` leaves it to the columns.
-    tones: the styles of single cells, by their index.
-    below: sentences under the row.
+    tones: the styles of single cells, by their index. below: sentences under the row.
     ruled: whether a line is drawn above the row. spaced: whether an empty line stands above it.
     depth: by how many levels the first cell is indented.
     """
@@ -146,9 +143,8 @@ class Table(NamedTuple):
         are left out by their ``keep``, and a table that is still too wide is broken into bands.
     lead: how many columns at the left are repeated in each band.
     bars: what the bars' length means, written above them.
-    more: a remark on what is left out, written below the table.
-    least: how many rows a first screen with few lines keeps, 0 for all. hidden: how many rows were
-        left out for that reason.
+    more: a remark on what is left out, written below the table. least: how many rows a first screen
+        with few lines keeps, 0 for all. hidden: how many rows were left out for that reason.
     """
 
     columns: Sequence[Column]
@@ -243,10 +239,9 @@ class Map(NamedTuple):
     """The weights (query, key) of one head, NaN where there is no weight.
 
     name: the head's name, which tables link to. words: the whole title, by default the name.
-    below: the head's scores, written below the title or, for a small map, below the map.
-    causal: whether later keys stay blank. limit: for values of either sign, the size from which
-        colours are full; 0 for weights. full: the weight that has the full colour in a coloured
-        text.
+    below: the head's scores, written below the title or, for a small map, below the map. causal:
+        whether later keys stay blank. limit: for values of either sign, the size from which colours
+        are full; 0 for weights. full: the weight that has the full colour in a coloured text.
     tip: everything that is known about the map, by default ``below``.
     """
 
@@ -412,8 +407,7 @@ class Group(NamedTuple):
     """Parts, or groups of parts, that belong together; no empty line separates them on a terminal.
 
     spaced: whether an empty line separates them after all. beside: how they may stand side by side,
-        or None.
-    full: whether only pages and Markdown show the group.
+        or None. full: whether only pages and Markdown show the group.
     yields: the order of omission on a first screen with few lines: groups with the highest number
         are left out first, those with 0 never.
     """
@@ -434,12 +428,10 @@ class Document(NamedTuple):
 
     name: a description for people who cannot see it. title: the heading of pages and pictures.
     groups: all groups of parts, separated by empty lines. explain: an explanation for newcomers, if
-        requested.
-    hints: what to try next, shown on a terminal only.
+        requested. hints: what to try next, shown on a terminal only.
     heading: one line with the model, its numbers of layers and heads, and the amount measured.
-        quoted: the text, at the end of that line.
-    finding: the answer in a sentence. first: the first screen, never taller than the terminal; None
-        if everything is shown at once.
+        quoted: the text, at the end of that line. finding: the answer in a sentence. first: the
+        first screen, never taller than the terminal; None if everything is shown at once.
     """
 
     name: str

@@ -40,8 +40,7 @@ class Label:
     """One line of text, as an item of a drawing.
 
     x, y: the point of the baseline that ``anchor`` names, in pixels. turn: degrees clockwise around
-        that point.
-    content: any string; formats escape it.
+        that point. content: any string; formats escape it.
     ink: a colour as ``#rrggbb``, None for the style's own.
     on: the colour of the cell on which it is written, in black or white; None outside cells.
     """

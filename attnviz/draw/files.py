@@ -126,9 +126,8 @@ def check_path(path: Path, endings: Collection[str]) -> None:
     """Raise an error if ``path`` could not be written; this is cheap, so that it can come first.
 
     endings: the allowed endings of file names, such as ``.json``.
-    Raises UsageError for another ending or a path that is not a file,
-    LoadError for a directory that is missing or not writable, a file that is not writable, or a
-    picture without matplotlib.
+    Raises UsageError for another ending or a path that is not a file, LoadError for a directory
+    that is missing or not writable, a file that is not writable, or a picture without matplotlib.
     """
     ending = path.suffix.lower()
     if ending not in endings:

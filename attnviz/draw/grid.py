@@ -56,8 +56,7 @@ class _Form(NamedTuple):
     """The layout of all cells of a grid; widths are in characters.
 
     cell: the width of the whole cell. mark, letters, texts: the widths of the mark, the letters and
-        the text in it; 0 for none.
-    left: True aligns them at the left of their cells, as for words.
+        the text in it; 0 for none. left: True aligns them at the left of their cells, as for words.
     """
 
     cell: int

@@ -30,9 +30,8 @@ class GridCell(NamedTuple):
     """A cell of a grid that has a cursor.
 
     texts: its text in ever shorter forms, the longest first; the last may be empty.
-    tint: its colour; a cell without one is faint.
-    strength: from 0 to 1, or from −1 if the tint shows a sign; its glyph is drawn where there is no
-        colour.
+    tint: its colour; a cell without one is faint. strength: from 0 to 1, or from −1 if the tint
+        shows a sign; its glyph is drawn where there is no colour.
     faint: the colour of a cell without a tint that is too narrow for text.
     """
 

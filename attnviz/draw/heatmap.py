@@ -80,10 +80,7 @@ def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
 
 
 def values_fit(axes: Axes, room: int) -> bool:
-    """Return True if a map has cells wide enough to write every weight.
-
-    room: the available width in characters.
-    """
+    """Return True if a map with ``room`` characters of width can show every weight as text."""
     cells = axes.cells(room - band_room(axes), True)
     return cells is not None and cells.values
 

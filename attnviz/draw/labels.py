@@ -215,10 +215,7 @@ def width(text: str) -> int:
 
 
 def fit(text: str, cells: int, ellipsis: str = "…") -> str:
-    """Pad or cut ``text`` to a width of exactly ``cells`` characters.
-
-    A cut one ends in ``ellipsis``.
-    """
+    """Pad or cut ``text`` to exactly ``cells`` characters' width; a cut ends in ``ellipsis``."""
     if cell_len(text) > cells > 0:
         return set_cell_size(text, cells - cell_len(ellipsis)) + ellipsis
     return set_cell_size(text, cells)

@@ -204,10 +204,7 @@ _NAME_HEIGHT = _CAPTION_HEIGHT = 16
 
 
 def small_map_figure(shown: Map) -> Drawing:
-    """Draw one map without token labels between its name and its scores.
-
-    A long text is downsampled.
-    """
+    """Draw one map without token labels between its name and scores; downsample a long text."""
     finite = np.nan_to_num(shown.weights)
     steps = cell_steps(finite, _factors(shown), shown.causal, shown.limit)
     queries, keys = steps.shape

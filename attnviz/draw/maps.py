@@ -83,8 +83,7 @@ class Fit(NamedTuple):
 
     wide: the width of a cell in characters. halves: whether a line shows two rows of cells.
     factors: the numbers of queries and keys of a cell; both are equal if the map is square, or its
-        diagonal would be bent.
-    tall: the height of a cell in lines.
+        diagonal would be bent. tall: the height of a cell in lines.
     """
 
     wide: int

@@ -20,9 +20,8 @@ class NumberScale:
     """The common number format of the values of a table or a grid.
 
     limit: the largest absolute value among them, in the displayed unit; 0 if all are zero.
-    signed: whether positive values have a plus.
-    percent: whether values are percentages, which have no power-of-ten factor and at most one
-        decimal.
+    signed: whether positive values have a plus. percent: whether values are percentages, which have
+        no power-of-ten factor and at most one decimal.
     """
 
     limit: float
@@ -42,20 +41,14 @@ class NumberScale:
 
     @property
     def power(self) -> int:
-        """Return the exponent of the power-of-ten factor of all values, a multiple of three.
-
-        0 for none.
-        """
+        """Return the exponent of the values' power-of-ten factor, a multiple of 3; 0 for none."""
         if self.percent or self.limit == 0 or 0.01 <= self.limit < 1000:
             return 0
         return max(math.floor((math.log10(self.limit) + 1) / 3) * 3, _LEAST_POWER)
 
     @property
     def times(self) -> str:
-        """Return the power-of-ten factor as printed after a unit, such as `` ×1e-3``.
-
-        Empty for none.
-        """
+        """Return the power-of-ten factor as printed after a unit: `` ×1e-3``; empty for none."""
         return f" ×1e{self.power}" if self.power else ""
 
     @property
@@ -80,10 +73,7 @@ class NumberScale:
 
     @property
     def room(self) -> int:
-        """Return the width in characters that shows the largest value with two digits or more.
-
-        At most 6.
-        """
+        """Return the width in characters, at most 6, for two digits of the largest value."""
         least = 4 if self.power or self.limit >= 0.1 else 5
         return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
@@ -122,10 +112,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """Return names joined to one string, such as ``a, b and c``.
-
-    last: the word before the last name.
-    """
+    """Return names joined to a string, such as ``a, b and c``, with ``last`` for the ``and``."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

@@ -14,8 +14,7 @@ RGB = tuple[int, int, int]
 class Tint(NamedTuple):
     """A colour of a palette.
 
-    step: the colour level, 0 to 255.
-    palette: empty for the user's palette.
+    step: the colour level, 0 to 255. palette: empty for the user's palette.
     """
 
     step: int
@@ -68,10 +67,7 @@ STEPS = 256
 
 
 def series_tint(number: int) -> Tint:
-    """Return the colour of a curve by its number in the plot, from 0.
-
-    Curve 8 has that of curve 0.
-    """
+    """Return the colour of a curve by its number from 0; curve 8 has the colour of curve 0."""
     hue = [*_SERIES][number % len(_SERIES)]
     return Tint(0, f"{hue} {hue}")
 

@@ -83,10 +83,7 @@ def one_line(parts: Words, theme: Theme, room: int) -> Line:
 
 
 def cut_at_word(text: str, room: int, theme: Theme) -> str:
-    """Return as many whole words of a text as fit, then an ellipsis.
-
-    room: the available width in characters.
-    """
+    """Return as many whole words of a text as fit in ``room`` characters, then an ellipsis."""
     kept = fit(text, room, theme.ellipsis)
     whole = kept.removesuffix(theme.ellipsis).rstrip()
     if " " in whole and not text.startswith(f"{whole} "):

@@ -100,10 +100,7 @@ def label_title(labels: Iterable[HeadLabel]) -> str:
 
 
 def spoken_date(date: str) -> str:
-    """Return a date such as ``2026-11-21`` as ``21 Nov 2026``.
-
-    ``an unknown date`` if it is empty.
-    """
+    """Return the date ``2026-11-21`` as ``21 Nov 2026``, an empty one as ``an unknown date``."""
     if not date:
         return "an unknown date"
     year, month, day = map(int, date.split("-"))
@@ -117,10 +114,7 @@ def shape_words(info: ModelInfo) -> str:
 
 
 def size_words(record: AttentionRecord) -> str:
-    """Return how many tokens the attention covers, in words.
-
-    For cross-attention queries and keys.
-    """
+    """Return in words how many tokens the attention covers; for cross-attention both axes."""
     queries, keys = len(record.queries), len(record.keys)
     return f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
 

@@ -52,10 +52,7 @@ class RegionMark(NamedTuple):
 
 
 def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
-    """Return the letter and the colour of each region, by its name.
-
-    regions: the region of each token.
-    """
+    """Return each region's letter and colour, by its name. regions: the region of each token."""
     marks: dict[str, RegionMark] = {}
     for name in dict.fromkeys(regions):
         if name in REST:
@@ -218,9 +215,8 @@ def _beside(value: float, even: float) -> str:
 def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int = 0) -> doc.Group:
     """Return two tables: the attention shares between regions, and the shares of each head.
 
-    name: returns the displayed name of a head.
-    room, lines: the width in characters and the lines of a first screen, which shows heads only if
-        they fit beside; 0 shows everything.
+    name: returns the displayed name of a head. room, lines: the width in characters and the lines
+        of a first screen, which shows heads only if they fit beside; 0 shows everything.
     """
     mean = region_table(found)
     heads = region_heads(found, name, max(len(mean.rows), lines - 2) if lines else 0)

@@ -33,10 +33,7 @@ def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.in
 
 
 def signed_tint(value: float, limit: float) -> Tint:
-    """Return the colour of one value of either sign.
-
-    limit: the absolute value with the full colour.
-    """
+    """Return the colour of a value of either sign; values of ±limit have the full colour."""
     return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
 
 

@@ -105,10 +105,9 @@ def ranked_table(
 ) -> doc.Table:
     """Return a table with a row for each name: a bar for its value, and further columns.
 
-    names, values: of the rows. scale: the number format of the values.
-    columns: (title, cells of all rows); a title that is a string makes a column of numbers. Columns
-        with only empty cells are left out. grey: True for rows that chance explains, drawn faint
-        below the others.
+    names, values: of the rows. scale: the number format of the values. columns: (title, cells of
+        all rows); a title that is a string makes a column of numbers. Columns with only empty cells
+        are left out. grey: True for rows that chance explains, drawn faint below the others.
     """
     filled = [(column, cells) for column, cells in columns if any(cells)]
     faint = grey or [False] * len(names)

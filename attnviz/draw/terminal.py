@@ -56,10 +56,7 @@ def page_reading(document: doc.Document) -> Sequence[doc.Say]:
 
 
 def _reading(document: doc.Document, shown: Block, theme: Theme, room: int) -> Block:
-    """Return the glossary of the terms that are in the block ``shown``.
-
-    room: the available width in characters.
-    """
+    """Return the glossary of the terms in the block ``shown``, at most ``room`` characters wide."""
     if not document.explain:
         return Block((), room)
     return _group(doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, room)
@@ -280,10 +277,7 @@ def _yielding(
 
 
 def _full_width(part: doc.Part | doc.Group) -> int:
-    """Return the width in characters of a grid with all its cells at full width.
-
-    0 for other parts.
-    """
+    """Return the width in characters of a grid with all cells at full width; 0 for other parts."""
     if isinstance(part, doc.Group):
         return max(map(_full_width, part.parts), default=0)
     return full_width(part) if isinstance(part, doc.HeadGrid) else 0

@@ -78,10 +78,8 @@ def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
 class Theme:
     """What one console can show: the colours and characters with which everything is drawn.
 
-    palette: a name of ``PALETTES``.
-    colour: whether cells are coloured, which needs 256 colours; with 16, a ramp of glyphs says
-        more.
-    ascii: whether only ASCII is drawn.
+    palette: a name of ``PALETTES``. colour: whether cells are coloured, which needs 256 colours;
+        with 16, a ramp of glyphs says more. ascii: whether only ASCII is drawn.
     encoding: of the stream; characters of tokens that it lacks are escaped.
     lines: of the screen, for parts that adapt to its height.
     coarse: whether the console has exactly 256 colours.
@@ -148,10 +146,7 @@ class Theme:
         return visible(spelled(text) if self.ascii else text, self.encoding)
 
     def tone(self, tone: bool | Tone) -> Style | None:
-        """Return the style of a tone, which is a name for how important a text is.
-
-        True is ``strong``.
-        """
+        """Return the style of a tone, which names how important a text is; True is ``strong``."""
         if not self.colour and tone in VERDICTS:
             return DIM if tone == "skipped" else BOLD
         return _TONES["strong" if tone is True else tone or "plain"]

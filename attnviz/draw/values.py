@@ -136,10 +136,7 @@ def label_facts(label: HeadLabel) -> dict[str, Any]:
 
 
 def known_label_facts(label: HeadLabel) -> dict[str, Any]:
-    """Return a head's label measured before this run, as JSON values.
-
-    Not its scores on this text.
-    """
+    """Return a head's label from before this run, without scores on this text, as JSON values."""
     facts = label_facts(label)
     return {name: facts[name] for name in ("name", "score", "source", "date")}
 

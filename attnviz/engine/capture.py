@@ -54,8 +54,7 @@ class Asked:
     """A checked request for a model's attention over one text.
 
     given: the tokens that the model runs on. For the cross attention of ``mha`` its target is the
-        text of the queries.
-    kind: the wanted kind of attention.
+        text of the queries. kind: the wanted kind of attention.
     heads: the chosen heads by layer, both from 0; None means all.
     """
 

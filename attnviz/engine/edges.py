@@ -38,9 +38,8 @@ NOTHING_LEFT = (
 class EdgePrediction:
     """The predictions of a model for one text, with or without cut query–key pairs.
 
-    places: the positions whose predictions are stored.
-    log_probabilities: (place, vocab), of the token after each place; of a masked model, of the
-        token at that place while it is hidden.
+    places: the positions whose predictions are stored. log_probabilities: (place, vocab), of the
+        token after each place; of a masked model, of the token at that place while it is hidden.
     losses: (token,) in nats; NaN for a token that was not predicted.
     """
 
@@ -139,9 +138,8 @@ class CutScan:
 
         places: the positions whose predictions are stored.
         heads: (layer, head) of each; without any no edge is cut.
-        edges: query–key pairs of positions.
-        losses: True measures the loss of each token; of a masked model at most ``MOST_MASKED``
-            evenly spaced ones.
+        edges: query–key pairs of positions. losses: True measures the loss of each token; of a
+            masked model at most ``MOST_MASKED`` evenly spaced ones.
         on_pass: called after each pass of the model.
         """
         passes = self._passes(places, losses)

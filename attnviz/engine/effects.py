@@ -91,9 +91,8 @@ METRICS: Mapping[Metric, MetricInfo] = {
 class ScanOptions:
     """The options of a scan, which ablates heads and measures the effect.
 
-    mode: what replaces the output of an ablated head.
-    positions: which predictions count; ``last`` counts the prediction after the text, and the loss
-        of the text's last token.
+    mode: what replaces the output of an ablated head. positions: which predictions count; ``last``
+        counts the prediction after the text, and the loss of the text's last token.
     pair: the ids of answer token and foil token for ``logit_diff``, or None.
     per_position: True uses a separate mean for each position; only for the mode ``mean``.
     draws: for ``resample``, how many other texts replace each text's values, one after the other.

@@ -160,8 +160,7 @@ def _others(
     """Yield the modules inside ``module`` that contain no attention.
 
     around: the module to record as the one around them. attention: the ``id`` of attention's
-        modules.
-    outer: receives for each yielded module's ``id`` the module around it.
+        modules. outer: receives for each yielded module's ``id`` the module around it.
     """
     for child in module.children():
         if isinstance(child, nn.ModuleList):

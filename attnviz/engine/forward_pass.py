@@ -37,9 +37,8 @@ _uncached: WeakSet[nn.Module] = WeakSet()
 class ForwardPass:
     """A planned run of a transformers model over one batch of texts.
 
-    model: the whole model, whose state is borrowed. module: the part of it that runs.
-    inputs: its arguments: ``input_ids`` (batch, token) and, of an encoder–decoder,
-        ``decoder_input_ids``.
+    model: the whole model, whose state is borrowed. module: the part of it that runs. inputs: its
+        arguments: ``input_ids`` (batch, token) and, of an encoder–decoder, ``decoder_input_ids``.
     kinds: the kinds of attention that it computes. wanted: those of them that are requested.
     compare: True if the observed pass may first be compared with a plain pass.
     cached: True runs with a cache of keys and values if the model has one.

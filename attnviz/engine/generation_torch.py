@@ -56,8 +56,7 @@ def open_reader(
 
     open_heads: the method of ``Backend``; it is used if cached steps cannot be observed.
     tokens: what an encoder runs on. begun: the first tokens of the text. kind: the attention to
-        observe.
-    removed: the heads whose outputs are set to zero.
+        observe. removed: the heads whose outputs are set to zero.
     Raises UnsupportedError if the model does not predict the next token or its attention cannot be
     observed, UsageError for heads that do not exist.
     """
@@ -91,9 +90,8 @@ _INSIDE: tuple[What, ...] = ("pattern",)
 class _Plain:
     """A reader that runs the whole text at each step; for models that only report their weights.
 
-    open_heads: the method of ``Backend``. kind: the attention to observe.
-    source: the encoder's tokens; None without an encoder. removed: the heads whose outputs are set
-        to zero.
+    open_heads: the method of ``Backend``. kind: the attention to observe. source: the encoder's
+        tokens; None without an encoder. removed: the heads whose outputs are set to zero.
     """
 
     def __init__(
@@ -152,8 +150,7 @@ class _Read:
     """The result of running the model on the first ``tokens`` tokens of a text.
 
     scores: the logits (vocab,) of the next token. rows: by layer, the last query's attention
-        weights (head, key).
-    cache: the keys and values of these tokens.
+        weights (head, key). cache: the keys and values of these tokens.
     """
 
     tokens: int

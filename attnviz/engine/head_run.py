@@ -23,9 +23,8 @@ Head: TypeAlias = tuple[int, int]
 class HeadRun:
     """The result of running a model on one text, with what its heads did.
 
-    weights: the attention weights (head, query, key) of each layer.
-    outputs: (head, query, dim) of each layer, z_h = A_h V_h before the output projection; empty if
-        they cannot be observed.
+    weights: the attention weights (head, query, key) of each layer. outputs: (head, query, dim) of
+        each layer, z_h = A_h V_h before the output projection; empty if they cannot be observed.
     logits: (token, vocab), of the next token; None if the model does not predict it.
     norms: (head, key), ‖v_j W_O^h‖ of each layer, if they were requested.
     masks: (query, key) of the layers whose mask is known, as in ``BlockFacts``.

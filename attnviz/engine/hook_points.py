@@ -47,8 +47,7 @@ class HookedCall:
     def of(self, what: What, tensor: Tensor) -> HookedCall:
         """Return this call with another of its tensors.
 
-        what: its name.
-        tensor: (batch, token, head, dim).
+        what: its name. tensor: (batch, token, head, dim).
         """
         return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
@@ -79,10 +78,7 @@ class FunctionWatch(TorchFunctionMode, ABC):
 
     @abstractmethod
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result that replaces that of a torch function.
-
-        func, args, kwargs: its call.
-        """
+        """Return the result that replaces that of a torch function, called with args and kwargs."""
 
 
 Hide = Callable[[HookedCall, int, int], Tensor | None]
@@ -167,10 +163,7 @@ class HeadOutputs:
         self.found: dict[int, Floats] = {}
 
     def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
-        """Record the outputs (batch, token, head, dim) of a call.
-
-        Set removed heads to zero in place.
-        """
+        """Record the outputs (batch, token, head, dim) of a call; zero removed heads in place."""
         if kind == self._kind:
             self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
             outputs[:, :, [head for at, head in self._removed if at == layer]] = 0
@@ -190,10 +183,7 @@ class HeadOutputs:
 
 @contextmanager
 def hooked(handle: RemovableHandle) -> Iterator[None]:
-    """Remove a hook of torch on leaving this context.
-
-    handle: what torch returned when adding it.
-    """
+    """Remove a torch hook on leaving this context. handle: what torch returned on adding it."""
     try:
         yield
     finally:
@@ -399,10 +389,7 @@ def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
 
 
 def first_of(output: Any) -> Tensor | None:
-    """Return a module's output if it is a tensor, or its first entry.
-
-    None if neither is a tensor.
-    """
+    """Return a module's output, or its first entry, if that is a tensor; else None."""
     first = output[0] if isinstance(output, tuple | list) and output else output
     return first if isinstance(first, Tensor) else None
 

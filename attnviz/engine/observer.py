@@ -45,7 +45,7 @@ class Observer(Protocol):
     def wants(self, kind: Kind, layer: int) -> bool:
         """Return True if the attention weights of this layer are wanted.
 
-        Other layers run at full speed.
+        Others run at full speed.
         """
 
     def observe(
@@ -182,9 +182,8 @@ class QueriesKeys:
 
     layer: from 0.
     query, key: (heads, token, head_dim) as they are multiplied: a key head per query head.
-    scale: the number by which their products are multiplied.
-    bias: (1 or heads, query, key), added to the scaled products; −inf where a query does not see a
-        key; None if nothing is added.
+    scale: the number by which their products are multiplied. bias: (1 or heads, query, key), added
+        to the scaled products; −inf where a query does not see a key; None if nothing is added.
     """
 
     layer: int
@@ -217,10 +216,7 @@ def products(query: Floats, key: Floats) -> Floats:
 
 
 def softmaxed(scores: Floats, scale: float, bias: Floats | None = None) -> Floats:
-    """Return the attention weights softmax(scores · scale + bias) over keys.
-
-    scores: (..., query, key).
-    """
+    """Return the attention weights softmax(scores · scale + bias); scores (..., query, key)."""
     scaled = scores * scale
     weights: Floats = softmax(scaled if bias is None else scaled + bias)
     return weights

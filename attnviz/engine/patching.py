@@ -42,9 +42,8 @@ class SiteSort(NamedTuple):
     """One kind of patch site, such as heads' outputs or queries, with its names.
 
     words: what is patched, for a sentence. hook: where it is replaced.
-    shared: True if the query heads of a group share it.
-    last: True if all tokens together carry everything, so that only the last one is patched unless
-        others are chosen.
+    shared: True if the query heads of a group share it. last: True if all tokens together carry
+        everything, so that only the last one is patched unless others are chosen.
     note: what the help adds to the name. lead: the words before the name of a site in a sentence.
     """
 
@@ -95,9 +94,8 @@ class Site:
 
     what: its kind, such as ``output`` or ``query``. layer: as the model numbers them.
     head: its number; for ``key`` and ``value`` that of a key/value head. None for a kind in
-        ``WHOLE_LAYER``.
-    tokens: positions in the base run, ascending; those of keys for ``key`` and ``value``, those of
-        queries otherwise. None means all.
+        ``WHOLE_LAYER``. tokens: positions in the base run, ascending; those of keys for ``key`` and
+        ``value``, those of queries otherwise. None means all.
     Raises ValueError if a head is missing or superfluous, or ``tokens`` is empty.
     """
 
@@ -224,10 +222,8 @@ class PathRead:
     """The queries, keys or values of one layer in two runs, and the causes of their difference.
 
     what: ``query``, ``key`` or ``value``. clean: their value in the clean run, (token, head, dim)
-        float64.
-    difference: clean − corrupt, of the same shape.
-    whole: the part of the difference that is linear in all earlier outputs, with each norm scaled
-        as in the corrupt run.
+        float64. difference: clean − corrupt, of the same shape. whole: the part of the difference
+        that is linear in all earlier outputs, with each norm scaled as in the corrupt run.
     alone: the part that each single sender head caused, for the senders before this layer.
     """
 
@@ -244,9 +240,8 @@ class PathRead:
 class PathEffects:
     """The direct effect of one head on the inputs of later heads.
 
-    sender: the head.
-    shares: (token,) for ``query``, ``key`` and ``value`` of each later head; they add up to the
-        sender's share. Keys and values are those of key/value heads.
+    sender: the head. shares: (token,) for ``query``, ``key`` and ``value`` of each later head; they
+        add up to the sender's share. Keys and values are those of key/value heads.
     explained: the sum of the shares of all earlier outputs. Its distance from 1 is the effect of
         fixing the norms' scales.
     moved: ‖Δq‖ / ‖q‖ over all tokens, relative to the clean run: how much there is to explain.

@@ -96,10 +96,9 @@ class Replace:
 
     kind: of attention; other kinds stay unchanged.
     rows: the ablation or patch of each row; the row None stands for every row.
-    values: the replacements, token for token; None means zero.
-    directions: the seed of a random baseline, or None. The baseline removes a random direction of
-        all heads' outputs concatenated, with the norm that the replacement would remove at each
-        token.
+    values: the replacements, token for token; None means zero. directions: the seed of a random
+        baseline, or None. The baseline removes a random direction of all heads' outputs
+        concatenated, with the norm that the replacement would remove at each token.
     """
 
     def __init__(

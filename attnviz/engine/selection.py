@@ -46,9 +46,8 @@ def choose_heads(
 def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tuple[int, int]:
     """Return the only (layer, head) that the string ``typed`` names, counted from 0.
 
-    layer_count, head_count: those of the model.
-    base: the number of the first layer and head as typed, 0 or 1. Raises UsageError if it does not
-        name exactly one head.
+    layer_count, head_count: those of the model. base: the number of the first layer and head as
+        typed, 0 or 1. Raises UsageError if it does not name exactly one head.
     """
     chosen = choose_heads(None, [typed], layer_count, head_count, base) or {}
     places = [(layer, head) for layer, heads in chosen.items() for head in heads]

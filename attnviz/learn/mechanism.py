@@ -81,8 +81,7 @@ def scaled_dot_product_attention(
     query: (..., query, head_dim). key: (..., key, head_dim). value: (..., key, value_dim). The
         leading axes, such as (batch, head), are arbitrary, may be absent, and broadcast.
     mask: boolean, True if the query may see the key, or a float added to the scaled attention
-        scores (-inf hides); it broadcasts over the weights.
-    scale: 1/√head_dim by default.
+        scores (-inf hides); it broadcasts over the weights. scale: 1/√head_dim by default.
 
     Returns (output, weights), of the arrays' own library; a query that sees no key gets zeros.
     Raises UsageError (also a ValueError) for shapes that do not fit together and for a mask of

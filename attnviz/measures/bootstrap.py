@@ -182,10 +182,7 @@ def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return Spearman's rank correlation of two lists, in [−1, 1]; None if a list is constant.
-
-    Ties share a rank.
-    """
+    """Return Spearman's correlation in [−1, 1], ties share ranks; None if a list is constant."""
     ranks = [_ranks(np.asarray(values, dtype=float)) for values in (first, second)]
     spread = [values - values.mean() for values in ranks]
     size = float(np.sqrt((spread[0] ** 2).sum() * (spread[1] ** 2).sum()))

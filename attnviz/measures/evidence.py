@@ -61,8 +61,7 @@ class Evidence(NamedTuple):
     An event is a query for which the label names a key. events: number of different events in the
     text.
     control: (head,) mean attention weight on the keys of the events from the other queries that see
-        them.
-    score: (head,) mean weight on the same keys from the queries of the events.
+        them. score: (head,) mean weight on the same keys from the queries of the events.
     deviations: (head,) how far the score lies above that of keys drawn at random, as the normal
         deviate of the same upper tail.
     """
@@ -155,9 +154,8 @@ def _evidence_of(hits: Floats, control: Floats, choices: Weights, sees: Bools) -
     """Return the evidence from the attention weights on the keys of events.
 
     hits, control: (head, event), the weights on the event's key from its query, and from other
-        queries.
-    choices: (head, event, key), the weights from which a random draw chooses; ``sees`` (event, key)
-        says which of them each event has.
+        queries. choices: (head, event, key), the weights from which a random draw chooses; ``sees``
+        (event, key) says which of them each event has.
     """
     heads, events = hits.shape
     if not events:

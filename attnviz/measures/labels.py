@@ -53,8 +53,7 @@ class KnownLabel(NamedTuple):
 class KnownLabels(NamedTuple):
     """Labels of a model's heads that were measured before, on more than the present text.
 
-    source: the card of the bundled model, or ``patterns``.
-    heads: by (layer, head), both from 0.
+    source: the card of the bundled model, or ``patterns``. heads: by (layer, head), both from 0.
     date: when ``patterns`` stored them, such as ``2026-11-21``; empty if unknown.
     """
 

@@ -105,9 +105,8 @@ class _Text:
         """Return a head's label or None; ``NO_LABEL`` if a weight is not finite.
 
         layer, head: the indices in the model. place: the head's index among the layer's recorded
-            heads.
-        scores: the head's measures. found: the evidence for each label. bases: of uniform
-            attention.
+            heads. scores: the head's measures. found: the evidence for each label. bases: of
+            uniform attention.
         """
         if scores["entropy"] is None:
             return NO_LABEL

@@ -137,10 +137,7 @@ def shares(
 
 
 def region_shares(record: AttentionRecord) -> RegionShares | None:
-    """Return each head's attention shares between the regions of a record's texts.
-
-    None if they have no regions.
-    """
+    """Return heads' attention shares between the regions of a record; None without regions."""
     if not record.keys.regions:
         return None
     sink, layers = sink_of(record)[1], {}

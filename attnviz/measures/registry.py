@@ -51,8 +51,7 @@ BASES: Mapping[Family, str] = {
 class Measure(NamedTuple):
     """One measure of a head, and the label that it can give.
 
-    name: of the score and of the label, in JSON and from Python.
-    family: see ``Family``.
+    name: of the score and of the label, in JSON and from Python. family: see ``Family``.
     text: a description of the number of each query; the score is the mean over queries.
     meaning: a description of heads with this label.
     letter: the label in one letter, different for each label; empty if the measure gives no label.
@@ -259,10 +258,7 @@ def label_named(name: str) -> Measure:
 
 
 def said_name(name: str) -> str:
-    """Return the display name of a measure, which people also type.
-
-    A user's own relation has its own name.
-    """
+    """Return the display name of a measure, which people also type; a user's keeps its own."""
     return MEASURES[name].said if name in MEASURES else name
 
 

@@ -44,10 +44,7 @@ def norm_weighted(weights: Weights, norms: Weights) -> Weights:
 
 
 def rescaled(parts: Weights) -> Weights:
-    """Rescale rows (..., row, key) in place to sum to one, and return them.
-
-    Rows of zeros stay zero.
-    """
+    """Rescale rows (..., row, key) in place to sum to one, and return them; zeros stay zero."""
     total = parts.sum(-1, keepdims=True)
     return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
 
@@ -170,8 +167,7 @@ class RowBlock:
     """A block of rows of attention weights over a text, from which measures are computed.
 
     text: the facts of the text. weights: (..., rows, keys); last keys that a causal block does not
-        see may be left out.
-    start: index of its first query.
+        see may be left out. start: index of its first query.
     mask: (rows, keys), whether each query sees the key; None for that of ``Conditions.causal``.
     """
 
@@ -381,9 +377,8 @@ def whole_scores(
     """Return the measures (...) of whole matrices of attention weights, by name.
 
     weights: (..., query, key). names: of the measures; None for all. start: index of its first
-        query, if it has only the last ones.
-    mask: boolean (query, key), True if the query sees the key; None for the plain mask. A measure
-        is NaN if no row counts.
+        query, if it has only the last ones. mask: boolean (query, key), True if the query sees the
+        key; None for the plain mask. A measure is NaN if no row counts.
     """
     block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}

@@ -156,7 +156,7 @@ def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floa
 
 
 def _is_mark(letter: str) -> bool:
-    """Return whether a character is punctuation, a sign such as a plus, or invisible.
+    """Return True if a character is punctuation, a sign such as a plus, or invisible.
 
     No emoji is.
     """

@@ -110,8 +110,7 @@ def open_weights(
 
     name: of the model, for messages. directory: where the files are.
     classes: the model class that the checkpoint names, then the same without head, which is used if
-        only the head's parameters are missing.
-    options: for ``from_pretrained``.
+        only the head's parameters are missing. options: for ``from_pretrained``.
 
     Raises LoadError if parameters are missing, have other sizes, or cannot be read.
     """

@@ -106,8 +106,7 @@ def cut_tensors(
     """Return ``state`` without the removed heads, as tensors of the smaller model.
 
     state: the tensors by name. shapes: the shapes of the smaller model's tensors. plan: which heads
-        stay. shape: the heads before the cut.
-    projections: the output projection of each layer.
+        stay. shape: the heads before the cut. projections: the output projection of each layer.
     fused: True assumes that an axis has all queries, then all keys, then all values if its length
         allows that, rather than the heads of one of them.
     Raises UncutError if an axis cannot be split into heads.

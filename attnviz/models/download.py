@@ -98,9 +98,8 @@ def download(
 ) -> Path:
     """Download the needed files of a model into the local cache; return their directory.
 
-    revision: branch, tag or commit. allow_pickle: True also fetches weights in pickles.
-    with_code: True also downloads Python files. progress: called as ``progress(file, done,
-        total)``.
+    revision: branch, tag or commit. allow_pickle: True also fetches weights in pickles. with_code:
+        True also downloads Python files. progress: called as ``progress(file, done, total)``.
     Raises LoadError if there is no such model, no access to it, or a transfer failed, OfflineError
     if the network does not answer.
     """

@@ -77,9 +77,6 @@ def _plan(live: Mapping[int, list[list[int]]], size: int, kept: int, each: int) 
 
 
 def _filled(chosen: list[int], count: int, among: range) -> tuple[int, ...]:
-    """Return ``count`` heads in order: the chosen ones, and others to fill up.
-
-    among: the numbers of all heads.
-    """
+    """Return ``count`` heads of ``among`` in order: the chosen ones, and others to fill up."""
     others = [one for one in among if one not in chosen]
     return tuple(sorted(chosen + others[: count - len(chosen)]))

@@ -40,8 +40,7 @@ before the output projection."""
 class Model(Protocol):
     """The interface of every loaded model: it tokenizes texts, and the engine can observe it.
 
-    info: its name, sizes and origin.
-    kinds: the attention kinds it has, the default one first.
+    info: its name, sizes and origin. kinds: the attention kinds it has, the default one first.
     context: the longest token sequence it takes, or None if there is no limit.
     """
 

@@ -96,10 +96,7 @@ class NumpyCheckpoint(StackModel):
 
     @property
     def info(self) -> ModelInfo:
-        """Return the model's facts.
-
-        After a run with infinite or NaN numbers they name their tensors.
-        """
+        """Return the model's facts; after a non-finite run they name the non-finite tensors."""
         if self._broken is None and not self.stack.finite:
             self._broken = self.stored.not_finite()
             notes = (*self._info.notes, *broken_words(self._broken))

@@ -59,10 +59,9 @@ Named = Mapping[str, tuple[str, int]]
 class _Class:
     """The rules by which a tokenizer class builds a tokenizer from a vocabulary and merges.
 
-    named: the default contents of its special tokens.
-    parts: takes the fields of ``tokenizer_config.json`` and the special tokens, returns what the
-        class puts in place of the file's parts; under ``model`` settings that differ from
-        ``_PLAIN``.
+    named: the default contents of its special tokens. parts: takes the fields of
+        ``tokenizer_config.json`` and the special tokens, returns what the class puts in place of
+        the file's parts; under ``model`` settings that differ from ``_PLAIN``.
     model: the type of the tokenizer's model.
     """
 

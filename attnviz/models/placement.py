@@ -41,10 +41,7 @@ def _devices() -> list[str]:
 
 
 def find_dtype(name: str) -> torch.dtype | None:
-    """Return torch's number type of this name, None for ``auto``.
-
-    Raises UsageError for an unknown one.
-    """
+    """Return torch's dtype of this name, None for ``auto``; UsageError for an unknown one."""
     if name != "auto" and name not in _DTYPES:
         raise UsageError(f"no dtype {name!r}: expected auto, {', '.join(_DTYPES)}")
     return _DTYPES.get(name)

@@ -27,12 +27,10 @@ class Shape:
 
     name: its name in the command, also the file's name.
     source: where its numbers come from, the URL of a config or a paper.
-    hub: the hub id of a checkpoint with this configuration.
-    config: the fields of its Hugging Face config, ``model_type`` and ``architectures`` among them;
-        empty if it has none.
+    hub: the hub id of a checkpoint with this configuration. config: the fields of its Hugging Face
+        config, ``model_type`` and ``architectures`` among them; empty if it has none.
     counts: the model class whose parameters the published number counts, if that is not the first
-        of ``architectures``.
-    stacks: without a config, the options of each stack.
+        of ``architectures``. stacks: without a config, the options of each stack.
     tables, matrices: without a config, the parameters outside the stacks.
     notes: sentences to show next to the numbers.
     """
@@ -62,10 +60,7 @@ def find_shape(name: str) -> Shape:
 
 
 def read_shape_file(path: Path) -> Shape:
-    """Return the model configuration in a TOML file.
-
-    Raises LoadError if it cannot be read or lacks a field.
-    """
+    """Return the model configuration in a TOML file; LoadError if it is unreadable."""
     table = read_toml(path, "a shape")
     for key in table:
         if key not in _KEYS:

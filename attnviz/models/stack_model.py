@@ -41,8 +41,7 @@ from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 class StackModel:
     """A decoder-only or encoder-only model in NumPy with its tokenizer; a base class.
 
-    info: its name, sizes and origin.
-    stack: the layers and their parameters.
+    info: its name, sizes and origin. stack: the layers and their parameters.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is generated.
@@ -203,10 +202,7 @@ class StackModel:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Return the ids of the tokens that end a text.
-
-        Raise LoadError for a file that cannot be read.
-        """
+        """Return the ids of the tokens that end a text; LoadError for an unreadable file."""
         return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property

@@ -41,9 +41,8 @@ class TransformersModel:
     """A model of the transformers library, in the form that the engine observes.
 
     info: its name, sizes and origin.
-    model: the ``PreTrainedModel``, in eval mode, its parameters without gradients.
-    tokenizer: the checkpoint's own; None for a built-in configuration, whose texts are split into
-        words.
+    model: the ``PreTrainedModel``, in eval mode, its parameters without gradients. tokenizer: the
+        checkpoint's own; None for a built-in configuration, whose texts are split into words.
     kinds: ``("self",)``, or the three kinds of an encoder–decoder, the encoder first.
     context: the longest text in tokens, or None.
     target_context: the longest decoder text of an encoder–decoder, or None.

@@ -26,10 +26,7 @@ _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the model without wrappers such as data parallelism.
-
-    Each process must have all of it.
-    """
+    """Return the model without wrappers such as data parallelism that hold all of it."""
     while type(model).__name__ in _WRAPPERS:
         model = getattr(model, "_orig_mod", None) or model.module
     return model

@@ -16,9 +16,8 @@ class Gpu(NamedTuple):
     """One GPU model, as a file in ``configs/gpus`` describes it.
 
     name, aliases: the names that a user may type. vendor: the maker. year: of its launch.
-    memory_mib: the memory in MiB. bandwidth: of the memory, in bytes a second.
-    flops: the most floating-point operations a second, by dtype. source: where these numbers are
-        from.
+    memory_mib: the memory in MiB. bandwidth: of the memory, in bytes a second. flops: the most
+        floating-point operations a second, by dtype. source: where these numbers are from.
     """
 
     name: str

@@ -53,9 +53,8 @@ class Case(NamedTuple):
     """One architecture with its counts; a row of a comparison.
 
     name: distinguishes it from other cases.
-    values: the values of the compared options, as they were typed.
-    cost: the counted parameters, cache, operations and memory; None if the values do not fit
-        together.
+    values: the values of the compared options, as they were typed. cost: the counted parameters,
+        cache, operations and memory; None if the values do not fit together.
     fit: the context that fits into the memory that was given; None if none was given.
     gpus: for each named GPU, whether and how fast it can run the model.
     refusal: why the values do not fit together; else empty.
@@ -114,8 +113,7 @@ class NamedModel(NamedTuple):
     """The name of a model to be counted, with how to find it.
 
     shapes_first: whether a bare name means a built-in model configuration even if it is a hub id as
-        well.
-    loaded: the model itself, if Python code has loaded it.
+        well. loaded: the model itself, if Python code has loaded it.
     """
 
     name: str
@@ -320,8 +318,7 @@ def _dtypes(
     """Return the dtypes to count: the requested ones, else those of files or config, or bfloat16.
 
     running: has the requested dtypes. named: the dtype that the config names. name: of the model,
-        for messages.
-    stored: what the weight files contain, or None.
+        for messages. stored: what the weight files contain, or None.
     total: the model's parameters; if the files hold more numbers, only their main dtype is used.
     Raises LoadError if the config names an unknown dtype.
     """

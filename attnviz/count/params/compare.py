@@ -40,8 +40,7 @@ class Metric(NamedTuple):
     """One quantity, such as the bytes of the cache, that cases are compared by.
 
     key: its name in JSON. title: its name above a column and in a sentence.
-    value: returns the number, None if a case has none.
-    text: returns the number as text.
+    value: returns the number, None if a case has none. text: returns the number as text.
     shape: whether it describes the architecture itself rather than running it.
     """
 

@@ -279,10 +279,7 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
 
 
 def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
-    """Yield the CSV header, then the rows.
-
-    A case that could not be counted has one with the reason.
-    """
+    """Yield the CSV header and rows; a case that cannot be counted has one row, its reason."""
     yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
     if counted.built is not None:
         built = counted.built

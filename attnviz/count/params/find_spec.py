@@ -21,8 +21,7 @@ _BUNDLED = PACKAGED / "tiny"
 class FoundSpec(NamedTuple):
     """The architecture that a model's name stands for.
 
-    name: the requested name.
-    source: where its numbers come from: a URL, a paper, a path.
+    name: the requested name. source: where its numbers come from: a URL, a paper, a path.
     revision: the commit of a hub id, or None.
     config: the fields of its Hugging Face config; empty if it has none.
     spec: its description, or None if its class cannot be counted from the config; then
@@ -54,9 +53,8 @@ def find_spec(
     """Return the architecture of ``--model NAME``; no weights of a directory or hub id are fetched.
 
     revision: a branch, tag or commit on the hub. offline: True reads directories and the cache
-        only.
-    shapes_first: True if a bare name means a built-in model configuration even if it is a hub id as
-        well.
+        only. shapes_first: True if a bare name means a built-in model configuration even if it is a
+        hub id as well.
 
     Raises LoadError if there is no such model, no access to it or no readable config, OfflineError
     if it is not in the cache and the network is not to be used or does not answer, UsageError for a

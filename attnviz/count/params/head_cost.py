@@ -20,9 +20,8 @@ class HeadCost(NamedTuple):
 
     query, key, value, output: parameters of its projections, without biases. Those of key and value
         belong to all heads in ``group``.
-    group: how many query heads share its keys and values, itself counted.
-    cache_bytes: the bytes of these keys and values in the cache for each token; 0 if they are not
-        cached.
+    group: how many query heads share its keys and values, itself counted. cache_bytes: the bytes of
+        these keys and values in the cache for each token; 0 if they are not cached.
     dtype: of the cache.
     """
 

@@ -36,8 +36,7 @@ _READ = 2
 class MetaCount(NamedTuple):
     """The parameters of a model that was built on torch's meta device.
 
-    architecture: its class.
-    total: its parameters, with tied ones counted once.
+    architecture: its class. total: its parameters, with tied ones counted once.
     buffers: numbers that it stores in addition, not part of the total.
     parts: each direct child of the model that has parameters, with their number, in order;
         parameters that two children share count in the first.

@@ -92,10 +92,7 @@ class PartLine(NamedTuple):
 
 
 def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
-    """Return the lines of a model's table of parameters.
-
-    Without details they add up to the total.
-    """
+    """Return a model's parameter table; lines that are no details add up to the total."""
     lines: list[PartLine] = []
     for stack in count.stacks:
         name = stack.spec.name

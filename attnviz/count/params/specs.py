@@ -91,9 +91,8 @@ class AttentionSpec(NamedTuple):
     query_bias, key_bias, value_bias, output_bias: whether that projection has a bias.
     window: tokens that a query sees, itself included; None for all.
     keeps_all: whether keys and values of all tokens are cached although a window hides some.
-    latent: the latent keys and values, or None.
-    linear: whether a state of head_dim × value_dim numbers for each head replaces the attention
-        weights.
+    latent: the latent keys and values, or None. linear: whether a state of head_dim × value_dim
+        numbers for each head replaces the attention weights.
     cross: whether keys and values come from another stack, of width ``source_width``.
     source_width: width of the input of keys and values; None for d_model.
     parts: norms of queries and keys, position bias tables, gates.
@@ -171,8 +170,7 @@ class LayerSpec(NamedTuple):
 class LayerGroup(NamedTuple):
     """A group of equal layers of a stack.
 
-    layer: one of them.
-    repeat: how many times a token passes through one.
+    layer: one of them. repeat: how many times a token passes through one.
     indices: which layers of the stack they are; None for all layers.
     shared: whether they are the same layer, whose parameters count once (ALBERT).
     """
@@ -187,9 +185,8 @@ class StackSpec(NamedTuple):
     """The description of a stack of layers with the parts before and after it.
 
     name: ``decoder``, ``encoder``, ``vision``, …
-    groups: its layers, equal ones together.
-    causal: whether a token sees only earlier ones; such a stack caches keys and values while it
-        generates.
+    groups: its layers, equal ones together. causal: whether a token sees only earlier ones; such a
+        stack caches keys and values while it generates.
     embeddings: token, position and type tables, patch embeddings, special tokens.
     norms: the norms outside the layers.
     parts: poolers, projectors and everything else that multiplies or adds.
@@ -221,9 +218,8 @@ class StackSpec(NamedTuple):
 class ModelSpec(NamedTuple):
     """The description of a whole model, or of a part of one, from which everything is counted.
 
-    name: the requested name.
-    source: where its numbers come from: a URL, a paper, a file; empty if the sizes were given by
-        options.
+    name: the requested name. source: where its numbers come from: a URL, a paper, a file; empty if
+        the sizes were given by options.
     stacks: in the order in which a sequence passes through them.
     embeddings: the tables that several stacks share.
     parts: parts that belong to no stack, such as projectors between them.

@@ -194,10 +194,7 @@ def layer_table(cost: CostReport) -> Table:
 
 
 def brief_parameter_table(cost: CostReport) -> Table:
-    """Return a table with a line for each role of parameters, such as attention.
-
-    The total first.
-    """
+    """Return a table of the total and the number of parameters of each role, such as attention."""
     parameters = cost.parameters
     shares, total = parameters.shares, parameters.total
     columns = [

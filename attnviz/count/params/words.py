@@ -166,10 +166,7 @@ def _name(cost: CostReport) -> str:
 
 
 def _kv_words(spec: AttentionSpec) -> str:
-    """Return the string ``, 8 KV heads`` if query heads share key/value heads.
-
-    Else an empty one.
-    """
+    """Return ``, 8 KV heads`` if query heads share key/value heads; else an empty string."""
     shared = spec.kv_heads != spec.heads and spec.latent is None
     return f", {counted(spec.kv_heads, 'KV head')}" if shared else ""
 
@@ -244,10 +241,7 @@ def _why_so_many(cost: CostReport) -> str:
 
 
 def beyond(cost: CostReport) -> str:
-    """Return a warning if the counted length is longer than the positions allow.
-
-    Else an empty string.
-    """
+    """Return a warning for a length beyond the model's positions; else an empty string."""
     limit = cost.spec.main.max_positions
     if limit is None or cost.tokens <= limit:
         return ""

@@ -87,9 +87,8 @@ class ResidualPass(FunctionWatch):
 
     watch: its ``edit`` is called with the output of the heads of each attention call.
     reading: True also tracks the queries, keys and values.
-    leaves: the parts that enter the residual stream, in this order.
-    read: the queries, keys and values (1, token, head, dim), by attention call and by which of the
-        three.
+    leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
+        values (1, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
     """
 

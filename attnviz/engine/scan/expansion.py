@@ -78,9 +78,8 @@ class BatchExpansion:
     calls: the block calls of a pass, as recorded.
     entries: for each attention call, the index of the block call around it.
     added: how many copies of row 0 to append, by the index of a block call.
-    intervention: edits the rows. at_once: the most rows that a block is called on.
-    kept: for how many last tokens the last block computes results, where others become zero; None
-        is all.
+    intervention: edits the rows. at_once: the most rows that a block is called on. kept: for how
+        many last tokens the last block computes results, where others become zero; None is all.
     inside: what is edited in addition to heads' outputs.
     order: the indices of the attention calls in the order in which they now run.
     Raises LostTrackError if the batch cannot grow in this way.

@@ -219,10 +219,7 @@ class TorchRunner:
         return self.read_out.logits(answer.projected[:, position])[0]
 
     def _way(self, what: frozenset[What]) -> Way:
-        """Return how values of these kinds are changed: all in one pass, or one by one.
-
-        what: the kinds.
-        """
+        """Return how values of the kinds ``what`` are changed: all in one pass, or one by one."""
         plan = self.plan
         if what not in self._ways:
             if what == {"output"}:  # these were tried when the plan was made

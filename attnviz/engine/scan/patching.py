@@ -58,8 +58,7 @@ class PatchWork:
     """One prompt pair that is ready to be patched, with the values of both runs.
 
     pair: its index. what: the kinds of patch sites. clean, corrupt: the unpatched runs of both
-        prompts.
-    base: the run that is patched, one of these two. own: its values.
+        prompts. base: the run that is patched, one of these two. own: its values.
     held: the values of the other run, at the base's tokens.
     answer, foil: token ids. same: how many tokens at the beginning are surely equal in both runs.
     rounding: how far equal values may differ in two runs, relative to the largest.
@@ -92,10 +91,7 @@ class PatchWork:
         return found
 
     def starts(self, patches: Sequence[Patch]) -> list[int | None]:
-        """Return for each patch the first token at which it changes a value.
-
-        None if it changes none.
-        """
+        """Return for each patch the first token at which it changes a value, None if none."""
         differ = {place: self._differ(place) for place in self.own}
         found = []
         for patch in patches:

@@ -52,9 +52,8 @@ class ScanPlan:
         around it.
     unembedding: computes logits from hidden states; None without a language-model head.
     causal: True if a token's hidden state sees no later token.
-    probe: the few tokens of the trial. hidden: their final hidden states.
-    ends_short: True if the last block can continue with the ``ENDING`` last tokens alone; False if
-        not tried.
+    probe: the few tokens of the trial. hidden: their final hidden states. ends_short: True if the
+        last block can continue with the ``ENDING`` last tokens alone; False if not tried.
     no_op: by tried ablation, True if it changes nothing.
     """
 

@@ -23,8 +23,7 @@ class Room:
     """The memory that a scan needs and may use.
 
     limit: the most bytes; None if the free memory is not known. row: the bytes of one row of the
-        batch.
-    fixed: the bytes that a scan needs in addition to the rows.
+        batch. fixed: the bytes that a scan needs in addition to the rows.
     """
 
     limit: int | None
@@ -33,10 +32,7 @@ class Room:
 
     @property
     def ablations(self) -> int | None:
-        """Return how many ablations fit into memory next to the unchanged row.
-
-        None is any number.
-        """
+        """Return how many ablations fit in memory beside the unchanged run; None for any number."""
         return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
 
     def needed(self, ablations: int) -> int:

@@ -124,10 +124,7 @@ class Runner(Protocol):
 
     @property
     def mask_id(self) -> int | None:
-        """Return the id of the token that hides a word from a masked model.
-
-        None if there is none.
-        """
+        """Return the id of the token that hides a word from a masked model; None without one."""
         ...
 
     @property
@@ -178,10 +175,7 @@ class Runner(Protocol):
         ...
 
     def in_torch(self) -> PatchableModel:
-        """Return the model in torch, for gradients.
-
-        Raises UnsupportedError if torch cannot run it.
-        """
+        """Return the model in torch, for gradients; UnsupportedError if torch cannot run it."""
         ...
 
 

@@ -54,8 +54,7 @@ class Scan:
         """Return the same scan with other options; both share the runs of the unchanged texts.
 
         control: True measures a random baseline: it removes a random direction of equal norm in
-            place of each ablation.
-        token_losses: True records the loss of each token.
+            place of each ablation. token_losses: True records the loss of each token.
         """
         other = copy(self)
         other._options = replace(self._options, control=control, token_losses=token_losses)

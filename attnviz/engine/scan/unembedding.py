@@ -37,9 +37,8 @@ _CLEAN_BYTES = 48_000_000
 class Unembedding:
     """The vocabulary projection of a torch model, with all that the model does to its logits.
 
-    weight, bias: (vocab, width), (vocab,) or None.
-    own: computes the logits (row, vocab) of hidden states (row, width) if the model does more than
-        weight and bias; otherwise None.
+    weight, bias: (vocab, width), (vocab,) or None. own: computes the logits (row, vocab) of hidden
+        states (row, width) if the model does more than weight and bias; otherwise None.
     """
 
     weight: Tensor
@@ -152,9 +151,8 @@ class Unembedding:
     def _own_changes(self, ablated: Tensor, change: Tensor, state: _Clean) -> Tensor:
         """Return δ, the change of the logits over the vocabulary: (ablation, position, vocab).
 
-        ablated: the projection's input (ablation, position, width).
-        change: ``ablated`` minus the unchanged input; where it is zero δ is zero. state: the
-            unchanged run's logits.
+        ablated: the projection's input (ablation, position, width). change: ``ablated`` minus the
+            unchanged input; where it is zero δ is zero. state: the unchanged run's logits.
         """
         logits = self.logits(ablated.flatten(0, 1)).view(*change.shape[:2], -1)
         # The clean row was projected in another batch, which may have rounded differently.
@@ -195,8 +193,7 @@ class _Clean:
     """The predictions of the unchanged run at some positions, over the whole vocabulary.
 
     logits, chances: (position, vocab); chances are probabilities. top: the id of the likeliest
-        token.
-    wanted: the id of the token that came, 0 if it is not known. known: True if it is.
+        token. wanted: the id of the token that came, 0 if it is not known. known: True if it is.
     loss: in nats, NaN if the token is not known.
     """
 

@@ -109,9 +109,8 @@ class NumpyUnembedding:
 
         They are Σ p·(exp(δ − μ) − 1), the largest δ − μ, the largest changed logit, the changed
         logit of the likeliest token, and δ of the wanted token.
-        change: (position, change, width) of the projection's input.
-        logits, chances: the unchanged logits and probabilities p, (position, vocab). mean: μ = Σ
-            p·δ.
+        change: (position, change, width) of the projection's input. logits, chances: the unchanged
+            logits and probabilities p, (position, vocab). mean: μ = Σ p·δ.
         some: the positions to compute. picked: the ids of the likeliest and of the wanted token.
         """
         part, logits, chances, mean = change[some], logits[some], chances[some], mean[some]

@@ -268,8 +268,7 @@ class _Kind(NamedTuple):
     """How a rule of one kind is made from its TOML table.
 
     read: makes the rule from the table. keys: those that such a table may have, in addition to the
-        key of its kind and those of every rule.
-    bounded: whether the rule must give bounds.
+        key of its kind and those of every rule. bounded: whether the rule must give bounds.
     """
 
     read: Callable[[_Given], Rule]

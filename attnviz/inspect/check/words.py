@@ -28,10 +28,7 @@ def on_github() -> bool:
 
 
 def said(text: str) -> str:
-    """Return a name from elsewhere in a form that is safe to print.
-
-    On GitHub it cannot begin a workflow command.
-    """
+    """Return a foreign name safe to print; on GitHub it cannot begin a workflow command."""
     text = visible(text)
     return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
 
@@ -47,10 +44,7 @@ def rule_name(rule: Rule) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a number as a string such as ``5,008,640``, ``0.6``, ``1.9e-05``.
-
-    A dash if infinite or NaN.
-    """
+    """Return a number as a string such as ``5,008,640``, ``0.6``; a dash if infinite or NaN."""
     if not math.isfinite(value):
         return "–"
     return f"{value:,.0f}" if value == int(value) else f"{value:.12g}"

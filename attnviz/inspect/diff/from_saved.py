@@ -27,8 +27,7 @@ class _Known:
     """The numbers of one side of a comparison with a saved result.
 
     info: the model's facts. kind: the kind of attention. heads: the label and scores of each
-        (layer, head).
-    texts, tokens: over how many they were measured, 0 if not known.
+        (layer, head). texts, tokens: over how many they were measured, 0 if not known.
     """
 
     info: ModelInfo

@@ -31,9 +31,8 @@ MOST_BYTES = 2**28
 class TextMaps:
     """The attention, the outputs and the predictions of one model over one text.
 
-    queries, keys: its tokens on the two axes.
-    kept: (row,) the positions of the recorded queries. sink: (key,) whether a key is part of the
-        attention sink.
+    queries, keys: its tokens on the two axes. kept: (row,) the positions of the recorded queries.
+        sink: (key,) whether a key is part of the attention sink.
     rows: by layer, the attention weights (head, row, key). outputs: by layer, (head, row, dim)
         before the output projection; empty if they cannot be observed.
     predictions: (row, vocab) log-probabilities of the next token; None if there are none.

@@ -99,9 +99,9 @@ class HeadChange:
 
     @property
     def size(self) -> float:
-        """Return the size of the head's change: of attention or output.
+        """Return the size of a head's change, of attention or output.
 
-        For saved results, of scores.
+        For saved results of scores.
         """
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
@@ -139,15 +139,13 @@ class DiffReport(Report, Provenance):
     """The report of ``attnviz diff`` on two models, or on one model under two conditions.
 
     a, b: the facts of the models. condition: how B differs if it is the same model as A, else
-        empty.
-    saved: whether A or B is a saved result, which has no maps.
+        empty. saved: whether A or B is a saved result, which has no maps.
     same: whether A and B are the same, so that nothing was measured; there are no changes then.
     kind, causal: of the attention. texts, tokens: how many the models ran on.
     changes: an entry per pair of heads, layer by layer. unmatched_a, unmatched_b: unpaired heads.
     matched: whether heads were paired by divergence, not by index.
-    floor: see ``compare.Floor``, None without one; floor_words: how it was measured.
-    predictions: None if there are none; floor_predictions: of a model and itself in another number
-        format.
+    floor: see ``compare.Floor``, None without one; floor_words: how it was measured. predictions:
+        None if there are none; floor_predictions: of a model and itself in another number format.
     family: how many moves were tested.
     example: maps of the head whose attention changed most; None if none changed.
     stride: every ``stride``-th query was compared. importance: whether effects were compared.

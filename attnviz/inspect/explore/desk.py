@@ -66,10 +66,7 @@ class Desk:
 
     @property
     def drawn_with(self) -> Theme:
-        """Return the theme with the palette that the user chose.
-
-        It is stored, because it caches styles.
-        """
+        """Return the theme with the palette that the user chose, stored for its style cache."""
         palette = self.view.scene.palette
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
 

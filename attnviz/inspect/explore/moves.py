@@ -96,10 +96,7 @@ class Moves:
         self._desk.put(replace(view, scene=replace(view.scene, side=side)).fitted())
 
     def _writes(self) -> bool:
-        """Return whether a generated text is shown.
-
-        If so, show a note that it has one mode only.
-        """
+        """Return True if a generated text is shown; then show a note that it has one mode only."""
         if writes := self._desk.view.written is not None:
             self._desk.say(
                 "a text that is written has one side, weights as they are: Esc leaves it"

@@ -218,10 +218,7 @@ class MapPane(Pane, can_focus=True):
         return beside(blocks, _BETWEEN).lines
 
     def zoom(self, step: int) -> None:
-        """Make cells of the map larger (step is 1) or smaller (−1).
-
-        With 0 the whole map just fits.
-        """
+        """Make map cells larger (step 1) or smaller (−1); with step 0 the whole map just fits."""
         if self.drawn is not None:
             size = Size.of(self.drawn.plan)
             self.size_chosen = size.changed(step, self.drawn.whole) if step else None

@@ -69,10 +69,7 @@ class SavedSession:
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
-        """Return the saved generation steps, whatever the sampling.
-
-        Raises UnsupportedError if there are none.
-        """
+        """Return the saved steps, whatever the sampling; UnsupportedError if there are none."""
         if self.run is None:
             raise UnsupportedError(f"{_NO_MODEL}: nothing can be written")
         return iter(self.run.steps)

@@ -27,9 +27,8 @@ class Scene:
     heads: every (layer, head), in order. labels: the label of each.
     queries, keys: how many tokens the axes have. across: whether they are two texts; else the
         cursor stands on one token, whose row and column are highlighted.
-    head: the shown one. query, key: the position of the cursor.
-    mode: how weights are shown: raw, without the sink or norm-weighted. side: which of the compared
-        sides is shown.
+    head: the shown one. query, key: the position of the cursor. mode: how weights are shown: raw,
+        without the sink or norm-weighted. side: which of the compared sides is shown.
     removed: heads whose outputs are set to zero. palette: of the colours. index_base: 0 or 1, the
         first number in names.
     """
@@ -62,10 +61,7 @@ class Scene:
         return start.over(frame).at(len(record.queries) - 1, len(record.keys) - 1)
 
     def over(self, frame: Frame) -> Scene:
-        """Return the scene for the result of another pass.
-
-        Head and cursor stay if they exist there.
-        """
+        """Return the scene for another pass's result; head and cursor stay if they exist there."""
         report, record = frame.report, frame.report.record
         names = {(entry.layer, entry.head): entry.label.name for entry in report.heads}
         heads = tuple(sorted(names))
@@ -163,10 +159,7 @@ class Scene:
         return replace(self, head=self.heads[_within(place, len(self.heads))])
 
     def toggled(self, head: Head | None = None) -> Scene:
-        """Return the scene with a head ablated, or restored if it was ablated.
-
-        head: the shown one by default.
-        """
+        """Return the scene with a head (default: the shown one) ablated, or restored if it was."""
         return replace(self, removed=self.removed ^ {head or self.head})
 
     # The view --------------------------------------------------------------------------------

@@ -49,8 +49,7 @@ class Frame:
     """The result of one pass over one text: everything that the screen shows of it.
 
     text: the text of the pass. report: the raw attention weights of all heads, their scores, labels
-        and sinks.
-    removed: (layer, head) of heads whose outputs were set to zero.
+        and sinks. removed: (layer, head) of heads whose outputs were set to zero.
     likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
     known: labels of the model's heads that were measured before.
@@ -151,9 +150,8 @@ class ExploreSession(Protocol):
     """The interface of a model or a saved file in explore: it makes a ``Frame`` for each text.
 
     live: whether texts can be edited, heads removed and texts continued.
-    context: the longest text in tokens, None if nothing limits it.
-    texts: those that can be seen before any is typed; a file brings its own, one for each of its
-        (at most two) sides.
+    context: the longest text in tokens, None if nothing limits it. texts: those that can be seen
+        before any is typed; a file brings its own, one for each of its (at most two) sides.
     sampling: how a saved run chose its tokens; None if it can be chosen.
     """
 
@@ -289,9 +287,8 @@ def open_session(
     """Load the model that ``--model NAME`` stands for, and return its session.
 
     options: how it is loaded. choice: the kind of attention and the naming of heads.
-    text: the first text; its length decides whether NumPy or torch is faster.
-    regions: how the text is divided into regions; a chat's text is then what the model's template
-        makes of it.
+    text: the first text; its length decides whether NumPy or torch is faster. regions: how the text
+        is divided into regions; a chat's text is then what the model's template makes of it.
     Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
     options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))

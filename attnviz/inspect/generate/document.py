@@ -188,10 +188,7 @@ def finding(report: GenerateReport) -> str:
 
 
 def written_words(text: str, room: int) -> str:
-    """Return the generated text in quotes and with a full stop.
-
-    room: the available width in characters.
-    """
+    """Return the generated text in quotes with a full stop, at most ``room`` characters wide."""
     words = " ".join(text.split())
     return f"“{cut_at_word(word_label([words]), room - 3)}”." if words else "Nothing was written."
 

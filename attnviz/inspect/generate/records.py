@@ -75,9 +75,8 @@ class WrittenRun:
     source: the encoder's tokens; None if the model has no encoder.
     begun: the tokens before the generated ones: the prompt, or a decoder's start.
     prompt: the attention weights over these, all heads; empty if they were not recorded.
-    sampling: how tokens were chosen. ending: why the text ended.
-    removed: (layer, head) of heads whose outputs were set to zero. steps: the generated tokens, in
-        order.
+    sampling: how tokens were chosen. ending: why the text ended. removed: (layer, head) of heads
+        whose outputs were set to zero. steps: the generated tokens, in order.
     index_base: 0 or 1, the first number in names of layers and heads.
     known: labels of the model's heads that were measured before the generation.
     region: that of the generated tokens, if the prompt has regions.
@@ -115,10 +114,7 @@ class WrittenRun:
 
     @cached_property
     def regions(self) -> RegionShares | None:
-        """Return the attention share of the steps on each region.
-
-        None if the keys have no regions.
-        """
+        """Return the steps' mean attention share on each region; None if keys have no regions."""
         if not self.keys.regions:
             return None
         asking = self.queries.taken(range(self.start, len(self.queries)))

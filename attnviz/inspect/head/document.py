@@ -159,10 +159,7 @@ def _small(
 
 
 def _firings(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of the head's strongest link in each text, the strongest first.
-
-    most: the number of rows.
-    """
+    """Return a table of the head's strongest link in each text; the ``most`` strongest first."""
     rows = []
     for one in card.firings[:most]:
         place = Hurt(one.text, one.queries, one.query, 0.0)
@@ -172,10 +169,7 @@ def _firings(card: HeadCard, most: int) -> doc.Table:
 
 
 def _hurts(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of the tokens whose loss rises most if the head is ablated.
-
-    most: the number of rows.
-    """
+    """Return a table of the ``most`` tokens whose loss rises most if the head is ablated."""
     rows = [
         doc.Row([word_at(one.tokens, one.place), f"{one.change:+.2f}", around(one)])
         for one in card.hurts[:most]
@@ -211,10 +205,7 @@ def _word(text: str) -> str:
 
 
 def _sources(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of the earlier heads with the largest share in the head's input.
-
-    most: the number of rows.
-    """
+    """Return a table of the ``most`` earlier heads with the largest share in the head's input."""
     shown = card.sources[:most]
     names = [f"{card.head_name(each.sender)} {each.read.into}" for each in shown]
     title = [("reads from", True), ("share of its input", False)]

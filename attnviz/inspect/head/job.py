@@ -112,9 +112,8 @@ def head_cards(
 
     places: these heads. text: of the map and the prediction. texts: over which heads are ablated,
     and in which their strongest links are searched.
-    steps: measures the parts, except those that it already lists as missing.
-    scored, ablation: the results for all heads, if they are known; else those of these heads are
-        measured.
+    steps: measures the parts, except those that it already lists as missing. scored, ablation: the
+        results for all heads, if they are known; else those of these heads are measured.
 
     Raises UsageError for texts that do not fit the model, UnsupportedError if its attention cannot
     be observed, KeyboardInterrupt if nothing was measured.

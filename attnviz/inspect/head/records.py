@@ -26,8 +26,7 @@ class Firing(NamedTuple):
     """The strongest link of a head in one text; the sink and a token's own position are left out.
 
     text: the index of the text. queries, keys: its tokens. query, key: the token indices of the
-        link.
-    weight: the attention weight from query to key.
+        link. weight: the attention weight from query to key.
     """
 
     text: int
@@ -78,12 +77,9 @@ class HeadCard(Report, Provenance):
     head: (layer, head). kind: the attention that it is a head of.
     map: its attention weights over the text. scored: its label and pattern scores on the probes.
     firings: its strongest links over texts. hurts: the tokens whose loss rises most without it, of
-        ``predictions`` tokens in all.
-    ablation: the loss without it. why: the contribution of every head to the prediction of the
-        text.
-    writes: its effect over texts of one token.
-    sources: earlier heads with a share in its input. readers: later heads in whose input it has a
-        share.
+        ``predictions`` tokens in all. ablation: the loss without it. why: the contribution of every
+        head to the prediction of the text. writes: its effect over texts of one token. sources:
+        earlier heads with a share in its input. readers: later heads in whose input it has a share.
     cost: its parameters and cache. missing: for each part that is None or empty, the reason.
     top: the number of rows of a table.
     """

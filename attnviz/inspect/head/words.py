@@ -65,10 +65,7 @@ def _label_sentences(card: HeadCard) -> list[str]:
 
 
 def _lost(card: HeadCard, most: bool) -> str:
-    """Return a sentence on the loss without the head.
-
-    most: True adds the token whose loss rises most.
-    """
+    """Return a sentence on the loss without the head; ``most`` adds the token with most rise."""
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return ""

@@ -55,9 +55,8 @@ class CutAlone(NamedTuple):
     """The effect of the cut in one head alone, or in the chosen heads of one layer.
 
     heads: (layer, head) of each. weight: their attention weight from the query word to the key
-        word, mean over heads.
-    kl: the KL divergence at the first compared position, in nats. loss_delta: nats per token; None
-        if not measured.
+        word, mean over heads. kl: the KL divergence at the first compared position, in nats.
+        loss_delta: nats per token; None if not measured.
     """
 
     heads: tuple[tuple[int, int], ...]

@@ -276,10 +276,7 @@ def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
 
 
 def _lines(words: doc.Words, room: int) -> int:
-    """Return about how many lines the words of a title take.
-
-    room: the available width in characters.
-    """
+    """Return about how many lines a title takes at ``room`` characters of available width."""
     return -(-width(" · ".join(text for text, _ in words)) // room)
 
 

@@ -37,9 +37,8 @@ class HeadMaps(Report):
     ``maps.heads("1.*")`` the maps of some heads; iterating gives each (layer, head).
 
     report: the attention weights and every head's scores; indices start at 0.
-    look: how it is drawn; see ``view``.
-    limit: the weight with the last colour. If it is not 1, the drawings show each weight's share
-        of it; the numbers stay as they are.
+    look: how it is drawn; see ``view``. limit: the weight with the last colour. If it is not 1, the
+        drawings show each weight's share of it; the numbers stay as they are.
     palette, ascii: see ``view``.
     """
 

@@ -155,11 +155,9 @@ def heatmap(
         and not negative.
     tokens: one for each query, as a list or a string to split at white space; by default indices.
     key_tokens: one for each key; by default ``tokens``, in self-attention.
-    title: the name of the maps.
-    causal: whether a query sees no later key, whose cells then stay blank; by default whether
-        all weights above the diagonal are zero.
-    scale: the weight with the last colour; by default 1 if rows sum to one, else the largest
-        weight, with a note.
+    title: the name of the maps. causal: whether a query sees no later key, whose cells then stay
+        blank; by default whether all weights above the diagonal are zero. scale: the weight with
+        the last colour; by default 1 if rows sum to one, else the largest weight, with a note.
 
     Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
     are computed after each row is divided by its sum.

@@ -76,9 +76,8 @@ class PairLinks(NamedTuple):
     """The result of testing a word pair: the heads that link both words, best evidence first.
 
     names: of each direction, such as ``it → animal``. directions: from one word to the other, and
-        back, if a query sees the key.
-    links: one for each head and direction, furthest from chance first. draws: the number of
-        shuffled texts. moved: the number of tokens that were shuffled.
+        back, if a query sees the key. links: one for each head and direction, furthest from chance
+        first. draws: the number of shuffled texts. moved: the number of tokens that were shuffled.
     """
 
     names: Sequence[str]

@@ -227,10 +227,7 @@ class HeadsReport(Report):
 
     @cached_property
     def agreed_links(self) -> WordLinks | None:
-        """Return the tested links between words of the first run.
-
-        None if they are too many to test.
-        """
+        """Return the tested links between words of the first run; None if too many to test."""
         return agreed_links(self.first.record)
 
     @property

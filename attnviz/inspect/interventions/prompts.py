@@ -34,8 +34,7 @@ class PromptPairs(NamedTuple):
     """The prompt pairs of a run, with their source.
 
     prompts: at least one pair. source: a description of where they come from; empty if they were
-        typed.
-    lines: the line of each pair in its file; empty if there is no file.
+        typed. lines: the line of each pair in its file; empty if there is no file.
     """
 
     prompts: tuple[Prompts, ...]

@@ -69,9 +69,8 @@ def effect_table(
     """Return a table with a row for each effect: bar, value, interval, further columns.
 
     title: over the table. names, found: the name and the effect of each row. scale: the number
-        format.
-    columns: the column of the value, then those after the interval; a column without any filled
-        cell is left out. Rows whose interval includes zero are grey.
+        format. columns: the column of the value, then those after the interval; a column without
+        any filled cell is left out. Rows whose interval includes zero are grey.
     """
     doubt: Cells = ("95% interval", [interval_text(one.interval, scale) for one in found])
     if not any(doubt[1]):

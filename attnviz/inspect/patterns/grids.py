@@ -82,10 +82,7 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:
-    """Return the grid of heads with their score for one label, coloured by strength.
-
-    name: of the label.
-    """
+    """Return the grid of heads with their score for the label ``name``, coloured by strength."""
     cells = []
     for entry in report.heads:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)

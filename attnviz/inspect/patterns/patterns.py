@@ -75,9 +75,8 @@ def patterns(
     """Measure the pattern scores of every head over a text or the built-in probes, and label it.
 
     text: the user's text, used in place of the built-in probes, or None. sentences: see
-        ``read_sentences``. file: where the text comes from, if it was not typed.
-    examples: also record small maps over short texts. advance: called with the share of the work
-        that is done.
+        ``read_sentences``. file: where the text comes from, if it was not typed. examples: also
+        record small maps over short texts. advance: called with the share of the work that is done.
     Labels from the usual probes are stored for later runs; see ``engine.known_labels``.
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
     its attention, or values that a weight transform needs, cannot be observed.

@@ -46,8 +46,7 @@ class AnnotatedSentence:
 
     text: the whole sentence.
     words: for each word the range of its characters in ``text``, without punctuation at its ends.
-    pairs: the related words.
-    line: its number in the file, counted from 1.
+    pairs: the related words. line: its number in the file, counted from 1.
     """
 
     text: str
@@ -66,10 +65,8 @@ class Probe:
     """A set of texts over which pattern scores were measured, as described in the report.
 
     name: ``natural text``, ``random repeats``, ``random copies``, ``annotated sentences``, or
-        ``text`` for a person's own.
-    texts: the number of texts.
-    shortest, longest: their lengths in tokens.
-    scores: the names of the scores that come from them.
+        ``text`` for a person's own. texts: the number of texts.
+    shortest, longest: their lengths in tokens. scores: the names of the scores that come from them.
     seeds: of the random texts.
     pairs: by relation, the number of annotated word pairs that could be used.
     skipped: a sentence for each text that could not be used, with the reason.
@@ -89,8 +86,7 @@ class Probe:
 class Example:
     """A small map that shows what a head attends to, over a text in which its label can be seen.
 
-    tokens: of the queries.
-    keys: of the keys, the same object for self-attention.
+    tokens: of the queries. keys: of the keys, the same object for self-attention.
     weights: float array (query, key), after the report's weight transform.
     """
 
@@ -113,9 +109,8 @@ class PatternScores:
     layer, head: of the head, from 0.
     label: the name of the score that stands out most, or None if no score reaches its threshold.
     scores: by name, in [0, 1], but ``rare`` and ``monotone`` in [-1, 1]; None if not measured, for
-        the reason in ``PatternReport.not_measured``.
-    base_rate: by name, the score without the pattern; None as in ``scores``, and for scores without
-        a base rate.
+        the reason in ``PatternReport.not_measured``. base_rate: by name, the score without the
+        pattern; None as in ``scores``, and for scores without a base rate.
     strength: for the names that can be labels, the gain over the base rate as a share of the
         largest possible gain, at most 1; the largest strength gives the label. If a random baseline
         ran, the gain is over the highest score of its heads in this layer as well.
@@ -186,8 +181,7 @@ class PatternScores:
 class Control:
     """The random baseline of pattern scores: the architecture with random parameters.
 
-    seed: of its parameters.
-    labelled: how many of its heads get each label by base rates alone.
+    seed: of its parameters. labelled: how many of its heads get each label by base rates alone.
     """
 
     seed: int
@@ -198,8 +192,7 @@ class Control:
 class PatternReport(Report, Provenance):
     """The report of ``attnviz patterns``: the pattern scores and labels of all heads.
 
-    model: the facts of the model.
-    kind: the kind of attention.
+    model: the facts of the model. kind: the kind of attention.
     causal: whether a query sees no later key.
     view: the transform of the attention weights before scores are measured, such as ``raw``.
     heads: one entry for each head, layer by layer.
@@ -208,15 +201,13 @@ class PatternReport(Report, Provenance):
     probes: the sets of texts, and the scores measured over each.
     not_measured: for each score that has no value at all, the reason in words.
     untestable: the base rate of each relation that no head could get as a label, because the best
-        fixed offset finds it too often.
-    control: the random baseline; None without one.
+        fixed offset finds it too often. control: the random baseline; None without one.
     text: a person's own text; empty if the probes were used. file: of the text, or empty.
     target: the decoder's text; None if there is none.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     labels_date: when ``patterns`` stored them; empty for other sources.
-    watch: the one label by which heads are ranked, or None.
-    stats: whether the statistics of every head are shown. top: heads listed for a label; None: the
-        usual few.
+    watch: the one label by which heads are ranked, or None. stats: whether the statistics of every
+        head are shown. top: heads listed for a label; None: the usual few.
     regions: the attention shares between the regions of the text; None without regions.
     """
 

@@ -83,10 +83,7 @@ def _spans(
 
 
 def _raw(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the bytes of a text as Latin-1 characters, with their character offsets.
-
-    Blanks are left out.
-    """
+    """Yield the bytes of a text without blanks as Latin-1, with their character offsets."""
     place = 0
     while place < len(text):
         byte = _BYTE.match(text, place)
@@ -101,10 +98,7 @@ def _raw(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _folded(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the characters of a text without case and accents, with their character offsets.
-
-    Blanks are left out.
-    """
+    """Yield a text's characters without case, accents and blanks, with their offsets."""
     for place, character in enumerate(text):
         for unit in unicodedata.normalize("NFKD", character).casefold():
             if not unit.isspace() and not unicodedata.combining(unit):

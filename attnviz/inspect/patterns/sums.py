@@ -241,8 +241,7 @@ class LayerScores:
     uniform: each score of attention spread evenly over the keys that the layer lets a query see.
     reach: the share of the queries that could show each score; a window may hide it from most.
     delimiters: by token, (head,) how much more attention of the mean query it gets than by even
-        attention.
-    found: the word pairs of an annotated sentence.
+        attention. found: the word pairs of an annotated sentence.
     regions: the sums of ``RegionSums``, if the text has regions.
     """
 

@@ -63,10 +63,7 @@ def interval(entry: PatternScores, name: str) -> str:
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """Return the sample size of a head's score as a string, such as ``81 pairs``.
-
-    name: of the score.
-    """
+    """Return the sample size of a head's score ``name`` as a string, such as ``81 pairs``."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"

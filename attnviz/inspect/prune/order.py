@@ -68,10 +68,7 @@ class RemovalBounds:
         return [(layer, head) for layer in self.layers for head in range(self.heads)]
 
     def may_go(self, head: Head, removed: Collection[Head]) -> bool:
-        """Return whether ``head`` can be removed next, after the heads in ``removed``.
-
-        Each is (layer, head).
-        """
+        """Return True if ``head`` can be removed after ``removed``, all (layer, head)."""
         if head in removed:
             return False
         layer, place = head

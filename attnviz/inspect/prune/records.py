@@ -76,8 +76,7 @@ class PrunedModel:
     """The pruned model, planned or written.
 
     form: ``cut`` (the projections are smaller) or ``masked`` (zeros in the output projections).
-    heads, kv_heads: of every layer.
-    architecture: the class that loads it.
+    heads, kv_heads: of every layer. architecture: the class that loads it.
     parameters: summed over its tensors, a tied one once.
     zeroed: removed heads that are still there, as zeros.
     path: where it was written; None if it was only planned.
@@ -103,17 +102,14 @@ class PrunedModel:
 class PruneReport(Report, Provenance):
     """The report of ``attnviz prune``: the removals, their losses and the pruned model.
 
-    model: the whole model.
-    layers: the numbers of its layers that have attention.
+    model: the whole model. layers: the numbers of its layers that have attention.
     texts, tokens: how many were given.
     ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
-    loss_name: the kind of loss, ``loss`` or ``pseudo-loss``.
-    request: the options.
+    loss_name: the kind of loss, ``loss`` or ``pseudo-loss``. request: the options.
     limit: the held-out loss that must not be exceeded; None if there was no limit.
     steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
-    parameters_before: of the whole model, tied tensors once.
-    pruned: the remaining model.
+    parameters_before: of the whole model, tied tensors once. pruned: the remaining model.
     """
 
     model: ModelInfo

@@ -91,8 +91,7 @@ def difference_from_masked(
     """Return a function that compares a model's outputs with those of a masked model.
 
     model: the whole model, in which the heads are switched off. ids: the tokens of the text that
-        both run on.
-    heads: (layer, head) of each, of the model's default kind of attention.
+        both run on. heads: (layer, head) of each, of the model's default kind of attention.
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
     float32 and four rounding steps in half precision, times the largest output if above one.
     """
@@ -148,8 +147,7 @@ def write_pruned(
 ) -> PrunedModel:
     """Write the pruned model as a checkpoint directory, whole or not at all.
 
-    removed: by layer, the query heads to remove.
-    projections: of every layer with attention.
+    removed: by layer, the query heads to remove. projections: of every layer with attention.
     difference: compares a loaded model with the whole one with these heads switched off.
     stored: the dtype in which tensors are stored; by default the model's own.
 

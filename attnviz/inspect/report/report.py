@@ -106,10 +106,7 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
 
 
 def _places(ablation: AblationReport | None, most: int) -> list[Place]:
-    """Return the (layer, head) of the heads whose ablation costs most, in that order.
-
-    most: how many.
-    """
+    """Return (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
     if ablation is None or not most:
         return []
     matter = ablation.ranking(most).matter

@@ -24,9 +24,8 @@ class RolloutReport(Report):
     """The report of an attention rollout through all layers (Abnar & Zuidema 2020).
 
     model: its facts. kind: the kind of attention; never cross attention. causal: whether a query
-        sees no later key. tokens: of both axes.
-    matrix: float64 (query, key): the share of each output that comes from each input token; rows
-        sum to one.
+        sees no later key. tokens: of both axes. matrix: float64 (query, key): the share of each
+        output that comes from each input token; rows sum to one.
     raw: float64 (query, key): the mean over the heads of the last layer's attention weights.
     layers: how many the rollout covers.
     text: the text. target: the decoder's text, if the rollout is of the decoder.
@@ -62,10 +61,7 @@ class RolloutReport(Report):
 
     @property
     def last(self) -> int:
-        """Return the index of the last token that is neither sink nor blank.
-
-        Else the last index.
-        """
+        """Return the index of the last token that is neither sink nor blank, else the last one."""
         blank = np.array([not text.strip() for text in self.tokens.texts])
         content = np.flatnonzero(~self.at_sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1

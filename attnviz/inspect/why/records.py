@@ -42,9 +42,8 @@ class HeadEffect(NamedTuple):
     """The contribution of one head to the answer's logit, mean over the prompts.
 
     head: (kind of attention, layer, head). value: the mean.
-    interval: 95% confidence interval, None for fewer than five prompts.
-    base: the base rate, with another token in place of the answer earlier in the prompt; None if
-        the answer is not there.
+    interval: 95% confidence interval, None for fewer than five prompts. base: the base rate, with
+        another token in place of the answer earlier in the prompt; None if the answer is not there.
     p: of the difference to the base rate, adjusted for all heads; None if not tested.
     """
 
@@ -126,9 +125,8 @@ class WhyReport(Report, Provenance):
     """The report of ``attnviz why``: the contributions of all parts to the logits of some prompts.
 
     model: the model that ran. prompts: at least one; if their parts do not sum to the logit, only
-        one.
-    shown: the heads whose contribution maps were requested. kinds: the attention whose heads are
-        shown.
+        one. shown: the heads whose contribution maps were requested. kinds: the attention whose
+        heads are shown.
     labels: of heads that have one. copying: how often each head copies; None if not requested.
     top: the number of heads in the ranking.
     """

@@ -250,8 +250,7 @@ def _histogram(
     """Return the histogram of the weights of one case, with or without the scale.
 
     side: these weights. name: the title above it. tint: the colour of the bars. top: the share of a
-        full bar.
-    brief: True leaves out its remark and its mark.
+        full bar. brief: True leaves out its remark and its mark.
     """
     even = (
         report.keys if report.model is None else None

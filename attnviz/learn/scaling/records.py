@@ -61,18 +61,14 @@ class Estimate:
 class ScaledSoftmax:
     """The measures of the softmax of the scores q·k times one scale.
 
-    scale: the factor of the products q·k.
-    measures: by the names of ``MEASURES``.
-        score_variance: over all pairs of a query and a key that it sees (divisor N − 1).
-        normalised_entropy: −Σ p ln p over ln(keys seen), mean over queries; in [0, 1].
-        largest_weight: mean over queries; in (0, 1].
-        weights_above: share of all weights that exceed ``HIGH_WEIGHT``.
-        queries_above: share of the queries that have such a weight.
-        jacobian_norm: mean over queries of ‖diag(p) − p pᵀ‖, Frobenius; in [0, ½].
-        queries_vanished: share of the queries whose norm is below ``VANISHED``.
-    histogram: number of weights in each bin of ``BIN_EDGES``.
-    expected_variance: score_variance in theory: scale² · d_k for independent entries of mean 0 and
-        variance 1.
+    scale: the factor of the products q·k. measures: by the names of ``MEASURES``. score_variance:
+        over all pairs of a query and a key that it sees (divisor N − 1). normalised_entropy: −Σ p
+        ln p over ln(keys seen), mean over queries; in [0, 1]. largest_weight: mean over queries; in
+        (0, 1]. weights_above: share of all weights that exceed ``HIGH_WEIGHT``. queries_above:
+        share of the queries that have such a weight. jacobian_norm: mean over queries of ‖diag(p) −
+        p pᵀ‖, Frobenius; in [0, ½]. queries_vanished: share of the queries whose norm is below
+        ``VANISHED``. histogram: number of weights in each bin of ``BIN_EDGES``. expected_variance:
+        score_variance in theory: scale² · d_k for independent entries of mean 0 and variance 1.
     """
 
     scale: float

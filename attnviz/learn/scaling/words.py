@@ -42,10 +42,7 @@ def measured(name: str, estimate: Estimate) -> str:
 
 
 def both_ways(name: str, case: ScalingCase) -> str:
-    """Return a measure without and with the scale as a string, such as ``64.0 → 1.00``.
-
-    name: of the measure.
-    """
+    """Return the measure ``name`` without and with the scale, such as ``64.0 → 1.00``."""
     show = percent if name in PERCENTS else plain
     before, after = (side.measures[name].value for side in (case.plain, case.scaled))
     return f"{show(before)} → {show(after)}"

@@ -192,10 +192,7 @@ def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
 
 
 def _results(report: SweepReport) -> doc.Table:
-    """Return a table with a row for each simple rule and each number of heads, with losses.
-
-    A bar shows the loss.
-    """
+    """Return a table of losses, with bars, of each simple rule and each number of heads."""
     task = report.task
     rules = [_rule(rule) for rule in (task.chance, *task.between)]
     trained = [_trained(report, heads) for heads in report.measured]

@@ -97,10 +97,7 @@ class SweepModel:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds with its sample standard deviation.
-
-    mean: the mean. deviation: None for one seed.
-    """
+    """A mean over seeds with its sample standard deviation, which is None for one seed."""
 
     mean: float
     deviation: float | None
@@ -117,11 +114,9 @@ class SweepReport(Report):
 
     heads, seeds: as requested, heads ascending. models: the trained ones, seed by seed.
     layers, d_model, d_ff: of every model; a head is ``d_model / heads`` wide.
-    steps, batch: of each training. learning_rate: its peak.
-    held_out: number of sequences that no model was trained on. predictions: how many of their
-        tokens count.
-    device, threads: the device, and the number of threads of the CPU.
-    seconds: total time.
+    steps, batch: of each training. learning_rate: its peak. held_out: number of sequences that no
+        model was trained on. predictions: how many of their tokens count.
+    device, threads: the device, and the number of threads of the CPU. seconds: total time.
     notes: sentences a reader must know.
     """
 

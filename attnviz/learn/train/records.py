@@ -19,8 +19,7 @@ class CurvePoint:
     """One point of a learning curve.
 
     step: number of optimiser steps so far. tokens: training tokens so far, in all kinds of
-        sequences.
-    seconds: training time so far, with validation and the time before a resumption.
+        sequences. seconds: training time so far, with validation and the time before a resumption.
     learning_rate: of the last step.
     loss: mean cross-entropy of the training batches since the point before, nats per token.
     valid_loss: of the validation text, nats per token; None if not measured at this point.
@@ -54,10 +53,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class SequenceMean:
-    """A mean over sequences with its standard error.
-
-    mean: the mean. error: None for a single sequence.
-    """
+    """A mean over sequences with its standard error, which is None for a single sequence."""
 
     mean: float
     error: float | None

@@ -20,10 +20,7 @@ _Read = TypeVar("_Read", bound="FieldTable")
 
 @dataclass(frozen=True)
 class FieldRule:
-    """A condition on a value in a TOML file.
-
-    words: a description for messages. holds: tests a value.
-    """
+    """A condition on a TOML file's value. words: describes it. holds: tests the value."""
 
     words: str
     holds: Callable[[Any], bool]

@@ -215,8 +215,7 @@ class Batch:
 
     ids: (sequence, token), the first one the beginning of a text. Token i + 1 is predicted at i.
     weights: (sequence, token − 1), by which each prediction's loss is multiplied; 0 if it does not
-        count.
-    kinds: number of sequences by kind.
+        count. kinds: number of sequences by kind.
     """
 
     ids: NDArray[np.int64]
@@ -315,10 +314,7 @@ class Sampler:
         return self._tokens[start : start + count].astype(np.int64)
 
     def _window(self, length: int) -> NDArray[np.int64]:
-        """Return the next window of the text; every window comes once per epoch.
-
-        length: its number of tokens.
-        """
+        """Return the next window of ``length`` tokens; every window comes once per epoch."""
         self._demand(length)
         count = len(self._tokens) // length
         epoch, index = divmod(self.windows, count)

@@ -224,10 +224,7 @@ class Trainer:
 
     @property
     def closing_tokens(self) -> int:
-        """Return how many validation tokens are used at the end.
-
-        A budget in minutes limits them.
-        """
+        """Return how many validation tokens are used at the end; a budget in minutes limits it."""
         minutes = self.recipe.budget.minutes
         if minutes is None or not self._speed:
             return len(self._valid)

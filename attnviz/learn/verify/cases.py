@@ -22,12 +22,10 @@ class AttentionCase:
     """One call of the library's own attention, which several implementations compute.
 
     name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: a description of the
-        case.
-    state: parameters: weights (out, in) and biases by the names of
+        case. state: parameters: weights (out, in) and biases by the names of
         ``MultiHeadAttention.state_dict()``.
-    query, key: (text, token, d_model); the same array if a text attends to itself.
-    heads, kv_heads: how many query heads and key/value heads. causal: whether later keys are
-        hidden.
+    query, key: (text, token, d_model); the same array if a text attends to itself. heads, kv_heads:
+        how many query heads and key/value heads. causal: whether later keys are hidden.
     real_keys: number of keys of each text that are not padding.
     """
 

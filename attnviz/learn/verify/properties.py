@@ -146,9 +146,8 @@ _Found: TypeAlias = tuple[list[ComparedNumber], list[str]]
 class Property(NamedTuple):
     """A property that the attention of every model must have, with its test.
 
-    name, claim: as in ``Check``.
-    test: returns the measures and notes of a run, or a string with the reason why the property does
-        not apply.
+    name, claim: as in ``Check``. test: returns the measures and notes of a run, or a string with
+        the reason why the property does not apply.
     """
 
     name: str

@@ -94,8 +94,7 @@ class Check:
 
     group: the case of the library's own attention that it belongs to, or empty.
     name: of the checked property. against: the implementation it is compared with; empty if the
-        name includes it.
-    claim: what must be true, in one sentence.
+        name includes it. claim: what must be true, in one sentence.
     measures: its numbers; every one must pass.
     skipped: why the check was not made; None if it was made.
     notes: further observations, in sentences.

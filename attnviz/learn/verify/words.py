@@ -20,10 +20,7 @@ def difference(value: float) -> str:
 
 
 def severity(measure: ComparedNumber) -> tuple[float, float, float]:
-    """Return a key for sorting measures: (difference ÷ tolerance, difference, tolerance).
-
-    NaN is the worst.
-    """
+    """Return a sort key: (difference ÷ tolerance, difference, tolerance); NaN is the worst."""
     found, allowed = measure.difference, measure.tolerance.value
     if math.isnan(found):
         return math.inf, math.inf, allowed

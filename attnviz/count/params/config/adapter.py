@@ -68,10 +68,7 @@ class Fields:
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:
-        """Return ``key`` itself if it is a bool.
-
-        Else the value of the field of that name as a bool.
-        """
+        """Return ``key`` itself if it is a bool; else the field of that name, as a bool."""
         return key if isinstance(key, bool) else bool(self.get(key))
 
     def listed(self, key: str, length: int) -> list[Any] | None:

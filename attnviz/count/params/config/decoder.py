@@ -52,8 +52,7 @@ class DecoderFamily(NamedTuple):
 
     norm, layer_norms: the kind of its norms, and how many a layer has.
     qkv_bias, output_bias, ffn_bias, head_bias: whether these biases exist, or the field that says
-        so. bias: the first two together.
-    gated: whether the feed-forward part is gated.
+        so. bias: the first two together. gated: whether the feed-forward part is gated.
     query_norm: whether queries and keys are normed, or the field that says so. query_norm_span:
         ``head`` (over a head's width), ``all`` (all heads together), ``each`` (each head its own).
     query_norm_kind: the kind of these norms.

@@ -15,8 +15,7 @@ from attnviz.count.params import specs
 class Term(NamedTuple):
     """A summand of a count, with its arithmetic.
 
-    label: what is counted, in words.
-    number: the count.
+    label: what is counted, in words. number: the count.
     formula: the arithmetic in numbers, such as ``4096 × 4096 = 16,777,216``.
     symbols: the same arithmetic in names, such as ``d_model × heads × head_dim``; may be empty.
     role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``, ``bias``,
@@ -88,10 +87,8 @@ class AttentionCount(NamedTuple):
 
     query, key, value, output: of the projections, without biases.
     latent: of the projections to the latent vectors, which heads share; 0 without these.
-    bias: all biases.
-    norm: norms of queries, keys and latent vectors.
-    other: sinks, gates, position bias tables.
-    total: all of these.
+    bias: all biases. norm: norms of queries, keys and latent vectors.
+    other: sinks, gates, position bias tables. total: all of these.
     per_head: the parameters of one head.
     terms: lines with their arithmetic that add up to the total.
     """
@@ -199,8 +196,7 @@ def _biases(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 class FeedForwardCount(NamedTuple):
     """The parameters of one feed-forward part, counted by ``count_feed_forward``.
 
-    up, gate, down: the matrices, of all experts together, without biases.
-    bias: all biases.
+    up, gate, down: the matrices, of all experts together, without biases. bias: all biases.
     router: the matrix that chooses the experts; 0 without experts.
     shared: the part of these numbers that belongs to the shared expert.
     other: the rest, such as a gate on the shared expert.

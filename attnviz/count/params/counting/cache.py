@@ -111,8 +111,7 @@ class CacheLine(NamedTuple):
     layers: how many layers have such a cache.
     per_token: the numbers that one layer caches for each token; for a state, all its numbers.
     held: for how many tokens they are cached; 1 for a state.
-    values: numbers of all these layers for one sequence.
-    formula: the arithmetic of ``values``.
+    values: numbers of all these layers for one sequence. formula: the arithmetic of ``values``.
     dtype: of these numbers.
     """
 
@@ -130,8 +129,7 @@ class CacheCount(NamedTuple):
     """The cache of an architecture, counted by ``count_cache``.
 
     tokens, source_tokens, batch, dtype: the lengths, the number of sequences and the dtype counted
-        for. bits: of one number.
-    lines: the caches of the layers, equal layers together.
+        for. bits: of one number. lines: the caches of the layers, equal layers together.
     values_per_token, bytes_per_token: what one more token adds while no window is full.
     bytes_per_token_late: the same once all sliding windows are full.
     cross_bytes_per_token: what one more token of the source adds.
@@ -256,10 +254,8 @@ def _lines(
 class MemoryFit(NamedTuple):
     """The longest context that fits in a memory beside the parameters.
 
-    memory: the bytes of the memory.
-    weights: the bytes of parameters and buffers.
-    tokens: the longest context for ``batch`` sequences; 0 if not one token fits, None if there is
-        no limit.
+    memory: the bytes of the memory. weights: the bytes of parameters and buffers. tokens: the
+        longest context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
     binds: what sets the limit: ``weights`` (they alone do not fit), ``memory`` (the cache fills
         it), ``positions`` (the model has no more), ``nothing`` (the cache does not grow).
     cache: bytes of the cache at ``tokens``, or of a cache that does not grow.

@@ -35,9 +35,8 @@ class FlopCount(NamedTuple):
 
     attention_projections: 2·b·n·d·(2·H·D + 2·K·D), summed over all layers.
     attention_scores: attention scores and mixing of values over all query–key pairs, 4·b·n²·H·D:
-        the part that grows with the square of the length.
-    attention_scores_visible: the same without masked pairs: half of them if causal, and only a band
-        if a window slides.
+        the part that grows with the square of the length. attention_scores_visible: the same
+        without masked pairs: half of them if causal, and only a band if a window slides.
     ffn: the feed-forward parts with their routers; of experts only the active ones.
     head: the matrix onto the vocabulary, at every token.
     other: embeddings that multiply, poolers, projectors.
@@ -67,9 +66,8 @@ class FlopCount(NamedTuple):
 class MapCount(NamedTuple):
     """The number and size of all attention maps of a forward pass.
 
-    values: numbers in all maps of ``batch`` sequences.
-    bytes: of all these numbers. bits: of one number, at least 16: parameters may be stored in
-        fewer, but not the result of a softmax.
+    values: numbers in all maps of ``batch`` sequences. bytes: of all these numbers. bits: of one
+        number, at least 16: parameters may be stored in fewer, but not the result of a softmax.
     maps: how many maps one sequence has, one for each head of each layer.
     shapes: (layers, heads, queries, keys) of equal maps, for one sequence.
     """
@@ -137,9 +135,8 @@ def count_cost(
 
     tokens: by default ``DEFAULT_TOKENS``, or the longest sequence of the model if that is shorter.
     source_tokens: the length of the encoder's input; by default ``tokens``, unless the model fixes
-        their number.
-    dtype, cache_dtype: of the parameters, and of keys and values; the latter is by default
-        ``dtype``.
+        their number. dtype, cache_dtype: of the parameters, and of keys and values; the latter is
+        by default ``dtype``.
     others: how many parameters are stored in which other dtypes. stated: what states the dtype.
 
     Raises UsageError for an unknown dtype, or lengths and batches below 1.

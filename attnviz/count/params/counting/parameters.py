@@ -106,11 +106,9 @@ class StackCount(NamedTuple):
 class ParameterCount(NamedTuple):
     """The parameters of an architecture, counted by ``count_parameters``.
 
-    stacks: its stacks.
-    shares, total: everything, with tied tables counted once.
+    stacks: its stacks. shares, total: everything, with tied tables counted once.
     active: what one token passes through, without the experts that were not chosen. Tables count in
-        full, as is usual.
-    terms: the summands outside the stacks.
+        full, as is usual. terms: the summands outside the stacks.
     buffers: the summands of numbers that are stored but not trained; not part of the total.
     buffer_total: their sum.
     """

@@ -34,9 +34,8 @@ class Decode(NamedTuple):
     """A lower bound on the time of a generation step for ``batch`` sequences, one token each.
 
     read: the bytes of parameters and cache that the step reads. operations: the floating-point
-        operations that it computes.
-    seconds: the least time, bytes / bandwidth or operations / rate. bound: which of these is
-        larger.
+        operations that it computes. seconds: the least time, bytes / bandwidth or operations /
+        rate. bound: which of these is larger.
     """
 
     batch: int
@@ -60,9 +59,8 @@ class CardFit(NamedTuple):
     """Whether a GPU can run a model, and how fast at most.
 
     need: the memory for the counted length and batch. free: bytes that stay free, negative if it
-        does not fit.
-    cards: how many such GPUs can hold parameters and cache if each needs the other memory in
-        addition; None if no number can. What splitting a model costs is left out.
+        does not fit. cards: how many such GPUs can hold parameters and cache if each needs the
+        other memory in addition; None if no number can. What splitting a model costs is left out.
     batch: the most sequences of the counted length. context: the most tokens of each of the counted
         sequences. For both, 0 if not a single one fits, None if the memory sets no limit.
     rate: the operations a second of the GPU. prefill: the least seconds of a pass over all prompts.

@@ -87,17 +87,14 @@ def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
 class AblationReport(Report, Provenance):
     """The report of ``attnviz ablate``: the effect of each ablation, and the options of the run.
 
-    model: the facts of the model.
-    kind: the attention whose heads were ablated.
+    model: the facts of the model. kind: the attention whose heads were ablated.
     texts: the tokens of each text; of an encoder–decoder those of its encoder.
     effects: of every measured ablation, in the order of the request.
     targets: the decoder's tokens of each text; empty for other models.
     mode, unit, method, positions: the options of the ablation, see ``AblateRequest``.
-    metric: the one that ranks heads and colours cells.
-    baseline: the numbers of the model with every head, mean over the texts; ``loss`` in nats per
-        token.
-    gradients: first-order importance |dL/dξ| of each (layer, head), mean over the texts; empty if
-        not requested.
+    metric: the one that ranks heads and colours cells. baseline: the numbers of the model with
+        every head, mean over the texts; ``loss`` in nats per token. gradients: first-order
+        importance |dL/dξ| of each (layer, head), mean over the texts; empty if not requested.
     rank_correlation: Spearman's, between ``gradients`` and the exact metric; None unless both ran.
     reference: a description of the source of the replacement values; None for zero.
     draws: the number of other texts whose values replaced those of each text.
@@ -105,8 +102,7 @@ class AblationReport(Report, Provenance):
     target: the decoder's text for the first text; not yet safe for a terminal.
     answer, foil: the tokens whose logits are compared; not yet safe for a terminal.
     patterns: the attention of the ranked heads over the first text, for their labels and small
-        maps; None if it was not observed.
-    top: the number of heads in the ranking.
+        maps; None if it was not observed. top: the number of heads in the ranking.
     by_token: whether the change of each token's loss in the first text is shown.
     """
 

@@ -230,10 +230,7 @@ def _small(value: float) -> str:
 
 
 def together(report: PatchReport) -> list[doc.Part]:
-    """Return a table with the effect of the heads that were patched together.
-
-    Empty without them.
-    """
+    """Return a table with the effect of the heads patched together; an empty one without them."""
     joint = report.together
     if joint is None:
         return []

@@ -55,8 +55,7 @@ class AskedPair:
     """A prompt pair with its measured tokens; or an unrelated pair for the baseline of another.
 
     index: the engine's index of the pair. of: for an unrelated pair, the index of the measured
-        pair.
-    tokens: both prompts. position: of the token in the base run that predicts.
+        pair. tokens: both prompts. position: of the token in the base run that predicts.
     answer, foil: the tokens whose probabilities are compared; the foil is None if there is none.
     """
 
@@ -74,9 +73,8 @@ class PatchJob:
 
     text: the first pair's clean prompt, as it was given. wanted: the number of pairs given.
     asked: the prompt pairs to measure; the first one is shown. controls: unrelated pairs for the
-        baseline. drawn: the number of controls whose source is random tokens.
-    places: the (layer, head) that are patched one by one. together: the heads that are patched at
-        once.
+        baseline. drawn: the number of controls whose source is random tokens. places: the (layer,
+        head) that are patched one by one. together: the heads that are patched at once.
     threshold: the least difference of the metric between two runs for which shares are shown.
     patching: patches the model. opened: returns the same for another method.
     """
@@ -110,10 +108,7 @@ class PatchJob:
 
     @property
     def group(self) -> int:
-        """Return the number of query heads that share a patched key/value head.
-
-        1 for other patches.
-        """
+        """Return how many query heads share a patched key/value head; 1 for other patches."""
         site = self.patching.sites(self.request.what)[0]
         return max(len(self.patching.served(site)), 1)
 

@@ -135,9 +135,8 @@ class PatchReport(Report, Provenance):
     control: a description of the unrelated sources of the base rate; empty if there are none.
     group: the number of query heads that share a patched head, which is 1 except for keys and
         values of grouped heads.
-    rank_correlation: of gradient and exact effects; None unless both were requested.
-    text: the first clean prompt as it was given. source: a description of where the pairs come
-        from.
+    rank_correlation: of gradient and exact effects; None unless both were requested. text: the
+        first clean prompt as it was given. source: a description of where the pairs come from.
     labels: of heads, from the model card or from ``patterns``.
     """
 

@@ -174,10 +174,7 @@ class PatchStudy(Study):
     # What was found ----------------------------------------------------------------------------
 
     def report(self) -> PatchReport:
-        """Return the report of the finished prompt pairs.
-
-        If none is finished, of one unfinished pair.
-        """
+        """Return the report of the finished prompt pairs, or of an unfinished one if none is."""
         job, request, series = self.job, self.job.request, self.series[self._part]
         places: list[tuple[Place, ...]] = [(place,) for place in job.places]
         places += [job.together] if job.together else []

@@ -161,10 +161,7 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
 
 
 def token_name(report: PatchReport, token: int) -> str:
-    """Return a token of the base run's prompt and its position, as a string.
-
-    token: the position.
-    """
+    """Return a token of the base run's prompt and its position, as a string. token: its index."""
     return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
 
 

@@ -174,8 +174,7 @@ def share_table(
     """Return a table of shares in inputs with a row for each, see ``path_table``.
 
     names: of the rows. shown: the share of each row. scale: the number format; by default one for
-        the shown shares.
-    brief: True leaves out the last two columns.
+        the shown shares. brief: True leaves out the last two columns.
     """
     scale, found = scale or _scale(shown), [one.share for one in shown]
     more = [

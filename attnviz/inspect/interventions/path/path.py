@@ -66,8 +66,7 @@ class PathReport(Report, Provenance):
 
     model: the facts of the model. sender: (layer, head). pairs: the prompts. listeners: the later
         heads with the share in each input, the largest share first. into: the input that the user
-        chose, queries, keys or values; None for all three.
-    top: the number of rows in the ranking.
+        chose, queries, keys or values; None for all three. top: the number of rows in the ranking.
     """
 
     model: ModelInfo
