@@ -45,9 +45,9 @@ class Outlet:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Add to errors of the block, and below the result, the source of a model's name.
+        """Add the source of a model's name to the block's errors and to a note below the result.
 
-        name: of the model. Nothing is added if it was typed.
+        name: of the model; nothing is added if a person typed it.
         """
         self._taken.append(name)
         with blamed(name):

@@ -84,7 +84,7 @@ def entropy_words(scores: HeadScores) -> list[str]:
 
 
 def label_source(labels: Iterable[HeadLabel], form: str = "labels of {date}, {source}") -> str:
-    """Return the source of the labels that ``patterns`` kept; empty if there are none.
+    """Return the source of the labels that ``patterns`` stored; empty if there are none.
 
     form: the text to return, with the fields {source} and {date}.
     """

@@ -119,7 +119,7 @@ def label_facts(label: HeadLabel) -> dict[str, Any]:
     """Return a head's label and its scores as JSON values; None for scores that were not measured.
 
     ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for a description of the head on
-    this text; ``date`` is when ``patterns`` kept the label. ``score`` is that of the source;
+    this text; ``date`` is when ``patterns`` stored the label. ``score`` is that of the source;
     ``measured`` the score measured before, for a known label; ``on_text`` and ``base_rate`` are of
     this text.
     """

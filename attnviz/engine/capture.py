@@ -129,7 +129,8 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
 def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | None = None) -> Tokens:
     """Return the tokens of ``text``.
 
-    truncate: True cuts the text at the model's context; None is for callers without that option.
+    truncate: True cuts the text at the model's context; None (no cut) leaves the hint at
+        ``--truncate`` out of the error.
     encode: tokenizes the text in place of the model's own ``encode``; None takes the model's.
     Raises UsageError if there are no tokens or, without truncation, more than the context allows.
     """

@@ -197,7 +197,7 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
 
 
 class _Sums(NamedTuple):
-    """Sums over heads of the excess of attention weights over habit, by word pair.
+    """Sums over heads of attention weights minus the heads' usual weights, by word pair.
 
     above: (query, key), the excess minus its mean over the row. cumulants: (2, query), the second
         and the third cumulant of the row's excess. tested: (query, key), which cells count.

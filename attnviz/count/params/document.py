@@ -168,7 +168,7 @@ def _first_groups(
 ) -> list[Group]:
     """Return the tables of the first screen; wide terminals show them side by side.
 
-    case, cost: the counts. view: the options. columns, lines: the size of the terminal.
+    case, cost: the counts. view: the display options. columns, lines: the size of the terminal.
     """
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)

@@ -80,10 +80,7 @@ def mark_of(one: Any) -> FollowedMark:
 
 
 def followed(one: Any, mark: FollowedMark) -> Any:
-    """Mark ``one`` as tracked if it is a tensor that requires a gradient, and return it.
-
-    mark: its state, see ``FollowedMark``.
-    """
+    """Mark ``one`` as tracked if it is a tensor that requires a gradient; return it."""
     if isinstance(one, Tensor) and one.requires_grad:
         setattr(one, _MARK, mark)
     return one

@@ -204,8 +204,8 @@ def lost(model: PatchableModel) -> UnsupportedError:
 def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> _Run:
     """Run the borrowed model over a text, and return the pass with its tracked tensors.
 
-    place: the position of the token that predicts. whole: the attention calls whose attention
-        weights are recorded for all queries, not only ``place``.
+    place: the index of the token whose logits are tracked. whole: the attention calls whose
+        attention weights are recorded for all queries, not only ``place``.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)

@@ -261,10 +261,11 @@ class TorchRunner:
 
 
 def _numbers(plan: ScanPlan, tokens: int) -> int:
-    """Return how many numbers a batch row takes: its hidden states, and the inside of one block.
+    """Return about how many numbers a row of the batch takes in memory during a pass.
 
-    The longer side of each parameter matrix is at least the length of its output. tokens: the
-    length of a row.
+    They are the outputs of all modules outside the blocks, and of those in the largest block. A
+    module's output is taken to be as wide as its parameter's longer side. tokens: the length of a
+    row.
     """
     model = plan.model
     blocks = {id(call.block): call.block for call in plan.calls}.values()

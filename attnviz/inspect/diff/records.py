@@ -197,7 +197,7 @@ class DiffReport(Report, Provenance):
         return self.head_name(head)
 
     def pair_name(self, change: HeadChange) -> str:
-        """Return the head's name, with that of its partner if the partner is at another place."""
+        """Return the head's name, with that of its partner if that has another layer or index."""
         name = self.name(change.place)
         return name if change.place == change.other else f"{name}→{self.name(change.other)}"
 

@@ -255,7 +255,7 @@ class MapPane(Pane, can_focus=True):
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one side, and its lines: title, map, legend and scores.
+        """Return the map of one compared model, and its lines: title, map, legend and scores.
 
         view: the screen state for that side. columns, rows: the available width in characters and
             lines. strong: whether its title stands out.

@@ -20,7 +20,10 @@ SCHEMA = "attnviz.head/1"
 
 
 def card_data(card: HeadCard) -> dict[str, Any]:
-    """Return everything on a head's card as one JSON object; indices start at 0."""
+    """Return all facts on the card, a one-page summary of a head, as a JSON object.
+
+    Indices start at 0.
+    """
     card = replace(card, index_base=0)
     return {
         "schema": SCHEMA,

@@ -62,7 +62,7 @@ _PAGE = 100
 
 
 def card_document(card: HeadCard, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of a head's card, with its first screen.
+    """Return the document of a head's card, a one-page summary, with its first screen.
 
     explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
@@ -82,7 +82,7 @@ def card_document(card: HeadCard, *, explain: bool = False, hints: bool = False)
 
 
 def card_groups(card: HeadCard) -> list[doc.Group]:
-    """Return the groups of a card below its finding, for a page of its own or for a report."""
+    """Return the groups of parts of a head's card, without the finding above them."""
     record = card.map.first.record
     maps = examples(card.map, HeadsView(), _PAGE, max(len(record.queries) + 4, 12))
     return [
@@ -122,7 +122,7 @@ def _hints(card: HeadCard, explained: bool) -> list[str]:
 
 
 def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
-    """Return a line of facts for each part of the card, except those named in ``without``."""
+    """Return a line for each part of a head's card, except the parts named in ``without``."""
     lines = [each for each in part_lines(card) if each[0] not in without]
     return [doc.Facts([(word, False) for word in words], name, _LEAD) for name, words in lines]
 

@@ -33,7 +33,7 @@ def reckoned(texts: Texts) -> int:
 
 
 def open_model(name: str, options: LoadOptions, texts: Texts) -> Model:
-    """Load a model with the faster of NumPy and torch for a card of one of its heads.
+    """Load a model with the faster of NumPy and torch to summarise one head on a card.
 
     texts: over which the head is ablated; their length decides which is faster.
     """
@@ -48,7 +48,7 @@ def head(
     *,
     advance: Watch = UNWATCHED,
 ) -> HeadCard:
-    """Return the card of one head, with everything that attnviz measures on it.
+    """Return the card of one head: a one-page summary of all that is measured on it.
 
     text: of its map and of the prediction; None for a short one. texts: over which it is ablated,
         and in which its strongest links are searched. advance: is given the progress.

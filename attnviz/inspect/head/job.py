@@ -108,7 +108,7 @@ def head_cards(
     scored: PatternReport | None = None,
     ablation: AblationReport | None = None,
 ) -> list[HeadCard]:
-    """Return a card for each of the heads (layer, head).
+    """Return a card, a one-page summary, for each of the heads (layer, head).
 
     places: these heads. text: of the map and the prediction. texts: over which heads are ablated,
     and in which their strongest links are searched.
@@ -164,16 +164,13 @@ def head_cards(
 
 
 def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:
-    """Check the request for a card; return its kind of attention.
-
-    Raises UsageError if the kind or the texts do not fit the model.
-    """
+    """Check the request for a head's card; return its kind of attention."""
     encode_texts(model, texts, request.truncate, _least(model))
     return attention_kind(model, Choice(kind=request.kind, target=request.target))
 
 
 def _least(model: Model) -> int:
-    """Return the fewest tokens that a text must have for a card of this model's heads."""
+    """Return the fewest tokens that a text needs, for a card of a head of this model."""
     return 1 if "decoder" in model.kinds or isinstance(model, OwnAttention) else 2
 
 

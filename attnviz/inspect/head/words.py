@@ -110,7 +110,7 @@ _PARTS = {"without": "loss", "reads": "paths", "read by": "readers"}
 
 
 def part_lines(card: HeadCard) -> list[Line]:
-    """Return a line (name, words) for each part of the card, or the reason why it is missing."""
+    """Return (name, words) for each part of a head's card, or the reason why it is missing."""
     lines = {
         "label": _label(card),
         "without": _without(card),

@@ -47,7 +47,7 @@ _CAPTION = 14  # the letters below a small map in a picture
 def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     """Return the document of one run, or of several with each head's maps next to each other.
 
-    view: the options of what is shown. With several runs, tables, words and the small maps of all
+    view: the display options. With several runs, tables, words and the small maps of all
         heads stand below each other, a group for each run.
     """
     records = [report.record for report in found.reports]
@@ -82,7 +82,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
 
 
 def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
-    """Return the options to suggest next. view: the options of what is shown now."""
+    """Return options to suggest next in hints. view: the current display options."""
     report = found.first
     place = distinctive(found)[0]
     if view.pairs:
@@ -249,7 +249,7 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
 def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> Iterator[doc.Group]:
     """Yield each head's maps side by side, after an overview if there are many heads.
 
-    names: for each run the words in which it differs. view: the options of what is shown.
+    names: for each run the words in which it differs. view: the display options.
     """
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
@@ -275,8 +275,8 @@ def _side_by_side(
 ) -> doc.Group:
     """Return one head's maps in all runs, each with the share of attention it moved.
 
-    place: the (layer, head). names: for each run the words in which it differs. view: the options
-        of what is shown.
+    place: the (layer, head). names: for each run the words in which it differs. view: the display
+        options.
     """
     maps = []
     for index in found.kept_by(*place):

@@ -51,7 +51,7 @@ _HEADED = 6
 def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text.
 
-    view: the options of what is shown. room, lines: the available width in characters and lines.
+    view: the display options. room, lines: the available width in characters and lines.
     """
     report, record = found.first, found.first.record
     queries, keys = len(record.queries), len(record.keys)
@@ -117,7 +117,7 @@ def text_maps(
 ) -> list[doc.Part]:
     """Return the text coloured by attention from one word: mean of all heads, and clearest head.
 
-    view: the options of what is shown. room, lines: the available width in characters and lines.
+    view: the display options. room, lines: the available width in characters and lines.
         chosen: the word; None for the last one.
     """
     if lines < LEAST_TEXT:
@@ -183,7 +183,7 @@ def examples_with_arcs(
 ) -> list[doc.Part]:
     """Return maps of heads as ``examples`` does, and the first head's arcs below if they fit.
 
-    view: the options of what is shown. room, lines: the available width in characters and lines.
+    view: the display options. room, lines: the available width in characters and lines.
     """
     arcs = first_arcs(found, view, room)
     rest = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
@@ -202,7 +202,7 @@ def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
 def first_arcs(found: HeadsReport, view: HeadsView, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return the arcs of the most distinctive head if the text fits into one line; else none.
 
-    view: the options of what is shown. room: the width of that line in characters.
+    view: the display options. room: the width of that line in characters.
     """
     if text_columns(found.first.record.keys) > room:
         return []

@@ -115,7 +115,7 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
 def finding(found: HeadsReport, view: HeadsView) -> str:
     """Return the most important result in one or two sentences, at most two lines of 80 characters.
 
-    view: the options of what is shown; the sentences are about a requested word or word pair, if
+    view: the display options; the sentences are about a requested word or word pair, if
         any.
     """
     report = found.first
@@ -328,7 +328,7 @@ def _of_heads(found: HeadsReport, view: HeadsView) -> str:
 def _furthest(found: HeadsReport, view: HeadsView) -> str:
     """Return the end of a sentence: the first head's link that is furthest above its usual weight.
 
-    view: the options of what is shown.
+    view: the display options.
     """
     report = found.first
     first = report.heads[0]

@@ -65,7 +65,7 @@ Groups = list[doc.Group]
 def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     """Return the parts of the first screen below the finding, fitted to the terminal.
 
-    view: the options of what is shown. columns, lines: the available width in characters and lines.
+    view: the display options. columns, lines: the available width in characters and lines.
     """
     report = found.first
     if view.pairs:
@@ -176,8 +176,8 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
     """Return the first screen for a wide terminal; empty if it does not fit.
 
     It has all heads, maps of some with arcs of the first, and tables next to each other. view: the
-    options of what is shown. columns, lines: the available width in characters and lines. Maps
-    stand below if the grid of heads is too wide.
+    display options. columns, lines: the available width in characters and lines. Maps stand below
+    if the grid of heads is too wide.
     """
     report = found.first
     heads = {entry.head for entry in report.heads}
@@ -295,7 +295,7 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
 def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     """Return two tables: heads by label, and links between words.
 
-    view: the options of what is shown. lines: the most lines of both together.
+    view: the display options. lines: the most lines of both together.
     """
     report = found.first
     rows = [
@@ -326,7 +326,7 @@ def _repeats(report: HeadsRecord) -> bool:
 def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     """Return a table of the links between words, those that beat chance first.
 
-    view: the options of what is shown. lines: the most lines.
+    view: the display options. lines: the most lines.
     """
     report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
@@ -381,7 +381,7 @@ def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Gro
 def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
     """Return the first screen of several runs: maps of the heads that differ most, side by side.
 
-    view: the options of what is shown. lines: the available lines.
+    view: the display options. lines: the available lines.
     """
     moved = [each for each in found.moved if each is not None]
 

@@ -140,7 +140,7 @@ class Series(ABC, Generic[S]):
 
 
 class Study(ABC):
-    """Measures the request of one command; all finished pieces are kept, however the run ends.
+    """Measures the request of one command; all finished pieces are stored, however the run ends.
 
     file: the resume file. seconds: how long it took. complete: False if Ctrl-C interrupted it.
     """

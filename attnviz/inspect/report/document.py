@@ -87,7 +87,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
 
 
 def _groups(report: ModelReport) -> list[doc.Group]:
-    """Return the groups of a report: the model, its heads, those that matter, and their cards."""
+    """Return the groups of a report: the model, its heads, those that matter, cards of some."""
     groups, cost = [doc.Group(_lines(report))], cost_of(report)
     if cost is not None:
         groups.append(doc.Group([brief_parameter_table(cost)], full=True))
@@ -166,7 +166,7 @@ def _grids(report: ModelReport) -> list[doc.HeadGrid]:
 
 
 def _maps(report: ModelReport, columns: int, lines: int) -> doc.Maps | None:
-    """Return the maps of the cards' heads that fit next to each other, or None.
+    """Return the maps of the heads with a card that fit next to each other, or None.
 
     columns, lines: the available width in characters and lines.
     """

@@ -44,13 +44,14 @@ def report(
     *,
     advance: Watch = UNWATCHED,
 ) -> ModelReport:
-    """Return the report on a model: counts, pattern scores, ablations and cards of some heads.
+    """Return the report on a model: counts, pattern scores, ablations, cards of some heads.
 
-    text: of the maps and the prediction of the cards; None for a short one. texts: over which heads
-        are ablated, and in which their strongest links are searched. advance: is given the
-        progress.
-    The report of a run that Ctrl-C ended contains what was measured until then; ``complete`` is
-    False. Raises UsageError for texts that do not fit the model, KeyboardInterrupt if nothing was
+    text: of the maps and the prediction of the cards; None for a short one. texts: over which
+    heads are ablated, and in which their strongest links are searched. advance: is given the
+    progress.
+
+    The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
+    Raises UsageError for texts that do not fit the model, KeyboardInterrupt if nothing was
     measured.
     """
     require_fit(model, texts, request)

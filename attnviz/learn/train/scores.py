@@ -167,7 +167,7 @@ def _scored(
 
 
 def _facts(ids: Ids) -> TextFacts:
-    """Return the facts for pattern scores of a text of which only ``ids`` (token,) are known."""
+    """Return the numbers per token that pattern scores need; only ``ids`` (token,) are known."""
     tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
     return TextFacts(tokens, tokens, Conditions("self", causal=True))
 
