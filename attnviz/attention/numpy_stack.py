@@ -267,7 +267,7 @@ class NumpyStack:
                 residual = self.after_layer(layer, residual, attended)
 
     def checked(self, ids: ArrayLike) -> NDArray[np.integer]:
-        """Return token ids as an array; raise UsageError for those that ``logits`` refuses."""
+        """Return token ids as an array; UsageError for none, too many, or ids out of range."""
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
             raise UsageError("expected at least one token, got none")

@@ -96,7 +96,10 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 
 
 def token_label(text: str, encoding: str = "utf-8") -> str:
-    """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``."""
+    """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``.
+
+    encoding: of the output, for characters that it cannot show.
+    """
     bare = text.strip(" ")
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
@@ -105,7 +108,7 @@ def token_label(text: str, encoding: str = "utf-8") -> str:
 
 
 def _grouped(names: str) -> str:
-    """Write ``<0xED><0x95>`` as ``<ED 95>``."""
+    """Return the bytes ``<0xED><0x95>`` in a token's string as ``<ED 95>``."""
     return "<" + names.replace("<0x", "").replace(">", " ").strip().upper() + ">"
 
 

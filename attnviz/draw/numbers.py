@@ -157,7 +157,7 @@ def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], in
 
 
 def spoken_time(seconds: float) -> str:
-    """Return a duration as a string such as ``40 s``, ``3 min`` or ``2.5 h``."""
+    """Return a number of seconds as a string such as ``40 s``, ``3 min`` or ``2.5 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

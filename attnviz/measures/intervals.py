@@ -15,7 +15,7 @@ _FEW = (12.706, 4.303, 3.182)
 
 
 def student_t(freedom: int) -> float:
-    """Return the 97.5% quantile of Student's t, within .001."""
+    """Return the 97.5% quantile of Student's t with these degrees of freedom, within .001."""
     from statistics import NormalDist  # imports fractions and decimals
 
     if freedom <= len(_FEW):

@@ -299,7 +299,7 @@ class _Bar:
         """Ignore the number of bytes on the wire."""
 
     def set_postfix_str(self, *_: object, **__: object) -> None:
-        """Ignore the client's text on its speed."""
+        """Ignore the text on the download's speed that the hub's client would show."""
 
     set_transfer_postfix_str = set_postfix_str
 

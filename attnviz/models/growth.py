@@ -146,7 +146,10 @@ def _grown(name: str) -> LoadError:
 
 
 def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
-    """Yield the steps of a normalizer given as JSON; raise LoadError if one is suspicious."""
+    """Yield the steps of a tokenizer's normalizer given as JSON.
+
+    Raises LoadError if they are too many or insert too long texts.
+    """
     for number, part in enumerate(_flattened(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")

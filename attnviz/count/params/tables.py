@@ -125,7 +125,7 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
 
 
 def _said(label: str) -> str:
-    """Return the name of a part for people, who say MLP for JSON's feed-forward."""
+    """Return the label of a part for people, who say MLP for JSON's feed-forward."""
     return label.replace("feed-forward", "MLP")
 
 

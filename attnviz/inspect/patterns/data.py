@@ -132,7 +132,7 @@ def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[ob
     """Yield the CSV header, then a row for each head, ranked if one label is watched.
 
     watch: that label, or None.
-    The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control,
+    The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a random baseline,
     ``random.NAME`` belong to the score NAME; statistics have their own names.
     A cell is empty if it was not measured. With regions, ``share.A>B`` and ``uniform.A>B`` are
     the attention from region A to region B, and that of uniform attention.

@@ -91,9 +91,9 @@ def _prompt(each: ExplainedPrompt) -> dict[str, Any]:
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> dict[str, Any]:
-    """Return the JSON object of one part of the sum; for a head also sources, label, interval.
+    """Return the JSON object of one summand of the logit; for a head also sources, label, interval.
 
-    effects: the effect of each head, by the key of the head.
+    effects: what each head writes, by the key of the head.
     """
     entry: dict[str, Any] = {"kind": part.kind, "layer": part.layer, "head": part.head}
     if part.attention is None or part.layer is None or part.head is None:

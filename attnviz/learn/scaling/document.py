@@ -210,7 +210,7 @@ _BINS_A_DECADE = (len(BIN_EDGES) - 2) / -_LOWEST
 
 
 def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
-    """Return the group of one case: both histograms with one vertical axis, and its measures."""
+    """Return the group of one case: its measures, and histograms with and without the scale."""
     both = (case.plain, case.scaled)
     rows = [
         doc.Row((LABELS[name], *(measured(name, side.measures[name]) for side in both)))

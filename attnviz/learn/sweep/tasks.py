@@ -212,14 +212,17 @@ class Induction(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the result on ``samples`` of guessing evenly among the letters of the strand."""
+        """Return the result on ``samples`` of guessing evenly among the letters of the strand.
+
+        A strand is one of the letter sequences that take turns.
+        """
         counts = self._periods(samples)[samples.counted]
         return (evenly("a letter of its strand", counts),)
 
     def _periods(self, samples: Samples) -> NDArray[np.float64]:
-        """Return the period of each predicted token's strand: (sequence, token).
+        """Return how many different letters each predicted token's strand has: (sequence, token).
 
-        The period is the number of different letters in the strand.
+        A strand is one of the letter sequences that take turns in the task.
         """
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
@@ -232,7 +235,8 @@ class Induction(Task):
     def _followed(self, samples: Samples) -> NDArray[np.bool_]:
         """Return a mask (sequence, query, key) of the keys for a perfect induction head.
 
-        They are the earlier keys that followed the last letter of the next token's strand.
+        They are the earlier keys that followed the last letter of the next token's strand, one of
+        the letter sequences that take turns.
         """
         tokens = samples.ids[:, :-1]
         at = np.arange(tokens.shape[1])
@@ -342,7 +346,7 @@ class Majority(Task):
         return np.asarray((tokens[:, :, None] == letters).sum(1))
 
     def _in_string(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return a mask (sequence, token) of the letters of the string before the sign."""
+        """Return a mask (sequence, token) of the letters to count, which end at a sign."""
         sign = samples.counted.argmax(1)[:, None]
         at = np.arange(self.length)
         return np.asarray((at > 0) & (at < sign))

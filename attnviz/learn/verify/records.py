@@ -211,8 +211,6 @@ class VerifyReport(Report):
     """The report of ``attnviz verify``: all checks of the library's attention or of a model.
 
     dtype: the number type of the verified attention.
-
-    dtype: the number type of the verified attention.
     rounds_in: the dtype of its least exact steps. epsilon: the machine epsilon of that dtype.
     checks: in the order of the report.
     model: the model that was verified; None for the library's own attention.
