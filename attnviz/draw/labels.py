@@ -98,7 +98,7 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 def token_label(text: str, encoding: str = "utf-8") -> str:
     """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``.
 
-    encoding: of the output, for characters that it cannot show.
+    encoding: of the output; characters that it lacks are escaped.
     """
     bare = text.strip(" ")
     if not bare:
