@@ -34,11 +34,10 @@ _PROJECTIONS = ("query", "key", "value", "output")
 
 
 class NumpyStack:
-    """A model with one stack of layers over tensors named by their roles.
+    """A decoder or encoder in NumPy: one stack of layers over tensors named by their roles.
 
-    tensors: of any float type; each is read from the mapping and converted when it is first
-        needed, see ``ConvertedTensors``.
-    dtype: the number type of the computation.
+    tensors: of any float type; each is read from the mapping and converted when it is first needed,
+        see ``ConvertedTensors``. dtype: the number type of the computation.
     finite: whether all attention outputs and logits so far were finite.
     """
 
@@ -55,7 +54,7 @@ class NumpyStack:
         self._attentions: dict[int, NumpyAttention] = {}
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """Return the same stack with these (layer, head) ablated: their outputs count as zero."""
+        """Return the same model with these (layer, head) ablated: their outputs are set to zero."""
         changed = copy(self)
         changed._attentions = {}
         changed._removed = {
@@ -64,7 +63,7 @@ class NumpyStack:
         return changed
 
     def logits(self, ids: ArrayLike) -> Floats:
-        """Return next-token logits (..., token, vocabulary) for token ids (..., token).
+        """Return next-token logits (..., token, vocab) for token ids (..., token).
 
         Raises UsageError for no token, an unknown one, or more of them than the context holds.
         """
@@ -77,10 +76,10 @@ class NumpyStack:
         past: Sequence[KeyValues] = (),
         masks: Mapping[int, NDArray[np.bool_]] | None = None,
     ) -> Floats:
-        """Return the residual after the last layer.
+        """Run the model on token ids; return the residual after the last layer.
 
-        ``observe(layer, weights, outputs)`` gets each layer's weights and its heads' outputs (...,
-        head, token, dim), before the output projection.
+        ``observe(layer, weights, outputs)`` gets each layer's attention weights and its heads'
+        outputs (..., head, token, dim), before the output projection.
         past: the cached keys and values of each layer of a causal stack for the first tokens of
             ``ids`` (token,); only the tokens after those are run, and see them all.
         masks: by layer whether each head's queries see each key, (head, query, key), in addition to
@@ -99,14 +98,17 @@ class NumpyStack:
         return residual
 
     def unembed(self, residual: Floats) -> Floats:
-        """Return the logits (..., vocabulary) of a residual (..., d_model) after the last layer."""
+        """Return the logits (..., vocab) of a residual (..., d_model) after the last layer."""
         scores: Floats = project(self.unembedded(self.hidden(residual)), *self.unembedding)
         self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
 
     @property
     def unembedding(self) -> tuple[Floats, Floats | None]:
-        """Return weight and bias of the unembedding; if it is tied, the weight of the embedding."""
+        """Return the weight and the bias of the unembedding.
+
+        If it is tied, the weight is that of the embedding.
+        """
         tied = "unembedding.weight" not in self.tensors
         weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
         return weight, self.tensors.optional("unembedding.bias")
@@ -130,14 +132,14 @@ class NumpyStack:
 
     @property
     def is_sum(self) -> bool:
-        """Return True if the final norm reads exactly the sum of all that the layers write."""
+        """Return True if the final norm's input is exactly the sum of all layers' additions."""
         return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
-        """Return one pass over one text, with what each layer adds to the residual.
+        """Run the model on one text; return the pass with each layer's addition to the residual.
 
-        ids: the token ids (token,).
-        keep: called with the layer and its weights (head, query, key), returns those to keep.
+        ids: the token ids (token,). keep: called with the layer and its attention weights (head,
+            query, key), returns those to store.
         Raises UsageError for no token, an unknown one, or too many, and ValueError if the residual
         is no sum of these.
         """
@@ -157,7 +159,7 @@ class NumpyStack:
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
-        """Return the direction that reads logit(answer) − logit(foil) from the final residual.
+        """Return the direction in the final residual that gives logit(answer) − logit(foil).
 
         residual: (token, width). foil: None for the logit of the answer alone.
         The product of direction (token, width) and residual, plus the returned number, is each
@@ -187,9 +189,10 @@ class NumpyStack:
         *,
         norms: bool = False,
     ) -> None:
-        """Pass the weights of each wanted layer to ``observe``, ``rows`` queries at a time.
+        """Run the model, and pass attention weights of wanted layers to ``observe`` in blocks.
 
-        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
+        rows: the number of queries of a block. ids: token ids (..., token). wants: returns True for
+            the index of a wanted layer.
         ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
         queries from ``start`` on, if causal without the keys after its last query. ``norms`` are
         those of the values, (..., head, token), or None if not requested.
@@ -211,11 +214,12 @@ class NumpyStack:
         wants: Callable[[int], bool],
         observe: Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None],
     ) -> None:
-        """Pass queries, keys and mask of each wanted layer to ``observe(layer, query, key, seen)``.
+        """Run the model, and pass queries, keys and mask of each wanted layer to ``observe``.
 
-        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
-        Queries and keys are (..., head, token, head_dim), rotated, not scaled; each query head has
-        its own copy of its key. seen is (query, key), or None if each query sees every key.
+        It gets (layer, query, key, seen). ids: token ids (..., token). wants: returns True for the
+        index of a wanted layer. Queries and keys are (..., head, token, head_dim), rotated, not
+        scaled; each query head has its own copy of its key. seen is (query, key), or None if each
+        query sees every key.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -252,7 +256,7 @@ class NumpyStack:
                 residual = self.after_layer(layer, residual, attended)
 
     def checked(self, ids: ArrayLike) -> NDArray[np.integer]:
-        """Return token ids as an array; raise UsageError for those that ``logits`` refuses."""
+        """Return token ids as an array; UsageError for none, too many, or ids out of range."""
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
             raise UsageError("expected at least one token, got none")
@@ -270,7 +274,10 @@ class NumpyStack:
         return checked
 
     def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        """Return the residual before the first layer, of the tokens from ``start`` on."""
+        """Return the residual before the first layer: the embeddings of tokens from ``start`` on.
+
+        ids: all token ids.
+        """
         residual = self.tensors.rows("tokens.weight", ids[..., start:])
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
@@ -289,13 +296,13 @@ class NumpyStack:
         return residual
 
     def read(self, layer: int, residual: Floats) -> Floats:
-        """Return the input of a layer's attention. residual: before the layer."""
+        """Return the input of a layer's attention from the residual before it. layer: its index."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
 
     def attention(self, layer: int) -> NumpyAttention:
-        """Return the attention of a layer."""
+        """Return the attention of a layer, with its parameters. layer: its index."""
         if layer in self._attentions:
             return self._attentions[layer]
         name, shape = f"layers.{layer}", self.shape
@@ -335,8 +342,8 @@ class NumpyStack:
     ) -> Floats:
         """Return the residual after a layer.
 
-        residual: before the layer. attended: what its attention adds.
-        edit: receives the feed-forward's output, and returns what is added instead.
+        layer: its index. residual: before the layer. attended: the output of its attention.
+        edit: receives the feed-forward's output, and returns the output to add instead.
         """
         name = f"layers.{layer}"
         if self.shape.order == "after":
@@ -348,7 +355,7 @@ class NumpyStack:
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         """Return the output of a layer's feed-forward, in a model with norms before each part.
 
-        residual: before the layer. attended: what its attention adds.
+        layer: its index. residual: before the layer. attended: the output of its attention.
         """
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
@@ -386,9 +393,9 @@ class NumpyStack:
 
 
 def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
-    """Return the change of a norm's output for a change of its input, with its scale held.
+    """Return the change of a norm's output for a change of its input, with a fixed scale.
 
-    name: of the norm. given: the input that sets the scale.
+    stack: the model. name: of the norm. given: the input that determines the scale.
     """
     if stack.shape.norm == "layer":
         given = given - np.mean(given, axis=-1, keepdims=True)
@@ -415,7 +422,7 @@ def _places(
 
 
 def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, float]:
-    """Return the row of a token in the unembedding, and its bias."""
+    """Return the unembedding row of a token, and its bias. token: its id."""
     tied = "unembedding.weight" not in tensors
     table = "tokens.weight" if tied else "unembedding.weight"
     row = tensors.rows(table, slice(token, token + 1))[0]
@@ -428,10 +435,10 @@ def _segments(
     ids: NDArray[np.integer],
     start: int,
 ) -> slice | NDArray[np.integer]:
-    """Return the index of the segment embedding that each token from ``start`` on gets.
+    """Return the index of the segment embedding for each token from ``start`` on.
 
-    pair: the ids of a pair of texts, and the segment of each token; it counts if it begins with
-        ``ids``. Otherwise all tokens get the first embedding.
+    ids: of all tokens. pair: the ids of two joined texts, and the segment of each token; it counts
+        if it begins with ``ids``. Otherwise all tokens get the first embedding.
     """
     count = ids.shape[-1]
     if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():

@@ -25,7 +25,10 @@ from attnviz.errors import UsageError
 
 
 class TorchDecoder(nn.Module):
-    """A decoder language model with fresh weights: N(0, ``initializer_range``), biases zero."""
+    """A decoder language model in torch for training, with random initial parameters.
+
+    They are N(0, ``initializer_range``), biases zero.
+    """
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -39,10 +42,10 @@ class TorchDecoder(nn.Module):
             self.lm_head.weight = self.embed_tokens.weight
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return next-token logits (batch, token, vocabulary) for token ids (batch, token).
+        """Return next-token logits (batch, token, vocab) for token ids (batch, token).
 
-        mask: a further mask besides the causal one, as in ``MultiHeadAttention``.
-        Raises UsageError for no token or more of them than the context holds.
+        mask: a further mask in addition to the causal one, as in ``MultiHeadAttention``.
+        Raises UsageError for no token or more of them than the context allows.
         """
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
@@ -94,7 +97,10 @@ class TorchDecoder(nn.Module):
 
 
 class _DecoderLayer(nn.Module):
-    """Attention and feed-forward, each after a norm and added to the residual stream."""
+    """One layer of a decoder: attention and feed-forward, each after a norm.
+
+    Both are added to the residual stream.
+    """
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -123,7 +129,7 @@ class _DecoderLayer(nn.Module):
 
 
 class _GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020): down(silu(gate(x)) ∘ up(x))."""
+    """The gated feed-forward block SwiGLU (Shazeer 2020): down(silu(gate(x)) ∘ up(x))."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -143,12 +149,11 @@ def _llama_name(name: str) -> str:
 
 
 def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
-    """Return a decoder of the larger shape ``config`` with the logits of ``small``.
+    """Return a decoder enlarged to the sizes in ``config``, with the logits of ``small``.
 
     They differ only by the norms' ``norm_eps``, which weighs more because new, empty dimensions of
-    the residual stream lower the mean square. Fresh weights come from torch's random state.
-
-    Raises UsageError as ``require_growth`` does.
+    the residual stream lower the mean square. New parameters come from torch's random state. Raises
+    UsageError as ``require_growth`` does.
     """
     require_growth(small.config, config)
     large = TorchDecoder(config)
@@ -171,10 +176,10 @@ def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
 
 @dataclass(frozen=True)
 class _Block:
-    """Where a small decoder's parameter is copied to in the larger decoder's parameter.
+    """The position of a small decoder's parameter in the larger decoder's parameter.
 
     axes: target rows and columns. factor: multiplies the copied numbers.
-    writes: whether it writes to the residual stream, so that new entries are zero.
+    writes: whether its output goes to the residual stream, so that new entries are zero.
     emptied: whether new entries are zero in layers that the small decoder has.
     norm: whether new entries are ``factor`` too.
     """

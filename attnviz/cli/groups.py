@@ -58,9 +58,9 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 def _processed(one: Any, context: Any, value: Any) -> Any:
-    """Return a typed value as the type of its parameter; Typer converts all but plain values.
+    """Return a value from the command line converted to the type of its parameter.
 
-    one: the parameter. context: Typer's own.
+    Typer converts all but plain values. one: the parameter. context: Typer's own.
     """
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
@@ -73,7 +73,7 @@ _NOT_PLAIN: Any = object()
 
 
 def _converted(one: Any, value: Any) -> Any:
-    """Return a typed value or a default as its type; ``_NOT_PLAIN`` if Typer must convert it.
+    """Return a value or default converted to its type; ``_NOT_PLAIN`` if Typer must convert it.
 
     one: the parameter.
     """
@@ -100,9 +100,9 @@ def _is_plain(value: Any, kind: Any) -> bool:
 
 
 class OptionsOnce(TyperCommand):
-    """A command that refuses a repeated option if only one of its values would count.
+    """A Typer command that refuses a repeated option if only one of its values would count.
 
-    often: its options that people use, which ``-h`` shows; ``--help`` shows all.
+    often: its most used options, which ``-h`` shows; ``--help`` shows all.
     """
 
     often: tuple[str, ...] = ()
@@ -225,9 +225,9 @@ def _read(value: Any, declared: Declared) -> Any:
 
 
 def short_help(command: Any, often: Sequence[str]) -> str:
-    """Return the short help of a Typer command.
+    """Return the short help of a Typer command, for ``-h``.
 
-    often: the options of this command that people use, as they are typed.
+    often: the most used options of this command, as they are typed.
     """
     room = shell_columns()
     path = f"attnviz {command.name}"
@@ -254,9 +254,9 @@ def short_help(command: Any, often: Sequence[str]) -> str:
 
 
 def option_lines(rows: Sequence[tuple[str, Any]], room: int) -> Iterator[str]:
-    """Yield a line for each option: what is typed, and its help, cut to ``room`` columns.
+    """Yield a line for each option: its spelling, and its help cut to the width.
 
-    rows: pairs of what is typed and the option.
+    rows: (spelling, the option). room: the available width in characters.
     """
     lead = max(len(typed) for typed, _ in rows)
     for typed, one in rows:
@@ -264,7 +264,7 @@ def option_lines(rows: Sequence[tuple[str, Any]], room: int) -> Iterator[str]:
 
 
 def shell_columns() -> int:
-    """Return the columns that help is written in."""
+    """Return the width in characters of the help."""
     return min(shutil.get_terminal_size().columns, _WIDEST)
 
 
@@ -283,14 +283,17 @@ def _place(one: Any) -> str:
 
 
 def typed_option(one: Any) -> str:
-    """Return what is typed for an option, such as ``-m, --model NAME``. one: Typer's option."""
+    """Return the spelling of a Typer option with its value, such as ``-m, --model NAME``."""
     short = [name for name in one.opts if not name.startswith("--")]
     long = [name for name in one.opts if name.startswith("--")]
     return f"{', '.join([*short, *long[:1]])} {one.metavar or ''}".rstrip()
 
 
 def cut_help(text: str, room: int) -> str:
-    """Return a sentence in one line of ``room`` columns, ended early by three dots if longer."""
+    """Return a sentence in one line, ended early by three dots if it is too long.
+
+    room: the available width in characters.
+    """
     if len(text) <= room:
         return text
     kept = text[: max(room, 12) - 4]

@@ -29,7 +29,7 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line and exit with the documented exit code."""
+    """Run the command line, and exit with the documented exit code; the program's entry point."""
     try:
         from attnviz.cli.boundary import run  # slow, so Ctrl-C must be caught
         from attnviz.interrupts import as_interrupt
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _flush(stream: TextIO | None) -> None:
-    """Flush a stream; if that fails, drop the rest, or Python would exit with 120."""
+    """Flush a stream; if that fails, discard the rest, or Python would exit with 120."""
     if stream is None:
         return
     try:

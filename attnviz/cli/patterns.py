@@ -29,7 +29,7 @@ _LONG = 5.0
 
 @dataclass(frozen=True)
 class _Request(PatternsRequest):
-    """The options of the question, with labels that the shell completes."""
+    """The options of ``patterns``, with shell completion of labels."""
 
     watch: str | None = option(
         "LABEL", "Rank every head by its score of one label.", autocompletion=shared.complete_label

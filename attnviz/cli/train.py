@@ -11,9 +11,10 @@ from attnviz.learn.train.request import TrainRequest
 
 
 class ListOptions(OptionsOnce):
-    """Reads ``--valid a b c`` as ``--valid a --valid b --valid c``.
+    """A Typer command that accepts several values after one option.
 
-    Otherwise all files of a pattern but the first would silently become texts to train on.
+    It reads ``--valid a b c`` as ``--valid a --valid b --valid c``; otherwise all files of a
+    pattern but the first would silently become texts to train on.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -26,7 +26,7 @@ attnviz use ./my-checkpoint
 
 @dataclass(frozen=True)
 class _Choice(Options):
-    """The model to keep, or none."""
+    """The argument and option on the model to store as the default, or to forget."""
 
     model: str | None = argument(
         "MODEL",
@@ -79,7 +79,7 @@ def _absent(name: str) -> list[str]:
 
 
 def _now(name: str) -> str:
-    """Return words: which model commands take now, and whether a variable takes precedence.
+    """Return which model commands take now, and whether a variable takes precedence, as a string.
 
     name: of that model.
     """

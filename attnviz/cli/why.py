@@ -26,7 +26,7 @@ attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gp
 
 @dataclass(frozen=True)
 class _Prompts(shared.Text):
-    """One prompt or many."""
+    """The argument and options on one prompt or many."""
 
     text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
     texts: Path | None = option(
@@ -38,7 +38,7 @@ class _Prompts(shared.Text):
 
 @dataclass(frozen=True)
 class _Output(shared.Output):
-    """The common output options, with files of arrays."""
+    """The output options of every command, with files of arrays."""
 
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class AttentionResult(NamedTuple):
-    """The output of attention, and the weights with which it mixed the values.
+    """The result of attention on arrays: the output, and the attention weights.
 
     ``output, weights = result`` unpacks it. ``rich.print`` and notebooks draw the weights.
 
-    output: (..., query, value_dim).
+    output: (..., query, value_dim), the values mixed by the weights.
     weights: (..., query, key), in [0, 1]; rows sum to one, or to zero if a query sees no key.
     """
 
@@ -35,9 +35,10 @@ class AttentionResult(NamedTuple):
     def heatmap(
         self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
     ) -> HeadMaps:
-        """Return the maps of the weights, as ``attnviz.heatmap`` does for a single text.
+        """Return the maps of the attention weights, as ``attnviz.heatmap`` draws them.
 
-        tokens, key_tokens: the texts of the queries and of the keys.
+        tokens, key_tokens: the tokens of the queries and of the keys. The weights must be of a
+            single text.
         """
         from attnviz.inspect.heads.heatmap import heatmap
 
@@ -79,9 +80,8 @@ def scaled_dot_product_attention(
 
     query: (..., query, head_dim). key: (..., key, head_dim). value: (..., key, value_dim). The
         leading axes, such as (batch, head), are arbitrary, may be absent, and broadcast.
-    mask: boolean, True if the query may see the key, or a float added to the scaled scores
-        (-inf hides); it broadcasts over the weights.
-    scale: 1/√head_dim by default.
+    mask: boolean, True if the query may see the key, or a float added to the scaled attention
+        scores (-inf hides); it broadcasts over the weights. scale: 1/√head_dim by default.
 
     Returns (output, weights), of the arrays' own library; a query that sees no key gets zeros.
     Raises UsageError (also a ValueError) for shapes that do not fit together and for a mask of
@@ -92,7 +92,7 @@ def scaled_dot_product_attention(
 
 
 def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None) -> None:
-    """Raise UsageError unless the shapes fit together and a mask hides or adds."""
+    """Raise UsageError unless the arrays' shapes fit together, and the mask is boolean or float."""
     xp = functional.namespace(query, key, value, mask)
     shapes = {"query": query.shape, "key": key.shape, "value": value.shape}
     given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())

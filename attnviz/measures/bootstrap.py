@@ -40,9 +40,9 @@ _CONSTANT = 1e-6
 def bootstrap_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return both ends (ablation,) of the 95% bootstrap-t interval of means over texts.
+    """Return both ends of the 95% bootstrap-t interval of each mean over texts: (ablation,).
 
-    values: (text, ablation), each the difference of a text to its own clean run.
+    values: (text, ablation), each the difference of a text to its own unchanged run.
 
     Efron & Tibshirani 1993, section 12.5: in 2,000 draws of texts the quantiles of (mean of the
     draw − mean) / standard error of the draw replace those of Student's t, so that skewed effects
@@ -114,10 +114,11 @@ def _kept_draws(texts: int, seed: int) -> NDArray[np.integer]:
 
 
 def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return two-sided p-values (ablation,) of means of values (text, ablation), adjusted for all.
+    """Return two-sided p-values (ablation,) of means over texts, adjusted for all ablations.
 
-    Single step (Westfall & Young 1993, section 2.4) over the draws of ``bootstrap_interval``: the
-    of draws in which the largest |t| of any ablation is at least the ablation's own. All share the
+    values: (text, ablation). Single step (Westfall & Young 1993, section 2.4) over the draws of
+        ``bootstrap_interval``: the share of draws in which the largest |t| of any ablation is at
+        least the ablation's own. All share the
     draws, so that their correlation is kept.
 
     The probability of any p ≤ 5 % by chance alone is 5 % or less, for any number of ablations and
@@ -148,9 +149,10 @@ def few_note(count: int, noun: str) -> tuple[str, ...]:
 
 
 def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
-    """Return a note that copies were left out, since copies narrow any interval; else nothing.
+    """Return a note that copies of texts were left out; empty if none were.
 
-    left: how many were left out, of ``whole``. noun: what they are, in the plural.
+    Copies would narrow any interval. left: how many were left out, of ``whole``. noun: what they
+    are, in the plural.
     """
     verb = "is a copy" if left == 1 else "are copies"
     said = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
@@ -158,10 +160,10 @@ def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
 
 
 def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return the two-sided p-value (ablation,) of each mean of values (text, ablation), unadjusted.
+    """Return the two-sided p-value (ablation,) of each mean over texts, unadjusted.
 
-    If there is no effect, the sign of a text's difference is random: p is the share of sign flips,
-    the same for all ablations, whose sum is at least as large.
+    values: (text, ablation). If there is no effect, the sign of a text's difference is random: p is
+        the share of sign flips, the same for all ablations, whose sum is at least as large.
     """
     known = np.asarray(values, dtype=np.float64)
     found = np.abs(known.sum(axis=0))
@@ -173,7 +175,7 @@ def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]
 
 
 def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return q for each p (test,): the least false discovery rate at which the test is reported.
+    """Return q for each p-value (test,): the least false discovery rate that reports the test.
 
     Benjamini & Hochberg 1995: min over j ≥ i of p₍ⱼ₎·m / j, of m ordered p-values. NaN gives NaN.
     """
@@ -202,7 +204,7 @@ def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the rank correlation in [−1, 1]; ties share a rank; None if a list is constant."""
+    """Return Spearman's correlation in [−1, 1], ties share ranks; None if a list is constant."""
     ranks = [_ranks(np.asarray(values, dtype=float)) for values in (first, second)]
     spread = [values - values.mean() for values in ranks]
     size = float(np.sqrt((spread[0] ** 2).sum() * (spread[1] ** 2).sum()))
@@ -227,7 +229,7 @@ _FEW = (12.706, 4.303, 3.182)
 
 
 def student_t(freedom: int) -> float:
-    """Return the 97.5% quantile of Student's t, within .001."""
+    """Return the 97.5% quantile of Student's t with these degrees of freedom, within .001."""
     from statistics import NormalDist  # imports fractions and decimals
 
     if freedom <= len(_FEW):
@@ -237,7 +239,7 @@ def student_t(freedom: int) -> float:
 
 
 def student_quantile(z: float, freedom: Any) -> Any:
-    """Return the quantile of Student's t where the normal one is ``z``.
+    """Return the quantile of Student's t with the same tail as the normal deviate ``z``.
 
     freedom: the degrees of freedom, a number or an array, at least 4. Abramowitz & Stegun 1964,
     26.7.5.
@@ -267,10 +269,10 @@ def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def share_interval(share: float, count: int) -> tuple[float, float] | None:
-    """Return both ends of Wilson's 95% interval (1927) of a share; None without pairs.
+    """Return both ends of Wilson's 95% interval (1927) of a share; None if there are no draws.
 
-    share: in [0, 1], of ``count`` pairs.
-    Pairs are taken as independent draws, which those of one sentence hardly are.
+    share: in [0, 1], of ``count`` word pairs.
+    Word pairs are taken as independent draws, which those of one sentence hardly are.
     """
     if not count:
         return None

@@ -25,12 +25,12 @@ _BLOCK = re.compile(r"(.*\.\d+)\.")
 
 
 class UncutError(Exception):
-    """A tensor cannot be read as heads, so that another shape is to be tried."""
+    """Raised if a tensor's axis cannot be split into heads, so that another size must be tried."""
 
 
 @dataclass(frozen=True)
 class OutputProjection:
-    """The output projection of one layer, which reads the outputs of its heads side by side.
+    """The output projection of one layer, whose input is the outputs of all heads side by side.
 
     module: the projection's name within the model.
     axis: the axis of its weight along which the heads lie.
@@ -56,7 +56,7 @@ def silenced(
     removed: Removed,
     heads: int,
 ) -> dict[str, Tensor]:
-    """Return ``state`` with zeros where the output projections read the removed heads.
+    """Return ``state`` with zeros in the output projections for the removed heads.
 
     state: the tensors of a model by name. projections: by layer. removed: the heads by layer.
     heads: the number of query heads of a layer.
@@ -92,7 +92,7 @@ def cut_tensors(
     *,
     fused: bool,
 ) -> dict[str, Tensor]:
-    """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
+    """Return ``state`` without the removed heads, as tensors of the smaller model.
 
     state: the tensors by name. plan: which heads are kept. info: the model before the cut.
     projections: the output projection of each layer.
@@ -158,6 +158,9 @@ def _kept(full: int, short: int, plan: CutPlan, info: ModelInfo, layer: int, fus
 
 
 def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
-    """Return the indices of these heads' entries along an axis; each head has ``width`` entries."""
+    """Return the indices of some heads' entries along an axis.
+
+    heads: the numbers of the heads. width: the number of entries of each head.
+    """
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()

@@ -38,7 +38,7 @@ class OwnAttention:
     """One layer of self- or cross-attention over words of any language, split at white space.
 
     As in textbooks, each distinct word has an embedding drawn from N(0, 1), in order of first
-    appearance, so equal words have equal embeddings; the projections are Xavier-uniform.
+    appearance, so that equal words have equal embeddings; the projections are Xavier-uniform.
 
     d_model: width of an embedding.
     heads, kv_heads: query heads, and the key/value heads that they share (each its own if None).
@@ -111,7 +111,7 @@ class OwnAttention:
         return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
-        """Return the same shape with other random weights and embeddings."""
+        """Return a model of the same sizes with other random parameters and embeddings."""
         d_model, heads, kv_heads, head_dim = self._sizes
         return OwnAttention(
             d_model,
@@ -150,7 +150,7 @@ class OwnAttention:
             observe(0, query, key, self.attention.seen(words))
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
-        """Return the weights (head, query, key) of one text's words on another's."""
+        """Return the attention weights (head, query, key) of one text's words on another's."""
         self._require_room(len(queries), len(keys))
         return self._across(self.embed(queries.ids), self.embed(keys.ids))[1]
 
@@ -178,9 +178,9 @@ class OwnAttention:
         return outputs
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Pass on the layer's weights and its heads' outputs; nothing is predicted.
+        """Pass on the layer's attention weights and its heads' outputs over a text.
 
-        observe: receives them.
+        observe: receives them. Returns None, since nothing is predicted.
         """
         self._require_room(len(tokens), len(tokens))
         outputs, weights = self.attention.head_outputs(self.embed(tokens.ids))
@@ -230,7 +230,10 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
-    """Raise UsageError, with valid sizes, if sizes are below 1, too large or do not divide."""
+    """Raise UsageError if sizes are below 1, too large or do not divide each other.
+
+    The message names valid sizes.
+    """
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:

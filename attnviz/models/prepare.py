@@ -37,9 +37,9 @@ def prepared(
     trained_tokens: int | None = None,
     stored: StoredTensors | None = None,
 ) -> TransformersModel:
-    """Return a model moved to its device and described.
+    """Prepare a model for use: move it to its device, and determine its facts.
 
-    name: of the model. revision: its commit. seed: of random weights; None for those of files.
+    name: of the model. revision: its commit. seed: of random parameters; None for those of files.
     notes: sentences that a reader must know. trained_tokens: of the longest training sequence.
     stored: the tensors in its files, if these are safetensors.
     """
@@ -50,11 +50,10 @@ def prepared(
 
 
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:
-    """Return a model that Python code has loaded; nothing about it is changed.
+    """Return a model that the caller's Python code has loaded, in the form that attnviz uses.
 
-    tokenizer: the one that belongs to it. reads: True if it is to read a text.
-
-    Raises UsageError if it is no transformers model, or has no tokenizer to read a text with.
+    The model itself is not changed. tokenizer: the one that belongs to it. reads: True if it will
+    be given texts. Raises UsageError if it is no transformers model, or has no tokenizer for texts.
     """
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
@@ -77,9 +76,9 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
 
 
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
-    """Return the same class and config with weights drawn from ``seed``, on the same device.
+    """Return a model of the same class and config with random parameters, on the same device.
 
-    Raises LoadError if memory does not hold it.
+    seed: of the parameters. Raises LoadError if the memory is too small for it.
     """
     whole = model.model
     name = model.info.name
@@ -125,10 +124,10 @@ def _described(
 
 
 def _not_finite(model: Any) -> tuple[str, ...]:
-    """Return the names of parameters with NaN or infinity (.03 to .06 s for 10⁸ numbers).
+    """Return the names of parameters that contain NaN or infinity.
 
     The extremes of a tensor are finite exactly if all its numbers are; finding them is forty times
-    faster than ``isfinite``.
+    faster than ``isfinite`` (.03 to .06 s for 10⁸ numbers).
     """
     return tuple(
         name
@@ -139,7 +138,7 @@ def _not_finite(model: Any) -> tuple[str, ...]:
 
 
 def _kinds(model: Any) -> tuple[Kind, ...]:
-    """Return the attention kinds of a model: three if its forward also takes a decoder text."""
+    """Return the kinds of attention of a model: three if its forward also takes a decoder text."""
     arguments = inspect.signature(model.forward).parameters
     if model.config.is_encoder_decoder and "decoder_input_ids" in arguments:
         return ("encoder", "decoder", "cross")

@@ -32,7 +32,7 @@ def computed_from(fields: Mapping[str, Any]) -> bytes:
 
 
 class _Place(NamedTuple):
-    """Where a tensor is.
+    """The position of a tensor in a safetensors file.
 
     path: the file. start, stop: its bytes in the file. kind: its type in safetensors.
     """
@@ -45,10 +45,10 @@ class _Place(NamedTuple):
 
 
 class StoredTensors:
-    """The tensors of files by their names.
+    """The tensors of a checkpoint's files by their names; each is read when it is first used.
 
     fields: of the ``config.json`` next to them, for the digest.
-    read: the names of the tensors that were read.
+    read: the names of the tensors that were read so far.
     """
 
     def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
@@ -91,7 +91,7 @@ class StoredTensors:
         return BFloat16(plain) if place.kind == "BF16" else plain
 
     def not_finite(self) -> tuple[str, ...]:
-        """Return the names of the read tensors that have a NaN or infinite number."""
+        """Return the names of the tensors read so far that contain NaN or infinity."""
         with np.errstate(over="ignore"):
             return tuple(
                 name

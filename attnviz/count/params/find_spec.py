@@ -35,10 +35,10 @@ _AXES = 64
 
 
 class StoredWeights(NamedTuple):
-    """What the weight files of a checkpoint contain.
+    """The numbers of values and bytes that the weight files of a checkpoint contain.
 
-    numbers: how many numbers of each floating-point dtype, the most frequent first.
-    bytes: of all tensors. packed: of integer tensors, such as quantised weights.
+    numbers: how many numbers have each floating-point dtype, the most frequent first.
+    bytes: of all tensors. packed: the bytes of integer tensors, such as quantised weights.
     """
 
     numbers: Mapping[str, int] = {}
@@ -47,21 +47,20 @@ class StoredWeights(NamedTuple):
 
     @property
     def quantised(self) -> bool:
-        """Return whether most bytes are packed, so that one stored number is not one parameter."""
+        """Return True if most bytes are packed, so that one stored number is not one parameter."""
         return 2 * self.packed > self.bytes
 
 
 class FoundSpec(NamedTuple):
-    """The architecture that a name means.
+    """The architecture that a model's name stands for.
 
-    name: the requested name.
-    source: where its numbers come from: a URL, a paper, a path.
+    name: the requested name. source: where its numbers come from: a URL, a paper, a path.
     revision: the commit of a hub id, or None.
     config: the fields of its Hugging Face config; empty if it has none.
-    spec: its architecture, or None if no family describes its class; then
+    spec: its description, or None if its class cannot be counted from the config; then
         ``meta_count.count_on_meta`` counts ``config``.
     architecture: the class to count; None for the config's own.
-    stored: how the weights next to the config are stored, if they are on this machine.
+    stored: how the parameters next to the config are stored, if they are on this machine.
     """
 
     name: str
@@ -76,11 +75,11 @@ class FoundSpec(NamedTuple):
 def find_spec(
     name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
 ) -> FoundSpec:
-    """Return what ``--model NAME`` means; no weights of a directory or hub id are fetched.
+    """Return the architecture of ``--model NAME``; no weights of a directory or hub id are fetched.
 
     revision: a branch, tag or commit on the hub. offline: True reads directories and the cache
-        only.
-    shapes_first: True if a bare name means a named shape even if it is a hub id as well.
+        only. shapes_first: True if a bare name means a built-in model configuration even if it is a
+        hub id as well.
 
     Raises LoadError if there is no such model, no access to it or no readable config, OfflineError
     if it is not in the cache and the network is not to be used or does not answer, UsageError for a
@@ -110,7 +109,7 @@ def find_spec(
 
 
 def spec_of_loaded(model: Any) -> FoundSpec:
-    """Return the spec of a model that Python code has loaded."""
+    """Return the architecture of a model that Python code has loaded."""
     info, whole = model.info, getattr(model, "model", None)
     if whole is None:
         return find_spec(str(info.name))
@@ -130,7 +129,10 @@ def _shape(shape: Shape, name: str) -> FoundSpec:
 
 
 def stored_weights(directory: Path) -> StoredWeights:
-    """Return what the weight files in a directory contain; empty if no header can be read."""
+    """Return the dtypes and bytes in the weight files of a directory.
+
+    Empty if no header can be read.
+    """
     from attnviz.models.checkpoint_files import file_names, weight_files
 
     numbers: Counter[str] = Counter()

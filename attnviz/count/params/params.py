@@ -67,9 +67,9 @@ _DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_pe
 
 @dataclass(frozen=True, repr=False)
 class ParamsReport(Report):
-    """The counts of ``params``.
+    """The report of ``attnviz params``: the counts of all cases.
 
-    models: how many models were named; 0 for a shape. request: the options.
+    models: how many models were named; 0 if options gave the sizes. request: the options.
     """
 
     counted: CountedCases
@@ -107,11 +107,11 @@ class ParamsReport(Report):
 
 
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
-    """Count parameters, KV cache, operations and memory of each model, or of one shape.
+    """Count parameters, KV cache, operations and memory of each model, or of given sizes.
 
-    models: the models; none if the options of ``request`` describe a shape.
-    Raises UsageError for neither a model nor a shape, both, numbers that do not fit together, or an
-    unknown card; LoadError or OfflineError for a name whose config cannot be read.
+    models: the models; empty if the options in ``request`` give the sizes of an architecture.
+    Raises UsageError for neither a model nor sizes, for both, numbers that do not fit together, or
+    an unknown GPU; LoadError or OfflineError for a name whose config cannot be read.
     """
     count = compared_cases if request.compare else requested_cases
     if not request.gpu:
@@ -134,7 +134,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
 
 
 def params_data(counted: CountedCases) -> dict[str, Any]:
-    """Return the object without its schema."""
+    """Return the object that ``--json`` prints, without its schema."""
     if counted.built is not None:
         return _built(counted.built)
     if counted.options:
@@ -149,7 +149,7 @@ def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _built(built: BuiltCount) -> dict[str, Any]:
-    """Return the JSON object of a model that was counted by building it; its cache may be null."""
+    """Return the JSON object of a model that was counted by building it; ``cache`` may be null."""
     return {
         "model": {
             "name": built.name,
@@ -177,11 +177,11 @@ def _built(built: BuiltCount) -> dict[str, Any]:
 
 
 def _comparison(counted: CountedCases) -> dict[str, Any]:
-    """Return the JSON object of a comparison.
+    """Return the JSON object of a comparison of cases.
 
     ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
     between rows. ``rows``: for each case the ``values`` of the options and the object of its model,
-    or ``error`` if the values do not fit together. ``reading``: what changed, in words.
+    or ``error`` if the values do not fit together. ``reading``: the changes in words.
     """
     from attnviz.count.params.compare import (
         change_finding,
@@ -253,7 +253,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 def _card(fit: CardFit) -> dict[str, Any]:
-    """Return the JSON object of how a card can run a model; its decode times are upper bounds."""
+    """Return the JSON object of how a GPU can run a model; its decode times are bounds."""
     bounds = {"decode": fit.decode, "decode_full": fit.full}
     return {
         **_named(fit.card, _CARD),
@@ -284,7 +284,10 @@ def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
 
 
 def _part(line: PartLine) -> dict[str, Any]:
-    """Return a line of the table as JSON; with ``detail`` it is a part of the line above."""
+    """Return a line of the table of parameters as JSON.
+
+    With ``detail`` it is a part of the last line without.
+    """
     return {
         "name": line.label,
         "role": line.role,
@@ -302,7 +305,10 @@ def _part(line: PartLine) -> dict[str, Any]:
 
 
 def _kinds(cost: CostReport) -> list[dict[str, Any]]:
-    """Return a JSON object for each kind of layer; ``indices`` is null if a stack has one kind."""
+    """Return a JSON object for each kind of layer of a model.
+
+    ``indices`` is null if a stack has one kind.
+    """
     return [
         {
             "stack": stack.spec.name,
@@ -327,7 +333,7 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
 
 
 def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
-    """Yield (section, stack, item, detail, value, unit) of each number of a case."""
+    """Yield (section, stack, item, detail, value, unit) for each number of a case."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
         yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit

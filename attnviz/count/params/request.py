@@ -1,4 +1,4 @@
-"""The options of ``params``: a shape, how it runs, what is shown."""
+"""The options of ``params``: the sizes of an architecture, how it runs, what is shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int
 
 @dataclass(frozen=True)
 class _Attention(Options, panel="Shape: attention"):
-    """A shape's attention; here and below None means not given."""
+    """The options for the attention of an architecture; here and below None means not given."""
 
     d_model: int | None = option("D", "Model width.")
     heads: int | None = option("H", "Number of query heads.")
@@ -30,7 +30,7 @@ class _Attention(Options, panel="Shape: attention"):
 
 @dataclass(frozen=True)
 class _Latent(Options, panel="Shape: latent attention"):
-    """A shape's latent attention."""
+    """The options for latent attention, whose keys and values come from one narrow vector."""
 
     kv_lora: int | None = option("N", "Key and value latent dim.")
     q_lora: int | None = option("N", "Query latent dim (default: none).")
@@ -40,7 +40,7 @@ class _Latent(Options, panel="Shape: latent attention"):
 
 @dataclass(frozen=True)
 class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
-    """A shape's feed-forward part."""
+    """The options for the feed-forward part, with or without experts."""
 
     d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
     ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
@@ -54,7 +54,7 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
 
 @dataclass(frozen=True)
 class _Rest(Options, panel="Shape: the rest"):
-    """The other options of a shape."""
+    """The options for layers, vocabulary, norms and positions of an architecture."""
 
     layers: int | None = option("L", "Number of layers (default: 1).")
     vocab: int | None = option("N", "Vocabulary size (default: none).")
@@ -68,7 +68,7 @@ class _Rest(Options, panel="Shape: the rest"):
 
 @dataclass(frozen=True)
 class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
-    """A whole shape, for which ``d_model`` and ``heads`` must be given.
+    """All options that describe an architecture; ``d_model`` and ``heads`` are required.
 
     A position table exists only if ``positions`` is ``learned``; the other kinds have no
     parameters.
@@ -81,7 +81,7 @@ class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
 
 @dataclass(frozen=True)
 class Running(Options, panel="Running it"):
-    """The lengths, number types and memory with which a model runs."""
+    """The options for the lengths, dtypes and memory with which a model runs."""
 
     tokens: int | None = option(
         "N", "Sequence length (default: 2048, or what the positions allow)."
@@ -111,7 +111,7 @@ class Running(Options, panel="Running it"):
 
 
 def complete_gpu(incomplete: str) -> list[str]:
-    """Return the cards whose names begin with ``incomplete``, whatever its case."""
+    """Return the GPU names that begin with ``incomplete``, in upper or lower case."""
     from attnviz.count.params.cards import all_cards  # only when the shell asks
 
     names = ("all", *(card.name for card in all_cards()))
@@ -120,7 +120,7 @@ def complete_gpu(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Serving(Options, panel="Serving it on a card"):
-    """On which graphics cards a model should run, and what they need besides."""
+    """The options for serving on GPUs: which ones, and what takes memory besides the model."""
 
     gpu: tuple[str, ...] = option(
         "NAMES",
@@ -144,7 +144,7 @@ class Serving(Options, panel="Serving it on a card"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is shown."""
+    """The options for what is shown: comparisons, arithmetic, kinds of layers."""
 
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",
@@ -158,7 +158,7 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class _Hub(Options, panel="Loading"):
-    """Where a config comes from."""
+    """The options for fetching a config from the hub."""
 
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
     offline: bool = flag("Use directories and the cache only.")
@@ -166,7 +166,7 @@ class _Hub(Options, panel="Loading"):
 
 @dataclass(frozen=True)
 class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, _View, _Hub):
-    """The options of ``params``."""
+    """All options of ``attnviz params``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -175,14 +175,14 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, 
 
     @property
     def shape(self) -> dict[str, Any]:
-        """Return the options of a shape that were given."""
+        """Return the given options that describe an architecture."""
         values = {name: getattr(self, name) for name in SHAPE}
         values["linear"] = self.linear or None
         return {name: value for name, value in values.items() if value is not None}
 
     @property
     def names_a_shape(self) -> bool:
-        """Return whether an option, or a compared one, is of a shape."""
+        """Return True if an option, or a compared one, describes an architecture."""
         compared = (name.partition("=")[0].strip().removeprefix("--") for name in self.compare)
         return bool(self.shape or {name.replace("-", "_") for name in compared} & {*SHAPE})
 
@@ -197,20 +197,23 @@ RUNNING = tuple(field.name for field in fields(Running))
 
 
 def check_count(name: str, value: int | None) -> None:
-    """Raise UsageError for a number below 1, or one that is too large to be meant."""
+    """Raise UsageError for an option's value below 1, or one that is too large to be meant.
+
+    name: of the option, with underscores.
+    """
     if value is not None and value < 1:
         raise UsageError(f"{_typed(name)} must be 1 or more, not {value}")
     check_size(name, value)
 
 
 def check_size(name: str, value: object) -> None:
-    """Raise UsageError for a size that is too large to be meant."""
+    """Raise UsageError for an option's value that is too large to be meant."""
     if isinstance(value, int) and value > MOST:
         raise UsageError(f"{_typed(name)} is more than {MOST:,}: is this the number you meant?")
 
 
 def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
-    """Split ``kv-heads=32,8,1`` into the option's name and its values, as texts.
+    """Split ``kv-heads=32,8,1`` into the option's name and its values, as strings.
 
     Raises UsageError if the name is missing or there are not at least two different values.
     """
@@ -344,7 +347,7 @@ def _check_heads(given: Mapping[str, int]) -> None:
 
 
 def _divisors(number: int, wanted: int) -> str:
-    """Return the divisors of ``number`` as text; of many only those nearest to ``wanted``."""
+    """Return the divisors of ``number`` as a string; of many only those nearest to ``wanted``."""
     found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
     if len(found) > _MOST_SHOWN:
         found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])

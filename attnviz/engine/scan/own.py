@@ -19,7 +19,7 @@ _Found = TypeVar("_Found")
 
 
 class OwnRunner:
-    """The library's own attention that runs without heads; its methods are those of ``Runner``."""
+    """Ablates heads of the library's own attention block; its methods are those of ``Runner``."""
 
     kind: Kind = "self"
     threaded = False

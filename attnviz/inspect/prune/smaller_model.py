@@ -30,7 +30,7 @@ _FIELDS = {"sliding_window": None}
 
 @dataclass(frozen=True, eq=False)
 class Smaller:
-    """One way of storing fewer heads.
+    """One way of storing a model with fewer heads.
 
     shell: the smaller model, without memory for its tensors. tensors: the values for them.
     plan: which heads it has; None for all, some of them zero.
@@ -48,7 +48,7 @@ def smaller_models(
     projections: Mapping[int, OutputProjection],
     info: ModelInfo,
 ) -> Iterator[Smaller]:
-    """Yield ways of storing the rest with fewer parameters, the smallest first; often none.
+    """Yield the ways of storing the pruned model with fewer parameters, the smallest first.
 
     state: the tensors of ``model``, in which the removed heads are already zero. removed: by layer,
     the numbers of these heads. projections: by layer, where heads are joined. info: how many heads
@@ -82,7 +82,7 @@ def count_parameters(model: Any) -> int:
 
 
 def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
-    """Yield configs that describe ``plan``, each with the class of the model or of a relative.
+    """Yield configs that can describe ``plan``, each with the class of the model to load.
 
     head_dim: the width of a head.
     """
@@ -115,7 +115,7 @@ def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
 
 
 def _tried(make: Callable[[], Any]) -> Any:
-    """Return what ``make``, a call into transformers, returns, or None if it fails."""
+    """Return the result of ``make``, a call into transformers; None if it fails."""
     try:
         with third_party("it cannot be made smaller"):
             return make()

@@ -41,7 +41,7 @@ def report_document(
 ) -> doc.Document:
     """Return the document of a report, with its first screen.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     return doc.Document(
         name=f"report on {report.model.name}",
@@ -89,7 +89,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
 
 
 def _groups(report: ModelReport) -> list[doc.Group]:
-    """Return the facts of the model, its heads, those that matter, and their cards."""
+    """Return the groups of a report: the model, its heads, those that matter, cards of some."""
     groups, cost = [doc.Group(_lines(report))], cost_of(report)
     if cost is not None:
         groups.append(doc.Group([brief_parameter_table(cost)], full=True))
@@ -111,9 +111,9 @@ def _groups(report: ModelReport) -> list[doc.Group]:
 
 
 def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the facts of the model, and its heads as grids, tables and maps that fit.
+    """Return the first screen: facts on the model, then the grids, tables and maps that fit.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     said = [*_lines(report), *map(doc.Note, report.notes)]
     groups = [doc.Group(said)]
@@ -147,7 +147,7 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _tables(report: ModelReport) -> list[doc.Table]:
-    """Return a table of the heads that matter most, and one of the best head of each label."""
+    """Return two tables: the heads that matter most, and the best head of each label."""
     tables = []
     if report.ablation is not None:
         ranked = [part for part in ranking_tables(report.ablation) if isinstance(part, doc.Table)]
@@ -168,9 +168,9 @@ def _grids(report: ModelReport) -> list[doc.HeadGrid]:
 
 
 def _maps(report: ModelReport, columns: int, lines: int) -> doc.Maps | None:
-    """Return the maps of the cards' heads that fit next to each other, or None.
+    """Return the maps of the heads with a card that fit next to each other, or None.
 
-    columns, lines: the room for them.
+    columns, lines: the available width in characters and lines.
     """
     if not report.cards:
         return None

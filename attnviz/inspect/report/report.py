@@ -29,7 +29,7 @@ _LOSSES = 2**23
 
 
 def open_model(name: str, options: LoadOptions, texts: Texts, request: ReportRequest) -> Model:
-    """Load the model with the faster of NumPy and torch that can make the report.
+    """Load a model with the faster of NumPy and torch for the report on it.
 
     options: how it is loaded. texts: over which heads are ablated; they decide which is faster.
     """
@@ -45,7 +45,7 @@ def report(
     *,
     advance: Watch = UNWATCHED,
 ) -> ModelReport:
-    """Return the report on a model.
+    """Return the report on a model: counts, pattern scores, ablations, cards of some heads.
 
     text: of the maps and the prediction of the cards; None for a short one. texts: over which
     heads are ablated, and in which their strongest links are searched. advance: is given the
@@ -123,7 +123,7 @@ def _fewer(cards: int, wanted: int) -> tuple[str, ...]:
 
 
 def _places(ablation: AblationReport | None, most: int) -> list[Place]:
-    """Return the (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
+    """Return (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
     if ablation is None or not most:
         return []
     matter = ablation.ranking(most).matter

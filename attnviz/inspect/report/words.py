@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 def finding(report: ModelReport) -> str:
-    """Return how many heads have a label and which matters most, in at most two lines."""
+    """Return the finding: how many heads have a label and which matters most, in two lines."""
     lead = _lead(report)
     if report.model.weights == "random":
         return (
@@ -82,7 +82,7 @@ def _losses(report: ModelReport, others: int) -> str:
 
 
 def model_lines(report: ModelReport) -> list[Line]:
-    """Return lines (name, words) on the model: shape, size, attention, tokenizer and numbers."""
+    """Return lines (name, words) on the model: its sizes, attention, tokenizer and number type."""
     info, cost = report.model, cost_of(report)
     lines: dict[str, list[str]] = {"shape": [info.architecture]}
     if cost is None:
@@ -103,7 +103,7 @@ def model_lines(report: ModelReport) -> list[Line]:
 
 
 def cost_of(report: ModelReport) -> CostReport | None:
-    """Return the parameters and the cache of the model; None if its class cannot be counted."""
+    """Return the model's parameters and cache; None if its architecture cannot be counted."""
     cases = report.counted.counted.cases if report.counted is not None else ()
     return cases[0].cost if cases else None
 
@@ -119,7 +119,7 @@ def _size(cost: CostReport) -> list[str]:
 
 
 def _kinds(cost: CostReport) -> list[str]:
-    """Return words on the attention of each kind of layer, and which layers have it."""
+    """Return strings on the attention of each kind of layer, with the layers that have it."""
     found = []
     for stack in cost.parameters.stacks:
         name = f"{stack.spec.name} " if len(cost.parameters.stacks) > 1 else ""
@@ -145,7 +145,7 @@ def _tokens(report: ModelReport) -> list[str]:
 
 
 def caveats(report: ModelReport) -> list[str]:
-    """Return sentences: what the numbers cannot say, what was left out, and what is missing."""
+    """Return the caveats: the limits of the numbers, the parts left out, the missing parts."""
     found = []
     if report.scored is not None:
         found.append(
@@ -172,7 +172,7 @@ def left_out(report: ModelReport) -> str:
 
 
 def measured(report: ModelReport) -> str:
-    """Return a sentence: on what the parts of a report were measured."""
+    """Return a sentence on the data that each part of the report was measured on."""
     said = ["the shape counted"]
     if report.scored is not None:
         said.append("labels on the probes of attnviz patterns")

@@ -57,7 +57,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean. value: the mean. error: its standard error; None without independent samples."""
+    """A mean with its uncertainty.
+
+    value: the mean. error: its standard error; None without independent samples.
+    """
 
     value: float
     error: float | None = None
@@ -65,20 +68,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ScaledSoftmax:
-    """The scores q·k times a scale, and the weights that the softmax makes of them.
+    """The measures of the softmax of the scores q·k times one scale.
 
-    scale: the factor of the products q·k.
-    measures: by the names of ``MEASURES``.
-        score_variance: over all pairs of a query and a key that it sees (divisor N − 1).
-        normalised_entropy: −Σ p ln p over ln(keys seen), mean over queries; in [0, 1].
-        largest_weight: mean over queries; in (0, 1].
-        weights_above: share of all weights that exceed ``HIGH_WEIGHT``.
-        queries_above: share of the queries that have such a weight.
-        jacobian_norm: mean over queries of ‖diag(p) − p pᵀ‖, Frobenius; in [0, ½].
-        queries_vanished: share of the queries whose norm is below ``VANISHED``.
-    histogram: number of weights in each bin of ``BIN_EDGES``.
-    expected_variance: score_variance in theory: scale² · d_k for independent entries of mean 0 and
-        variance 1.
+    scale: the factor of the products q·k. measures: by the names of ``MEASURES``. score_variance:
+        over all pairs of a query and a key that it sees (divisor N − 1). normalised_entropy: −Σ p
+        ln p over ln(keys seen), mean over queries; in [0, 1]. largest_weight: mean over queries; in
+        (0, 1]. weights_above: share of all weights that exceed ``HIGH_WEIGHT``. queries_above:
+        share of the queries that have such a weight. jacobian_norm: mean over queries of ‖diag(p) −
+        p pᵀ‖, Frobenius; in [0, ½]. queries_vanished: share of the queries whose norm is below
+        ``VANISHED``. histogram: number of weights in each bin of ``BIN_EDGES``. expected_variance:
+        score_variance in theory: scale² · d_k for independent entries of mean 0 and variance 1.
     """
 
     scale: float
@@ -119,12 +118,12 @@ class ScaledSoftmax:
 
 @dataclass(frozen=True)
 class ScalingCase:
-    """The same queries and keys without the scale and with it.
+    """The same queries and keys measured without the scale and with it.
 
     d_k: number of entries of a query and of a key.
     plain: the products q·k themselves, scale 1. scaled: the products times the scale.
     queries, weights: how many were measured, over all samples or heads together.
-    layer, head: where they come from, from 0; None for random ones, head None for a whole layer.
+    layer, head: of the queries and keys, from 0; None for random ones, head None for a whole layer.
     heads: number of heads taken together.
     """
 
@@ -147,7 +146,7 @@ class ScalingCase:
 
 @dataclass(frozen=True, repr=False)
 class ScalingReport(Report, Provenance):
-    """The result of ``attnviz scaling``, from which every screen and file is made.
+    """The report of ``attnviz scaling``: the effect of the scale 1/√d_k on the softmax.
 
     cases: for random queries and keys one for each d_k, smallest first; for a model one for each
         layer or head.

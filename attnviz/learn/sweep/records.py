@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reference:
-    """The result of a rule without any training on the held-out predictions.
+    """The result of a simple rule, without training, on the held-out predictions.
 
     name: of the rule. loss: nats per prediction. accuracy: share of right answers, in [0, 1].
     """
@@ -28,14 +28,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """The task that the models learn.
+    """The facts of the task that the models learn.
 
     name: the value of ``--task``, or ``text``. words: what is to be predicted, a sentence.
     vocabulary: number of tokens, including the one that begins a sequence.
     length: tokens of a sequence, without its beginning.
     chance: the result of random letters. best: that of the least possible loss; None if unknown.
         between: those of rules that are simpler than the task.
-    text: the facts of the ``--text`` learned from; None for other tasks.
+    text: the facts of the training text given by ``--text``; None for other tasks.
     """
 
     name: str
@@ -50,9 +50,9 @@ class SweepTask:
 
 @dataclass(frozen=True)
 class PatternScore:
-    """The head of one model that follows a pattern most.
+    """The best head of one model for a pattern of attention, with its score.
 
-    name: of the pattern, such as ``previous``. words: which keys the pattern looks at.
+    name: of the pattern, such as ``previous``. words: a description of the pattern's keys.
     layer, head: of that head, from 0.
     score: mean share of attention on those keys, over the head's queries, in [0, 1].
     even: the same share for uniform attention.
@@ -68,9 +68,9 @@ class PatternScore:
 
 @dataclass(frozen=True)
 class SweepModel:
-    """One trained model.
+    """One trained model of a sweep, with its results.
 
-    heads: of each layer. seed: of its first weights and of its batches.
+    heads: of each layer. seed: of its first parameters and of its batches.
     parameters: number of trained parameters.
     points: its curve; the losses are those of the predictable positions.
     loss, accuracy: on the held-out sequences, nats per prediction and share in [0, 1].
@@ -111,7 +111,7 @@ class SweepModel:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds and the sample's standard deviation, which is None for one seed."""
+    """A mean over seeds with its sample standard deviation, which is None for one seed."""
 
     mean: float
     deviation: float | None
@@ -124,14 +124,13 @@ class Spread:
 
 @dataclass(frozen=True, repr=False)
 class SweepReport(Report):
-    """The result of ``attnviz sweep``, from which its screen and its document are made.
+    """The report of ``attnviz sweep``: the trained models, with their options and results.
 
-    heads, seeds: as requested, heads rising. models: the trained ones, seed by seed.
+    heads, seeds: as requested, heads ascending. models: the trained ones, seed by seed.
     layers, d_model, d_ff: of every model; a head is ``d_model / heads`` wide.
-    steps, batch: of each training. learning_rate: its peak.
-    held_out: number of sequences that no model learned from. predictions: counted in them.
-    device, threads: where it ran, and on how many threads of the host.
-    seconds: total time.
+    steps, batch: of each training. learning_rate: its peak. held_out: number of sequences that no
+        model was trained on. predictions: how many of their tokens count.
+    device, threads: the device, and the number of threads of the CPU. seconds: total time.
     notes: sentences a reader must know.
     """
 
@@ -221,7 +220,7 @@ class SweepReport(Report):
 
     @property
     def trained_words(self) -> str:
-        """Return the number of trained models, such as ``3 of 12 models are trained``."""
+        """Return a string such as ``3 of 12 models are trained``."""
         return f"{len(self.models)} of {len(self.heads) * len(self.seeds)} models are trained"
 
     @property

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class CurvePoint:
     """One point of a learning curve.
 
-    step: number of optimiser steps so far. tokens: tokens read so far, in all kinds of sequences.
-    seconds: training time so far, with validation and the time before a resumption.
+    step: number of optimiser steps so far. tokens: training tokens so far, in all kinds of
+        sequences. seconds: training time so far, with validation and the time before a resumption.
     learning_rate: of the last step.
     loss: mean cross-entropy of the training batches since the point before, nats per token.
     valid_loss: of the validation text, nats per token; None if not measured at this point.
@@ -38,7 +38,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class CorpusFacts:
-    """A text that a model is trained or validated on.
+    """The facts of a text that a model is trained or validated on.
 
     files: names of the files, in their order. bytes: of their UTF-8. tokens: number of tokens.
     digest: the first 12 hexadecimal digits of a SHA-256 over the files' contents.
@@ -54,7 +54,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class SequenceMean:
-    """A mean over sequences, and its standard ``error``, which is None for a single sequence."""
+    """A mean over sequences with its standard error, which is None for a single sequence."""
 
     mean: float
     error: float | None
@@ -66,9 +66,9 @@ class SequenceMean:
 
 @dataclass(frozen=True)
 class ScoredHeads:
-    """One score of every head.
+    """One pattern score of every head of a trained model.
 
-    name: such as ``previous``. probe: what it was measured on, ``text`` or ``random`` tokens.
+    name: such as ``previous``. probe: the data of the measurement, ``text`` or ``random`` tokens.
     heads: by layer and head, each in [0, 1]. even: the score of uniform attention.
     """
 
@@ -87,10 +87,10 @@ class ScoredHeads:
 
 @dataclass(frozen=True)
 class ModelScores:
-    """What the heads of a trained model do, measured from its stored weights in float32.
+    """The pattern scores of a trained model's heads, from its stored parameters in float32.
 
     scores: of every head. windows, window_tokens: number of windows of validation text and tokens
-    of each, without the one that begins it; 0 if none was read.
+        of each, without the one that begins it; 0 if none was used.
     copies: number of sequences of random tokens followed by a copy; copy_tokens: tokens of a copy.
     seed: of the random tokens. first_copy, second_copy: losses on them, nats per token; for the
     second copy without its first token, which is not predictable.
@@ -161,22 +161,22 @@ CLEARLY = 0.95
 
 @dataclass(frozen=True, repr=False)
 class TrainReport(Report):
-    """The result of a training run.
+    """The report of ``attnviz train``: the trained model, its curve and its heads' scores.
 
     directory: of the model. model: its facts, with the revision of its tensors.
     parameters: number of trained parameters. vocabulary: number of tokens.
     d_model: width of the residual stream.
-    shares: share of the tokens read by kind of sequence, out of 1.
+    shares: share of the training tokens by kind of sequence, out of 1.
     points: the whole curve, from the first step on.
     valid_loss: nats per token over the first ``valid_tokens`` of the validation text, computed with
-        the stored weights; all tokens if the budget allows it.
+        the stored parameters; all tokens if the budget allows it.
     unigram_loss: loss of the training text's token frequencies on the whole validation text.
     valid_windows: tokens of the validation windows for ``valid_loss``.
     curve_windows: tokens of the validation windows for the curve.
-    dtype: of the matrix products in training; weights and optimiser are float32.
+    dtype: of the matrix products in training; parameters and optimiser are float32.
     stored: type of the stored tensors.
     budget: as requested, such as ``1,000,000 tokens``. finished: whether it was used up.
-    scores: of its heads, from the stored weights.
+    scores: of its heads, from the stored parameters.
     """
 
     directory: str
@@ -248,7 +248,7 @@ class TrainReport(Report):
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the speed over the whole run, validation included."""
+        """Return the speed of the training in tokens per second, validation included."""
         last = self.points[-1]
         return last.tokens / last.seconds
 
@@ -264,12 +264,12 @@ class TrainReport(Report):
 
     @property
     def whole(self) -> bool:
-        """Return whether the loss is over the whole validation text."""
+        """Return whether the validation loss is over the whole validation text."""
         return self.valid_tokens == self.valid.tokens
 
     @property
     def steps(self) -> int:
-        """Return the number of optimiser steps."""
+        """Return the number of optimiser steps of the training."""
         return self.points[-1].step
 
     @property

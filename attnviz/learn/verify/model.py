@@ -33,10 +33,10 @@ from attnviz.texts import built_in_texts
 
 
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
-    """Return a loaded model and its tokens, ready to be verified.
+    """Return an object to verify a loaded model on the given tokens.
 
     target: the tokens of the decoder, if it has one beside an encoder.
-    Raises UnsupportedError if the model does not read text.
+    Raises UnsupportedError if the model does not take text.
     """
     passage = Input(tokens, target)
     suit(model)  # torch may have been imported only now
@@ -118,9 +118,10 @@ _HARD = (
 def backend_check(
     examinee: Examinee, model: TransformersModel, name: str | None, options: LoadOptions
 ) -> tuple[Check, Backends | None]:
-    """Compare NumPy with torch on a loaded model, over its text and the built-in texts.
+    """Check that NumPy and torch give the same tokens and attention weights for a model.
 
-    examinee: the model and its text. name, options: how the model was loaded, name None if unknown.
+    examinee: the model and its text; the built-in texts are used too. name, options: how the model
+        was loaded, name None if unknown.
     Returns the check, and the differences or None. The check is skipped if NumPy cannot run the
     model, but an error is raised if NumPy was requested.
     """
@@ -147,7 +148,7 @@ def backend_check(
 def _run_both(
     examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
 ) -> tuple[Backends, ComparedNumber]:
-    """Return the differences of the weights by torch and by NumPy, per head and the largest.
+    """Return how far the attention weights of torch and NumPy differ: per head, and the largest.
 
     examinee: runs in torch. ours: runs in NumPy. passages: the texts.
     """
@@ -177,9 +178,10 @@ def _run_both(
 def _in_numpy(
     name: str | None, options: LoadOptions, texts: Iterable[str], tokens: int
 ) -> NumpyModel:
-    """Return the NumPy model; with backend ``auto`` only if that would choose NumPy.
+    """Return the model run by NumPy; with backend ``auto`` only if that would choose NumPy.
 
-    name, options: how the model is loaded. texts: that it will read, besides ``tokens`` tokens.
+    name, options: how the model is loaded. texts: those that it will run on, in addition to
+        ``tokens`` tokens.
     """
     if options.backend == "torch":
         raise NotUnderstoodError("left out by --backend torch")

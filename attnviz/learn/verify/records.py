@@ -38,7 +38,7 @@ MOST = 8
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest difference by rounding alone: 4 · ε · √roundings · largest.
+    """The largest difference that rounding alone can explain: 4 · ε · √roundings · largest.
 
     epsilon: the machine epsilon of the rounding type; 0 if both must be equal bit for bit.
     roundings: number of roundings in sequence on the way to one number.
@@ -61,7 +61,7 @@ class Tolerance:
 
     @property
     def words(self) -> str:
-        """Return its formula in numbers, such as ``4ε·√152·6.3``."""
+        """Return the formula of the tolerance with its numbers, such as ``4ε·√152·6.3``."""
         if not self.value:
             return "exactly 0"
         if self.value == self.most:
@@ -71,12 +71,12 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class ComparedNumber:
-    """One number compared with its tolerance.
+    """One measured difference, compared with its tolerance.
 
-    name: what was measured, such as ``outputs``.
+    name: the compared numbers, such as ``outputs``.
     difference: the largest absolute difference from the expected numbers; NaN never passes.
-    reason: where the tolerance comes from, in words.
-    where: the place of the largest difference, such as ``L2H5``; empty if there is none.
+    reason: a clause on the origin of the tolerance.
+    where: the head of the largest difference, such as ``L2H5``; empty if there is none.
     """
 
     name: str
@@ -111,11 +111,11 @@ class ComparedNumber:
 
 @dataclass(frozen=True)
 class Check:
-    """One check of a verification.
+    """One check of a verification, with its measures and its verdict.
 
     group: the case of the library's own attention that it belongs to, or empty.
-    name: what is checked. against: what it is compared with; empty if the name includes it.
-    claim: what must be true, in one sentence.
+    name: of the checked property. against: the implementation it is compared with; empty if the
+        name includes it. claim: what must be true, in one sentence.
     measures: its numbers; every one must pass.
     skipped: why the check was not made; None if it was made.
     notes: further observations, in sentences.
@@ -162,10 +162,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The shape of the library's own attention in a verification.
+    """The sizes of the library's own attention in a verification.
 
     d_model: the width. heads: how many query heads. tokens: queries of each text. keys: those of
-    the other text of cross-attention. batch: how many texts. seed: of weights and inputs.
+    the other text of cross-attention. batch: how many texts. seed: of parameters and inputs.
     kv_heads: of the grouped case; None if there is one head, which cannot share.
     """
 
@@ -184,7 +184,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A named array of a step.
+    """A named array of a computation step.
 
     symbol: its name, such as ``S``. values: the last two axes are rows and columns.
     """
@@ -208,12 +208,12 @@ def _listed(values: Any) -> Any:
 
 @dataclass(frozen=True)
 class ComputationStep:
-    """One step of the computation.
+    """One step of the attention computation, with its formula and its numbers.
 
-    name: such as ``scores``. formula: what is computed, such as ``S = Q Kᵀ``.
+    name: such as ``scores``. formula: such as ``S = Q Kᵀ``.
     axes: the names of the axes of the results.
-    given: weights used in this step. found: its results.
-    note: what a reader should know; may be empty.
+    given: parameters used in this step. found: its results.
+    note: a remark for the reader; may be empty.
     """
 
     name: str
@@ -244,9 +244,9 @@ class ComputationStep:
 
 @dataclass(frozen=True)
 class Backends:
-    """A checkpoint run by NumPy and by torch, over the same tokens.
+    """The comparison of NumPy and torch on one checkpoint, over the same tokens.
 
-    dtypes: the dtype of each. texts, tokens: numbers of both that were run.
+    dtypes: the dtype of each. texts, tokens: how many of each were run.
     apart: (layer, head) largest absolute difference of the two's attention weights.
     """
 
@@ -271,9 +271,9 @@ class Backends:
 
 @dataclass(frozen=True, repr=False)
 class VerifyReport(Report):
-    """The result of ``attnviz verify``.
+    """The report of ``attnviz verify``: all checks of the library's attention or of a model.
 
-    dtype: in which the verified attention computes.
+    dtype: the number type of the verified attention.
     rounds_in: the dtype of its least exact steps. epsilon: the machine epsilon of that dtype.
     checks: in the order of the report.
     model: the model that was verified; None for the library's own attention.
@@ -281,9 +281,9 @@ class VerifyReport(Report):
     cases: the description of each case of the library's own attention.
     steps: the library's own attention step by step; empty if not requested.
     causal: whether the steps hide later tokens.
-    text, target: what a model read; None if there is none. tokens: their numbers of tokens.
-    versions: of the libraries that took part.
-    backends: of a checkpoint that NumPy and torch have run.
+    text, target: the texts of a model; None if there is none. tokens: their numbers of tokens.
+    versions: of the compared libraries.
+    backends: the comparison of NumPy and torch on a checkpoint.
     """
 
     dtype: str

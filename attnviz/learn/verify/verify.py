@@ -41,10 +41,10 @@ Tell = Callable[[str], None]
 def verify_own(
     request: VerifyRequest, dtype: str = "float32", *, tell: Tell = lambda words: None
 ) -> VerifyReport:
-    """Compare the library's own attention with other implementations.
+    """Compare the library's own attention with other implementations; return the report.
 
-    dtype: ``float32`` or ``float64``; ``auto`` is float32. tell: is called with words on what is
-    done. Raises UsageError if options do not fit or the memory is too small.
+    dtype: ``float32`` or ``float64``; ``auto`` is float32. tell: is called with a string on the
+        current activity. Raises UsageError if options do not fit or the memory is too small.
     """
     request.refuse_model_options()
     sizes = _sizes(request)
@@ -125,13 +125,13 @@ def verify_model(
     options: LoadOptions | None = None,
     tell: Tell = lambda words: None,
 ) -> VerifyReport:
-    """Check the properties of a model's attention, and compare its backends.
+    """Check the properties of a model's attention, and compare its backends; return the report.
 
-    text: what it reads; None for a sentence.
+    text: the text of the runs; None for a built-in sentence.
     name, options: how it was loaded, if known; the comparison with NumPy and the parameter count
         open it again and are skipped otherwise.
-    tell: is called with words on what is done.
-    Raises UsageError if a text or options do not fit, UnsupportedError if the model reads no text.
+    tell: is called with a string on the current activity.
+    Raises UsageError if a text or options do not fit, UnsupportedError if the model takes no text.
     """
     options = options or LoadOptions()
     request.refuse_own_options(name or model.info.name)
@@ -161,9 +161,9 @@ def verify_model(
 def _read(
     model: Model, text: str, target: str | None, truncate: bool
 ) -> tuple[Tokens, Tokens | None]:
-    """Return the tokens, and those of a decoder: of its target, else of the same text.
+    """Return the tokens of a text, and those of a decoder's target or else of the same text.
 
-    target: the decoder's text, if given. truncate: cut texts that are too long.
+    target: the decoder's text, if given. truncate: True cuts texts that are too long.
     """
     tokens = encoded(model, text, truncate)
     heads = model.info.layers * model.info.heads

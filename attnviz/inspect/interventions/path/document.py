@@ -33,7 +33,7 @@ def path_document(
 ) -> doc.Document:
     """Return the document of a report, with its first screen.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
@@ -73,9 +73,10 @@ def path_document(
 
 
 def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
-    """Return the first screen: the grid of the strongest input, as many others as fit, the ranking.
+    """Return the first screen: grids of the sender's share, and the ranking.
 
-    columns: the width of the screen.
+    The grid of the strongest input comes first, then as many others as fit. columns: the width of
+    the screen in characters.
     """
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
@@ -103,7 +104,7 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 
 
 def finding(report: PathReport) -> str:
-    """Return a sentence: which heads read most from the sender, with what, and the base rate."""
+    """Return the finding: the later heads in whose input the sender has the largest share."""
     sender = report.name(report.sender)
     lead, end = "", " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
@@ -144,9 +145,9 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 
 
 def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
-    """Return a grid of the sender's share in one input of every later head; all have one scale.
+    """Return a grid of the sender's share in one input of every later head.
 
-    into: the input: queries, keys or values.
+    into: the input: queries, keys or values. The grids of all inputs have one scale.
     """
     found = _of(report, into)
     grid = effect_grid(
@@ -160,9 +161,10 @@ def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
 
 
 def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
-    """Return a row for each later head: share, interval, share of other heads, explained, differs.
+    """Return a table with a row for each later head and the sender's share in its input.
 
-    most: the number of rows. brief: leave out the last two columns.
+    Columns: share, interval, share of other heads, part of all earlier outputs, difference. most:
+        the number of rows. brief: True leaves out the last two columns.
     """
     shown = report.listeners[:most]
     names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
@@ -176,11 +178,10 @@ def share_table(
     *,
     brief: bool = False,
 ) -> doc.Table:
-    """Return a table of shares with a row for each, see ``path_table``.
+    """Return a table of shares in inputs with a row for each, see ``path_table``.
 
-    names: of the rows. shown: what each row shows. scale: of the numbers; by default one for the
-    shares that are shown.
-    brief: leave out the last two columns.
+    names: of the rows. shown: the share of each row. scale: the number format; by default one for
+        the shown shares. brief: True leaves out the last two columns.
     """
     scale, found = scale or _scale(shown), [one.share for one in shown]
     more = [
