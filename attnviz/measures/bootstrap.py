@@ -224,7 +224,7 @@ def _ranks(values: NDArray[np.floating]) -> NDArray[np.floating]:
 _Z = 1.959963985
 """The 97.5% quantile of the normal distribution."""
 
-_FEW = (12.706, 4.303, 3.182)
+_FEW_FREEDOMS = (12.706, 4.303, 3.182)
 """The 97.5% quantiles of Student's t for 1 to 3 degrees of freedom."""
 
 
@@ -232,8 +232,8 @@ def student_t(freedom: int) -> float:
     """Return the 97.5% quantile of Student's t with these degrees of freedom, within .001."""
     from statistics import NormalDist  # imports fractions and decimals
 
-    if freedom <= len(_FEW):
-        return _FEW[freedom - 1]
+    if freedom <= len(_FEW_FREEDOMS):
+        return _FEW_FREEDOMS[freedom - 1]
     quantile: float = student_quantile(NormalDist().inv_cdf(1 - _TAIL), freedom)
     return quantile
 

@@ -114,16 +114,16 @@ def finding(report: PathReport) -> str:
     if not above:
         more = " more than from the other heads of its layer" * bool(read)
         return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}{more}.{end}"
-    first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
-    shares = [whole_percent(one.share.value) for one in (first, *more)]
-    names = [report.name(one.place, one.into) for one in (first, *more)]
+    first, *others = [one for one in above if one.into == above[0].into][:_NAMED]
+    shares = [whole_percent(one.share.value) for one in (first, *others)]
+    names = [report.name(one.place, one.into) for one in (first, *others)]
     said = (
         f"{sender} makes {shares[0]} of what differs in the {SITES[first.into].words} of {names[0]}"
     )
     for name, share in zip(names[1:], shares[1:], strict=True):
         said += f" and {share} in those of {name}"
-    others = first.share.base_rate
-    rest = "" if others is None else f"; another head of its layer makes {whole_percent(others)}"
+    usual = first.share.base_rate
+    rest = "" if usual is None else f"; another head of its layer makes {whole_percent(usual)}"
     return f"{lead}{said}{rest}{' on average' * bool(rest)}.{end}"
 
 
