@@ -39,7 +39,7 @@ _MODULES = {
 
 
 def _modules() -> dict[str, str]:
-    """Return the module of each public name; editors and type checkers read the imports above."""
+    """Return the module of each public name; type checkers use the imports above instead."""
     pages = [import_module(f"attnviz.api.{page}") for page in _QUESTIONS]
     return _MODULES | {name: page.__name__ for page in pages for name in page.__all__}
 

@@ -19,30 +19,30 @@ class AttnvizError(Exception):
 
 
 class UsageError(AttnvizError, ValueError):
-    """The request does not fit the model or the text (exit 2)."""
+    """Raised if the request does not fit the model or the text (exit code 2)."""
 
     exit_code = 2
 
 
 class LoadError(AttnvizError):
-    """A model or a file cannot be read or written (exit 3)."""
+    """Raised if a model or a file cannot be read or written (exit code 3)."""
 
     exit_code = 3
 
 
 class OfflineError(LoadError):
-    """A model is not cached, and the network was not allowed or did not answer (exit 4)."""
+    """Raised if a model is not cached and the network is not allowed or silent (exit code 4)."""
 
     exit_code = 4
 
 
 class UnsupportedError(AttnvizError):
-    """The attention of this architecture cannot be observed (exit 5)."""
+    """Raised if the attention of this architecture cannot be observed (exit code 5)."""
 
     exit_code = 5
 
 
 class CheckError(AttnvizError):
-    """A rule of ``attnviz check`` does not hold; everything was measured and shown (exit 6)."""
+    """Raised if a rule of ``attnviz check`` does not hold, after all was shown (exit code 6)."""
 
     exit_code = 6

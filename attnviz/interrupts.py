@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextmanager
 def between_steps() -> Iterator[Callable[[], bool]]:
-    """Yield a function to the block that returns whether the process was asked to stop.
+    """Give the block a function that returns True once the process was asked to stop.
 
-    The block decides when it stops. A second Ctrl-C interrupts at once. Nothing is changed outside
+    The block decides when to stop. A second Ctrl-C interrupts at once. Nothing is changed outside
     the main thread, since only the main thread gets signals.
     """
     asked = False
@@ -30,7 +30,7 @@ def between_steps() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """Let SIGTERM, and the closing of the terminal, interrupt the block as Ctrl-C does."""
+    """Let SIGTERM and the closing of the terminal interrupt the block as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

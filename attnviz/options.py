@@ -55,13 +55,13 @@ class Options:
         return cls(**{name: value for name, value in keywords.items() if name in names})
 
     def given(self) -> Iterator[str]:
-        """Yield the names of options that differ from their defaults, as they are typed."""
+        """Yield the names of the options that differ from their defaults, as they are typed."""
         for one in fields(self):
             if getattr(self, one.name) != one.default:
                 yield typed_name(one)
 
     def typed(self) -> Iterator[str]:
-        """Yield these options with their values as separate arguments of the command line."""
+        """Yield the options that differ from their defaults as arguments of a command line."""
         for one in fields(self):
             value = getattr(self, one.name)
             if value == one.default or one.metadata.get("bare"):
@@ -107,7 +107,7 @@ def typed_name(one: Field[Any]) -> str:
 
 @dataclass(frozen=True)
 class Declared:
-    """An option as declared in its class: the field, its type, and the panel of the class."""
+    """An option as its class declares it; the command line is made from these."""
 
     field: Field[Any]
     type: Any
@@ -116,7 +116,7 @@ class Declared:
 
 @cache
 def options_of(group: Any) -> Mapping[str, Declared]:
-    """Return the options of a group, a subclass of ``Options``, those of its first base first.
+    """Return a class's options by name, those of its first base first; ``group``: the class.
 
     An option that a class declares again keeps its place in the base. If a class names a panel, the
     options of its bases move there.
@@ -188,14 +188,14 @@ def _single(name: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Truncation(Options):
-    """What to do with a text that is too long."""
+    """The option on texts that are longer than the model's context."""
 
     truncate: bool = flag("Cut texts that are longer than the model's context.")
 
 
 @dataclass(frozen=True)
 class Kind(Options):
-    """Which attention to use of a model that has several."""
+    """The options on which attention to use of a model that has several."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
@@ -209,7 +209,7 @@ class Kind(Options):
 
 @dataclass(frozen=True)
 class HeadChoice(Options):
-    """Which heads to use. Python code may also give numbers and pairs (layer, head)."""
+    """The options on which heads to use; Python code may give numbers and pairs (layer, head)."""
 
     layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
     head: tuple[str, ...] = option(
@@ -228,7 +228,7 @@ class HeadChoice(Options):
 
 @dataclass(frozen=True)
 class Known(Options):
-    """Whether labels that were measured before this run are shown."""
+    """The option on showing labels that were measured before this run."""
 
     no_known_labels: bool = flag(
         "Ignore labels that were measured before: those of the model card, and those that attnviz "
@@ -238,14 +238,14 @@ class Known(Options):
 
 @dataclass(frozen=True)
 class Ranked(Options, panel="View"):
-    """How long a ranking is."""
+    """The option on the length of a ranking."""
 
     top: int = option("N", "List so many heads in the ranking.", 8, min=1)
 
 
 @dataclass(frozen=True)
 class RegionOptions(Options, panel="Chat and regions"):
-    """Which parts of a text are regions, between which attention is summed.
+    """The options on which parts of a text are regions, between which attention is summed.
 
     Python code gives ``chat`` as a list of messages too, and ``spans`` as a mapping of names to
     (start, end) or to words.
@@ -312,21 +312,21 @@ def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class IndexBase(Options):
-    """How layers and heads are numbered, in what is typed and in what is shown."""
+    """The option on numbering layers and heads from 0 or 1, in options and on the screen."""
 
     index_base: int = option("0|1", "Index base for layers and heads (0 or 1).", 0, min=0, max=1)
 
 
 @dataclass(frozen=True)
 class Seed(Options):
-    """The seed of every random choice."""
+    """The option on the seed of every random choice."""
 
     seed: int = option("N", "Random seed.", 0, min=0)
 
 
 @dataclass(frozen=True)
 class OwnShape(Options, panel="The library's own attention (--model mha)"):
-    """The shape of ``mha``; None for what is not given."""
+    """The options on the sizes of the model ``mha``; None means not given."""
 
     d_model: int | None = option("D", "Model width (default: 64).")
     heads: int | None = option("H", "Number of query heads (default: 8).")
@@ -337,7 +337,7 @@ class OwnShape(Options, panel="The library's own attention (--model mha)"):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """Return the sizes that were given, by the names of ``LoadOptions``."""
+        """Return the sizes that were given, by the keyword names of ``LoadOptions``."""
         names = ("d_model", "heads", "kv_heads", "causal")
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
@@ -347,10 +347,11 @@ _BARE = re.compile(r"(^|[\s,])[Hh](?=[\d*-])")
 
 
 def spelled_heads(choice: Any) -> tuple[str, ...]:
-    """Return choices of heads as typed on the command line.
+    """Return choices of heads as strings of the command line.
 
-    choice: None, a choice or a list of choices; each is a text such as ``L2H5``, the number of a
-    head of every layer, or a pair (layer, head). ``H3``, a head of an array, becomes 3.
+    choice: None, a choice or a list of choices; each is a string such as ``L2H5``, the number of a
+    head of every layer, or a pair (layer, head). ``H3``, as heads of an array without layers are
+    named, becomes 3.
     """
     if choice is None:
         return ()
@@ -360,9 +361,9 @@ def spelled_heads(choice: Any) -> tuple[str, ...]:
 
 
 def spelled_head(choice: Any) -> str:
-    """Return one choice of heads as typed on the command line.
+    """Return one choice of heads as a string of the command line.
 
-    choice: a text such as ``L2H5``, the number of a head of every layer, or a pair (layer, head).
+    choice: a string such as ``L2H5``, the number of a head of every layer, or a pair (layer, head).
     """
     if isinstance(choice, tuple) and len(choice) == 2:
         return f"L{choice[0]}H{choice[1]}"
@@ -381,7 +382,7 @@ _BYTES |= {
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit of exact measurements: a time or a number of removals; the other one is None."""
+    """A limit for measurements: seconds or a number of removals of heads; the other is None."""
 
     seconds: float | None = None
     count: int | None = None
@@ -407,9 +408,9 @@ def read_budget(typed: str) -> Budget:
 
 
 def read_size(typed: str, option: str = "--max-memory", least: int = 1) -> int:
-    """Return the bytes of ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
+    """Return the bytes of a size such as ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
 
-    typed: such a text. option: its name for the message. least: the fewest bytes, 0 or 1.
+    typed: the size. option: the option's name for the message. least: the fewest bytes, 0 or 1.
     Raises UsageError for anything else, also for a bare number, which could mean any unit.
     """
     from fractions import Fraction  # with decimal; few commands read sizes

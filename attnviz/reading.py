@@ -94,9 +94,10 @@ _OF_LIBRARIES = (
 
 @contextmanager
 def damaged(name: str, mend: str = "") -> Iterator[None]:
-    """Raise LoadError if what is read inside is damaged; attnviz's own errors pass.
+    """Raise LoadError if reading in the block fails on damaged data; attnviz's errors pass.
 
-    name: what is read. mend: what a person can do about it, for the message.
+    name: the name of the data for the message. mend: what a person can do about it, for the
+        message.
     """
     try:
         yield
@@ -106,11 +107,11 @@ def damaged(name: str, mend: str = "") -> Iterator[None]:
 
 
 def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) -> bytes:
-    """Return all of a file, a pipe or a terminal.
+    """Return all bytes of a file, a pipe or a terminal.
 
     name: how a message names it; empty for its path in quotes.
     failure: how a message begins if the system refuses; empty for ``cannot read <name>``.
-    most: bytes that it may have; 0 for those of a text.
+    most: the most bytes allowed; 0 for the limit of texts.
 
     Raises LoadError if the system refuses or there are more bytes, UsageError for a device, which
     has no end.
@@ -130,7 +131,7 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file whose path the user did not give; it never waits for a writer.
+    """Open a regular file at a path that the user did not give, without waiting for a writer.
 
     Raises OSError for a link, a pipe, a device or a directory.
     """
@@ -144,9 +145,9 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
-    """Return all of an open stream; raise LoadError if it has more than ``most`` bytes.
+    """Return all bytes of an open stream; raise LoadError if it has more than ``most`` bytes.
 
-    name: how a message names it. most: 0 stands for the bytes that a text may have.
+    name: of the stream, for the message. most: 0 stands for the limit of texts.
     """
     pieces, size, most = [], 0, most or TEXT_BYTES
     try:
@@ -194,7 +195,7 @@ def text_lines(content: bytes, name: str) -> Iterator[str]:
 
 
 def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> str:
-    """Return UTF-8 bytes as text without the byte order mark.
+    """Return UTF-8 bytes as a string without the byte order mark.
 
     name: how a message names them. failure: the error that is raised if they are not UTF-8.
     """
@@ -208,10 +209,10 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
 
 
 def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
-    """Return the value of JSON.
+    """Return the value that a JSON string or its bytes describe.
 
-    name: the beginning of the LoadError that is raised if the JSON is damaged.
-    most: the bytes that such a file may have; its values may take ``_GROWN`` times as much memory.
+    name: the beginning of the LoadError that is raised if the JSON is damaged. most: the most bytes
+        that such a file may have; its values may take ``_GROWN`` times as much memory.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
@@ -225,9 +226,9 @@ def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any
 
 
 def check_memory(text: str, name: str, most: int) -> None:
-    """Raise LoadError for JSON whose values would take too much of the memory.
+    """Raise LoadError for JSON whose values would take too much memory.
 
-    text: the JSON. name: how a message names it. most: bytes that such a file may have.
+    text: the JSON. name: for the message. most: the most bytes that such a file may have.
     """
     width = 1 if text.isascii() else 4  # bytes in which Python stores a character
     needed = width * len(text) + sum(text.count(mark) * size for mark, size in _MEMORY.items())
@@ -261,7 +262,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def parse_toml(
     content: bytes, failure: str, kind: type[AttnvizError] = LoadError
 ) -> dict[str, Any]:
-    """Return the table in TOML.
+    """Return the table that a TOML file's bytes describe.
 
     failure: the beginning of the error of ``kind`` that is raised if the TOML is damaged.
     """
@@ -280,19 +281,19 @@ def parse_toml(
 
 
 def typed(value: Any, kind: type[Kind]) -> Kind:
-    """Return a value of exactly this type; raise TypeError for another: a bool is no int."""
+    """Return the value if it is of exactly this type, else raise TypeError: a bool is no int."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value
 
 
 def optional(value: Any, kind: type[Kind]) -> Kind | None:
-    """Return a value of this type, or None for null; raise TypeError for another."""
+    """Return the value if it is None or of exactly this type, else raise TypeError."""
     return None if value is None else typed(value, kind)
 
 
 def one_of(value: Any, known: Collection[Known]) -> Known:
-    """Return a value that is among the known ones; raise ValueError for another."""
+    """Return the value of ``known`` that equals ``value``; raise ValueError if there is none."""
     for each in known:
         if value == each:
             return each
@@ -300,7 +301,7 @@ def one_of(value: Any, known: Collection[Known]) -> Known:
 
 
 def finite(value: Any) -> float:
-    """Return a finite number; raise ValueError for NaN and infinity, which Python's JSON allows."""
+    """Return the value as a float; raise ValueError for NaN and infinity, which JSON may have."""
     if isinstance(value, bool | str) or not math.isfinite(number := float(value)):
         raise ValueError(f"expected a number, got {value!r:.40}")
     return number
@@ -320,7 +321,7 @@ def repeated(folded: Any, most: int) -> list[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """Return why a file could not be read, as a part of a sentence that is safe to print."""
+    """Return the reason that a file could not be read, as part of a sentence safe to print."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""The records that the layers of the package exchange: frozen dataclasses, checked on creation."""
+"""The records that the package's modules exchange: frozen dataclasses, checked on creation."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ Advance = Callable[[float], None]
 
 
 class Watch:
-    """Follows a run that a person waits for. It is an ``Advance`` too; this one shows nothing."""
+    """Shows the progress of a run to a person; this base class shows nothing.
+
+    It is an ``Advance`` too.
+    """
 
     def expect(self, words: str, seconds: Callable[[], float]) -> None:
-        """Show, before the run begins, what it does and about how long that takes.
+        """Show, before the run begins, what it will do and about how long that will take.
 
         words: such as ``ablating 24 heads × 10 texts``.
         seconds: returns the estimate; called only if it is shown.
         """
 
     def __call__(self, share: float) -> None:
-        """Show which share of all operations is done, from 0 to 1."""
+        """Show the share of all operations that is done, from 0 to 1."""
 
     def found(self, words: Callable[[], str]) -> None:
-        """Show, where there is room, a result that is complete before the run ends.
+        """Show, if the screen allows it, a result that is complete before the run ends.
 
-        words: returns one line; called only if it is shown.
+        words: returns the result as one line; called only if it is shown.
         """
 
 
@@ -45,7 +48,7 @@ Score = Literal["scaled-dot", "dot", "additive"]
 
 @dataclass(frozen=True)
 class Tokens:
-    """One tokenised text.
+    """One tokenised text: its token ids, their strings, and where they belong.
 
     ids: the tokenizer's numbers.
     texts: what each token stands for, leading space included; a byte that is no character by
@@ -55,7 +58,7 @@ class Tokens:
     spans: the characters of the text that each token stands for, as (start, stop), from the
         tokenizer's offsets; nothing for added tokens. Empty if they are not known.
     regions: the name of the region that each token is in; empty if no regions were given.
-    segments: for a pair of texts 0 or 1, the text that each token is of, if the model has an
+    segments: for a pair of texts 0 or 1, the text that each token belongs to, if the model has an
         embedding for it (BERT's ``token_type_ids``); else empty.
     """
 
@@ -79,15 +82,15 @@ class Tokens:
 
     @classmethod
     def bare(cls, ids: Sequence[int]) -> Tokens:
-        """Return tokens with ids only; their texts are not known."""
+        """Return tokens of which only the ids are known; their strings are empty."""
         return cls(tuple(ids), ("",) * len(ids), (False,) * len(ids))
 
     def cut(self, length: int | None) -> Tokens:
-        """Return the first ``length`` tokens; all of them for None."""
+        """Return the first ``length`` tokens; all of them if ``length`` is None."""
         return self.taken(range(len(self))[:length])
 
     def taken(self, places: Sequence[int]) -> Tokens:
-        """Return the tokens with these indices, in the order of ``places``."""
+        """Return the tokens with the indices ``places``, in the order of ``places``."""
         return Tokens(
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
@@ -100,7 +103,7 @@ class Tokens:
 
     @property
     def places(self) -> Sequence[int]:
-        """Return the positions of the tokens in the text, from 0."""
+        """Return the index of each token in its whole text, from 0."""
         return self.kept or range(len(self))
 
 
@@ -111,9 +114,9 @@ the tokenizer adds to a pair of texts, and the rest of a text."""
 
 @dataclass(frozen=True)
 class Input:
-    """What one forward pass reads.
+    """The tokens that a model is run on in one forward pass.
 
-    text: of an encoder–decoder what the encoder reads. target: the decoder's text, else None.
+    text: the input; of an encoder–decoder that of the encoder. target: the decoder's text, or None.
     """
 
     text: Tokens
@@ -134,7 +137,7 @@ class Input:
 
     @property
     def predicted(self) -> Tokens:
-        """Return the text whose tokens a language model's head predicts."""
+        """Return the tokens that a language model's head predicts: the decoder's, if it has one."""
         return self.text if self.target is None else self.target
 
     def masked(self, position: int, mask: int) -> Input:
@@ -143,11 +146,11 @@ class Input:
         return replace(self, text=replace(self.text, ids=ids))
 
     def queries(self, kind: Kind) -> Tokens:
-        """Return the text whose tokens are the queries in attention of this kind."""
+        """Return the tokens that are the queries in attention of this kind."""
         return self.text if self.target is None or kind == "encoder" else self.target
 
     def keys(self, kind: Kind) -> Tokens:
-        """Return the text whose tokens are the keys in attention of this kind."""
+        """Return the tokens that are the keys in attention of this kind."""
         return self.text if kind == "cross" else self.queries(kind)
 
 
@@ -157,23 +160,20 @@ NO_PREDICTIONS = "predictions cannot be measured"
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The model that the numbers on screen come from.
+    """The model that a result is from: its name, sizes, parameters and dtype.
 
     name: as the user gave it.
-    revision: commit, content hash, or None if there is none (a plain directory).
-    architecture: the class that was run.
-    dtype: of the computation, such as ``float32``.
-    layers, heads, kv_heads, head_dim: the shape; heads share a key/value head in groups of
-        ``heads // kv_heads``.
-    weights: ``trained`` (of the bundled model), ``checkpoint`` (read from files, whatever they
-        hold), ``random``, ``loaded`` (of a model object that Python code passed), or
-        ``given``: only an array of attention weights, of an unknown model.
-    seed: of the random weights; None if nothing was drawn.
-    device: where it ran.
-    notes: sentences a reader of the result must know.
-    score: how queries and keys are matched; None for a checkpoint, which has its own way.
+    revision: a commit, a content hash, or None if there is none (a plain directory).
+    architecture: the class that was run. dtype: of the computation, such as ``float32``.
+    layers, heads, kv_heads, head_dim: the sizes; query heads share a key/value head in groups of
+        ``heads // kv_heads``. weights: ``trained`` (of the bundled model), ``checkpoint`` (from
+        files, whatever they contain), ``random``, ``loaded`` (of a model object that Python code
+        passed), or ``given``: only an array of attention weights, of an unknown model.
+    seed: of the random weights; None without random weights. device: where it ran.
+    notes: sentences that a reader of the result must know. score: how attention scores are computed
+        from queries and keys; None for a checkpoint, which has its own way.
     not_finite: the names of tensors of the model with numbers that are not finite.
-    backend: what ran it.
+    backend: the library that ran it.
     """
 
     name: str
@@ -198,17 +198,17 @@ class ModelInfo:
 
     @property
     def is_array(self) -> bool:
-        """Return whether there is no model, but one layer's array of attention weights."""
+        """Return True if there is no model, but only one layer's array of attention weights."""
         return self.weights == "given"
 
     @property
     def heads_of_layers(self) -> dict[int, int]:
-        """Return the number of heads by layer."""
+        """Return the number of query heads of each layer, by the layer's index."""
         return dict.fromkeys(range(self.layers), self.heads)
 
     @property
     def overflow_advice(self) -> str:
-        """Return advice to end a message on overflow with; empty if there is none."""
+        """Return advice that ends a message on overflow; an empty string if there is none."""
         narrow = self.dtype in ("float16", "bfloat16") and not self.not_finite
         return "; try --dtype float32" if narrow else ""
 
@@ -221,11 +221,11 @@ class ModelInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """The origin of a report's numbers, and the naming of its heads; reports inherit it.
+    """The origin of a report's numbers and the numbering of its heads; reports inherit from it.
 
-    text: the first text that was read, as it was given; empty if there is none.
+    text: the first text that the model was run on; empty if there is none.
     source: the origin of the texts, in words; empty if a person typed them.
-    seed: of every random choice. seconds: the time of measuring; 0 if it was not measured.
+    seed: of every random choice. seconds: how long the run took; 0 if that is unknown.
     notes: sentences that a reader of the result must know.
     complete: False if the run was interrupted or its time was up.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
@@ -240,19 +240,17 @@ class Provenance:
     index_base: int = 0
 
     def head_name(self, head: tuple[int, int]) -> str:
-        """Return the name of a head (layer, head), such as ``L2H5``."""
+        """Return the name of a head, given as (layer, head), such as ``L2H5``."""
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The kept attention weights of one layer.
+    """The attention weights of the selected heads of one layer.
 
-    layer: index from 0.
-    heads: the index from 0 of each kept head.
-    weights: float32 or float64 array (heads, query, key).
-    mask: boolean (query, key), True where the layer lets the query see the key; None if only
-        ``AttentionRecord.causal`` is known.
+    layer: index from 0. heads: the index from 0 of each selected head.
+    weights: float32 or float64 array (heads, query, key). mask: boolean (query, key), True if the
+        query may attend to the key; None if only ``AttentionRecord.causal`` is known.
     """
 
     layer: int
@@ -274,10 +272,10 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """The attention weights of one run over one text.
+    """The attention weights of one run over one text, with its tokens and the model.
 
     kind: which attention of the model.
-    causal: whether a query sees no later key; such cells are drawn blank.
+    causal: whether a query may not attend to later keys; such cells of a map stay blank.
     queries, keys: the tokens of the two axes (the same object for self-attention).
     layers: in order of their index; only those that were requested.
     """
@@ -299,14 +297,14 @@ class AttentionRecord:
                 )
 
     def seen(self, layer: LayerWeights) -> NDArray[np.bool_]:
-        """Return booleans (query, key), True if the layer lets the query see the key."""
+        """Return booleans (query, key), True if the query may attend to the key in this layer."""
         if layer.mask is not None:
             return layer.mask
         every = np.ones((len(self.queries), len(self.keys)), bool)
         return np.tril(every) if self.causal else every
 
     def __iter__(self) -> Iterator[tuple[int, int, NDArray[np.floating]]]:
-        """Yield each kept head as (layer, head, weights of shape (query, key))."""
+        """Yield (layer, head, attention weights (query, key)) for each selected head."""
         for layer in self.layers:
             for index, head in enumerate(layer.heads):
                 yield layer.layer, head, layer.weights[index]
@@ -319,11 +317,11 @@ class RegionShares:
     queries, keys: the names of the regions, and their numbers of tokens.
     heads: the (layer, head) of the first axis of the arrays (head, query region, key region).
     share: the mean, over the queries in the one region, of the sum of the weights on the keys in
-        the other, in [0, 1]. uniform: that of attention spread evenly over the keys that each query
-        sees. on_sink: the part of ``share`` that is on the attention sink.
-    above: by how much more than evenly a head spreads what it leaves to keys outside the sink; NaN
-        if it leaves nothing. clear: whether that is at least .10 and beyond the spread of the
-        queries, of which there are ``least_queries``, and ``share`` above ``uniform``; see
+        the other, in [0, 1]. uniform: the same for attention spread evenly over the keys that each
+        query may attend to. on_sink: the part of ``share`` that is on the attention sink.
+    above: for the weight outside the sink, its share on the region less that of even attention; NaN
+        if a head has no such weight. clear: whether ``above`` is at least .10 and beyond the spread
+        of the queries, of which there are ``least_queries``, and ``share`` above ``uniform``; see
         ``measures.regions``.
     """
 
@@ -358,24 +356,22 @@ SINKS = ("first", "separator")
 
 
 class HeadLabel(NamedTuple):
-    """What a head does most clearly, in one word, and what supports the word.
+    """What a head does most clearly, in one word, with the score that supports the word.
 
-    If ``source`` is ``none`` the word is no finding about the head: ``first`` (the attention sink),
-    ``spread`` or ``peaked`` only describe its weights on this text.
+    If ``source`` is ``none`` the word is not a finding about the head: ``first`` (the attention
+    sink), ``spread`` or ``peaked`` only describe its attention weights for this text.
 
     name: such as ``previous``; one of ``measures.registry``.
-    letter: one letter, if there is no room for the name.
-    score: in [0, 1]. If the card or ``patterns`` names the head, the score measured there, the same
-        for every text; else the measure of this name on the text at hand, for an attention sink its
-        whole weight.
-    base_rate: the same measure of uniform attention over what each query of the text at hand sees.
-    short: the name in three or four letters, for a cell of a grid.
-    said: the name as it is written in papers, such as ``previous token``.
-    source: where the name comes from.
-    events: how many queries of the text at hand ``on_text`` is measured on.
-    on_text: the measure of this name on the text at hand; NaN if the text cannot show it (no token
-        repeats, say).
-    date: when ``patterns`` kept the label, such as ``2026-11-21``; empty for other sources.
+    letter: one letter, for where the name does not fit. score: in [0, 1]. If the card or
+        ``patterns`` names the head, the score measured there, the same for every text; else the
+        measure of this name for the current text; for an attention sink the weight on it.
+    base_rate: the same measure of uniform attention over the keys that each query of the current
+        text may attend to. short: the name in three or four letters, for the cell of a head.
+    said: the name as papers use it, such as ``previous token``. source: where the name comes from.
+    events: the number of queries of the current text that ``on_text`` is a mean of.
+    on_text: the measure of this name for the current text; NaN if the text has no case of it (no
+        token repeats, say).
+    date: when ``patterns`` stored the label, such as ``2026-11-21``; empty for other sources.
     """
 
     name: str
@@ -394,12 +390,12 @@ class HeadLabel(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """Return whether the name describes the head, and not only its weights on this text."""
+        """Return True if the name is a finding about the head, not about this text only."""
         return self.source != "none"
 
     @property
     def is_known(self) -> bool:
-        """Return whether the name was known before this text was read."""
+        """Return True if the name comes from the model card or from an earlier ``patterns``."""
         return self.source in ("card", "patterns")
 
 
@@ -408,9 +404,9 @@ NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan, "nan", "no numbers")
 
 
 class HeadScores(NamedTuple):
-    """Every measure of one head over one text.
+    """All measures of one head for one text, and its label.
 
-    scores: by name; None if the text cannot show a measure (no token repeats, say).
+    scores: by name; None if the text has no case of a measure (no token repeats, say).
     """
 
     layer: int
@@ -442,18 +438,19 @@ class HeadVectors:
 
 @dataclass(frozen=True)
 class HeadsRecord:
-    """What ``attnviz heads`` found in one run over a text; ``HeadsReport`` holds one or several.
+    """The result of ``attnviz heads`` for one text; a ``HeadsReport`` has one or several.
 
-    record: the weights.
-    heads: the scores, one entry per kept head, in the order of ``record`` or as sorted.
-    notable: the few heads worth a full map, as (layer, head).
-    selected: whether the user chose the heads, or all are there.
+    record: the attention weights.
+    heads: the scores, one entry per selected head, in the order of ``record`` or as sorted.
+    notable: the heads whose maps are shown in full, as (layer, head).
+    selected: whether the user selected heads; else the record has all.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
-    sorted_by: the measure that orders ``heads``, or None for layer by layer.
-    text: what was read. target: the decoder's text, or for ``mha`` that of the queries.
+    sorted_by: the measure by which ``heads`` are sorted, or None for layer by layer. text: the text
+        that the model was run on. target: the decoder's text, or for ``mha`` that of the queries.
     sinks: the mean weight of each head (layer, head) on the attention sink, see ``measures.sinks``;
-        empty if the text has none. resting: the weight above which a head rests on it.
-    sink: whether the weights of ``record`` are whole; else rows are rescaled without the sink.
+        empty if the text has none. resting: a head with more than this weight on the sink counts as
+        resting on it.
+    sink: whether ``record`` has the weights on the sink; else its rows are rescaled without them.
     ablated: (layer, head) whose outputs were zero. norm_weighted: whether each weight of ``record``
         is multiplied by the norm of the value that it moves, rows rescaled.
     vectors: what makes the weights; None if it was not asked for.
@@ -478,17 +475,17 @@ class HeadsRecord:
     vectors: HeadVectors | None = field(default=None, repr=False)
 
     def rests(self, layer: int, head: int) -> bool:
-        """Return whether a head's weight on the attention sink is above ``resting``."""
+        """Return True if a head's weight on the attention sink is above ``resting``."""
         return self.sinks.get((layer, head), 0.0) > self.resting
 
     def name(self, layer: int, head: int) -> str:
-        """Return a head's name, such as ``L2H5``; ``H5`` if the layer is not known."""
+        """Return a head's name, such as ``L2H5``; ``H5`` for an array without known layer."""
         if self.record.model.is_array:
             return f"H{head + self.index_base}"
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
     def weights(self, layer: int, head: int) -> NDArray[np.floating]:
-        """Return the (query, key) weights of one kept head; KeyError if it was not kept."""
+        """Return the attention weights (query, key) of a selected head; KeyError for another."""
         for kept in self.record.layers:
             if kept.layer == layer and head in kept.heads:
                 found: NDArray[np.floating] = kept.weights[kept.heads.index(head)]
@@ -496,7 +493,7 @@ class HeadsRecord:
         raise KeyError(f"{self.name(layer, head)} was not kept")
 
     def scores(self, layer: int, head: int) -> HeadScores:
-        """Return the scores of one kept head; KeyError if it was not kept."""
+        """Return the scores of a selected head; KeyError for another."""
         for entry in self.heads:
             if (entry.layer, entry.head) == (layer, head):
                 return entry

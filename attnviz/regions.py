@@ -1,4 +1,4 @@
-"""What a region of a text is: the turns of a role in a chat, a named span, one of two sentences.
+"""Finds the regions of a text: the turns of a role, a named span, one of two sentences.
 
 Every token is in one region. Those that no person named are in a region of their own: ``template``
 in a chat, ``special`` next to a pair of texts, else ``other``.
@@ -26,14 +26,14 @@ PAIR = ("first", "second")
 """The regions of the two texts of a pair."""
 
 _TURN = re.compile(r"(system|developer|user|assistant|tool):[ \t]*(.*)", re.DOTALL)
-_PLACES = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+_PLACES = re.compile(r"(-?[0-9]{1,9}):(-?[0-9]{1,9})")
 _BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 
 
 def given_text(
     asked: RegionOptions, argument: str | None, file: Path | None, command: str = "heads"
 ) -> str:
-    """Return the text that is read; of a chat its contents, while no template is known.
+    """Return the text to run the model on; of a chat its contents, while no template is known.
 
     asked: the options of regions, with the chat. argument: TEXT as typed. file: that of ``--file``.
     command: the command to name in an example in a message.
@@ -47,7 +47,7 @@ def given_text(
 
 
 def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None) -> str | None:
-    """Return the text of ``patterns``, or None if there is none; UsageError for regions of no text.
+    """Return the text of ``patterns``, or None; UsageError for regions without a text.
 
     asked: the options of regions. argument: TEXT as typed. file: that of ``--file``.
     """
@@ -95,7 +95,7 @@ def read_chat(given: str) -> list[dict[str, str]]:
 
 
 def _turns(given: str) -> list[dict[str, str]]:
-    """Return the messages of lines; a line without a role goes on with the message before it."""
+    """Return the messages in lines of a chat; a line without a role continues the last message."""
     turns: list[dict[str, str]] = []
     for line in given.strip().splitlines():
         if (begun := _TURN.match(line)) is not None:
@@ -109,10 +109,10 @@ def _turns(given: str) -> list[dict[str, str]]:
 
 
 class _Span(NamedTuple):
-    """A named span, by places or by words.
+    """A named span of a text, given by token indices or by words.
 
-    places: its first token, and the one after its last; None if it is given by words.
-    words: the words that it begins and ends with, or its only words; empty if it has places.
+    places: the indices of its first token and of the one after its last; None if given by words.
+    words: the words that it begins and ends with, or its only words; empty if it has indices.
     """
 
     name: str
@@ -121,7 +121,7 @@ class _Span(NamedTuple):
 
 
 def _span(typed: str, option: str) -> _Span:
-    """Return the span that was typed, or stands in a line of the file; UsageError if it is none.
+    """Return the span in a typed option or a line of the file; UsageError if there is none.
 
     option: where it comes from, for the message.
     """
@@ -135,13 +135,18 @@ def _span(typed: str, option: str) -> _Span:
             raise UsageError(f"{option} {visible(typed)!r}: words are missing next to the dots")
         return _Span(name, None, words)
     start, end = int(numbers[1]), int(numbers[2])
+    if min(start, end) < 0:
+        raise UsageError(
+            f"{option} {visible(typed)!r}: places count from 0 at the first token, as the screens "
+            "number them"
+        )
     if start >= end:
         raise UsageError(f"{option} {visible(typed)!r} is empty: END is the token after its last")
     return _Span(name, (start, end), ())
 
 
 def _spans(asked: RegionOptions) -> list[_Span]:
-    """Return all named spans; UsageError if a name is repeated, LoadError for the file."""
+    """Return the spans of ``--span`` and ``--spans``; UsageError if a name is repeated."""
     found = [_span(typed, "--span") for typed in asked.span]
     if asked.spans is not None:
         name, lines = lines_of(asked.spans)
@@ -158,8 +163,8 @@ def _spans(asked: RegionOptions) -> list[_Span]:
 def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
     """Return the indices of a span's tokens.
 
-    placed: the tokens of the text or texts. texts: their characters.
-    Raises UsageError if it has none, or its words are not found once.
+    placed: the tokens of the text or texts. texts: the texts themselves.
+    Raises UsageError if it has none, or its words occur not exactly once.
     """
     if span.places is not None:
         start, end = span.places
@@ -181,11 +186,10 @@ def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
 def _once(
     span: _Span, words: str, texts: Sequence[str], side: int, after: int
 ) -> tuple[int, int, int]:
-    """Return where words stand: (index of the text, start, end), in characters.
+    """Return where words occur, as (index of the text, start, end) in character offsets.
 
-    span: is named in the message. side, after: the search begins in this text, behind this
-        character.
-    Raises UsageError if they stand nowhere or more than once.
+    span: named in the message. side, after: the search begins in this text after this character.
+    Raises UsageError unless they occur exactly once.
     """
     for form in (rf"(?<!\w){re.escape(words)}(?!\w)", re.escape(words)):
         found = [
@@ -206,9 +210,9 @@ def _once(
 
 
 def _between(placed: Placed, side: int, start: int, end: int) -> list[int]:
-    """Return the indices of the tokens that stand for a character from ``start`` to ``end``.
+    """Return the indices of the tokens that overlap the characters from ``start`` to ``end``.
 
-    side: the index of the text in which these characters are.
+    side: the index of the text that the characters are in.
     """
     return [
         token
@@ -222,10 +226,10 @@ def _between(placed: Placed, side: int, start: int, end: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class RegionReader:
-    """Reads one text of a model with its regions.
+    """Encodes the text or texts of a run, with the name of each token's region.
 
-    text: what is read; of a chat what the model's template makes of it.
-    turns: the role and the characters of each message. spans: the named spans.
+    text: the model's input; of a chat the result of the model's template.
+    turns: the role and the character offsets of each message. spans: the named spans.
     """
 
     model: PlacingModel
@@ -236,11 +240,11 @@ class RegionReader:
 
     @property
     def shown(self) -> str:
-        """Return what is read in words: two texts with a line break between them."""
+        """Return the text for the screen: two texts with a line break between them."""
         return self.text if self.second is None else f"{self.text}\n{self.second}"
 
     def notes(self, tokens: Tokens) -> tuple[str, ...]:
-        """Return a note if the tokenizer puts nothing between two texts, as decoders' do."""
+        """Return a note if the tokenizer puts no token between two texts, as decoders' do."""
         if self.second is None or SPECIAL in tokens.regions[1:-1]:
             return ()
         alone = self.model.encode(self.text)
@@ -249,7 +253,7 @@ class RegionReader:
         return (f"the tokenizer joins two texts with nothing between them{without}",)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the tokens of a text, at most ``limit``, each in its region.
+        """Return the tokens of a text, at most ``limit``, each with its region.
 
         Raises UsageError for a span that the text does not have, or that overlaps another one.
         """
@@ -273,9 +277,9 @@ class RegionReader:
         return found if limit is None else self._cut(found, limit)
 
     def _usual(self, placed: Placed, turns: Sequence[tuple[str, tuple[int, int]]]) -> list[str]:
-        """Return the name of each token's region before spans are named.
+        """Return the region of each token as if no spans were named.
 
-        turns: the role of each message, and its characters (start, end).
+        turns: the role of each message, and its character offsets (start, end).
         """
         if self.second is not None:
             return [SPECIAL if side is None else PAIR[side] for side in placed.sides]
@@ -302,11 +306,12 @@ class RegionReader:
 def region_reader(
     model: Model, text: str, asked: RegionOptions, *, answering: bool = False
 ) -> RegionReader | None:
-    """Return what reads a text with the regions that were asked for; None if none were.
+    """Return an encoder of a text with the requested regions; None if none were requested.
 
-    asked: the options of regions. answering: True if the model is to write the answer to a chat.
+    asked: the options of regions. answering: True if the model will generate the answer to a chat.
     Raises UsageError for spans, a chat or texts that do not fit, UnsupportedError for a model
-    without a template or without a tokenizer that knows places, LoadError for unreadable files.
+    without a template or without a tokenizer that knows character offsets, LoadError for unreadable
+    files.
     """
     if not asked.regions_given:
         return None

@@ -1,4 +1,4 @@
-"""``--resume FILE``: results are written text by text, so that a killed run can be continued.
+"""``--resume FILE``: stores results text by text, so that a killed run can be continued.
 
 Each line is a JSON object: the first describes the run, every other is a result of one text.
 Numbers are restored exactly. A line is appended whole and flushed to the disk; only the last can
@@ -33,9 +33,9 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class Piece:
-    """A finished part of a run.
+    """The result of a finished part of a run, as a line of the resume file.
 
-    part: what was measured. text: index of the text. result: JSON values.
+    part: the name of the measurement. text: the index of the text. result: JSON values.
     """
 
     part: str
@@ -46,10 +46,10 @@ class Piece:
 class ResumeFile:
     """The partial results of one run; a context manager that locks the file against other runs.
 
-    schema: of the command whose results it keeps, such as ``attnviz.ablate-resume/1``.
+    schema: of the command whose results it stores, such as ``attnviz.ablate-resume/1``.
     run: all that the results depend on, as JSON values by name; a file whose run differs in any
         of them is refused and left as it is.
-    done: the pieces that the file had, in their order.
+    done: the results that the file had when it was opened, in order.
     """
 
     def __init__(self, path: Path, schema: str, run: Mapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ class ResumeFile:
     def __enter__(self) -> ResumeFile:
         """Open the file, or create it.
 
-        Raises UsageError for a file of another run or one that another process writes, LoadError
+        Raises UsageError for a file of another run or one that another process has open, LoadError
         for one that cannot be read or is damaged.
         """
         check_writable(self._path, named=True)
@@ -91,7 +91,7 @@ class ResumeFile:
         self._close()
 
     def append(self, piece: Piece) -> None:
-        """Add a piece and flush it to the disk; raise LoadError if the system refuses."""
+        """Append a result to the file and flush it to the disk; LoadError if the system refuses."""
         assert self._stream is not None
         line = self._line({"part": piece.part, "text": piece.text, "result": piece.result})
         try:
@@ -111,7 +111,7 @@ class ResumeFile:
         return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
 
     def _read(self) -> list[Piece]:
-        """Return the finished pieces; cut an incomplete last line off the file."""
+        """Return the finished results in the file; cut off an incomplete last line."""
         content = read_bytes(self._path, name=self._shown, most=ARRAY_BYTES)
         lines = enumerate(io.BytesIO(content), start=1)
         _, first = next(lines, (1, b""))
@@ -170,7 +170,7 @@ def stored(values: Iterable[float]) -> list[float | None]:
 
 
 def restored(values: Sequence[float | None]) -> NDArray[np.float64]:
-    """Return the numbers that ``stored`` wrote; NaN for None."""
+    """Return the numbers that ``stored`` turned into JSON values; NaN for None."""
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
@@ -181,5 +181,5 @@ def digest(value: object) -> str:
 
 
 def texts_digest(texts: Sequence[Tokens]) -> str:
-    """Return the number of texts and a hash of their tokens."""
+    """Return a string with the number of texts and a hash of their token ids."""
     return f"{len(texts)} ({digest([tokens.ids for tokens in texts])})"

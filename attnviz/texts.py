@@ -1,4 +1,4 @@
-"""The texts that a command works on: one, many from a file, the built-in ones, rows of a file."""
+"""Reads the texts of a command: one, many from a file, the built-in ones, rows of a file."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ _MOST_PIECES = 8
 
 
 class Texts(NamedTuple):
-    """Texts to measure on.
+    """The texts that a command measures on, and where they come from.
 
-    texts: at least one.
-    source: the origin of the texts, such as ``10 built-in texts``; empty if a person typed it.
-    lines: the line number of each text in its file, from 1; empty unless they are a list in a file.
+    texts: one or more.
+    source: the origin of the texts, such as ``10 built-in texts``; empty if a person typed a text.
+    lines: the line number of each text in its file, from 1; empty unless the texts are lines of a
+        file.
     """
 
     texts: tuple[str, ...]
@@ -54,7 +55,7 @@ class Texts(NamedTuple):
     lines: tuple[int, ...] = ()
 
     def place(self, index: int) -> str:
-        """Return the name of a text in messages: ``the text``, or ``text 3 (line 4)``."""
+        """Return a text's name for messages: ``the text``, or ``text 3 (line 4)``."""
         if not self.lines:
             return "the text"
         return f"text {index + 1} (line {self.lines[index]})"
@@ -63,7 +64,7 @@ class Texts(NamedTuple):
 def texts_of(
     texts: str | Iterable[str] | Path | Texts | None, option: str = "--texts"
 ) -> Texts | None:
-    """Return the texts that a person gave, ready to be measured; None if nothing was given.
+    """Return the texts that a person gave as a ``Texts``; None if nothing was given.
 
     texts: one, several, or the path of the file that was given to ``option``.
     Raises UsageError for anything else, LoadError for a file that cannot be read.
@@ -112,7 +113,7 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 
 def as_utf8(argument: str, name: str) -> str:
-    """Return an argument as UTF-8 text whatever the locale; UsageError if it is not UTF-8.
+    """Return an argument as a UTF-8 string in any locale; UsageError if it is not UTF-8.
 
     name: of the argument, for the message.
     """
@@ -120,12 +121,12 @@ def as_utf8(argument: str, name: str) -> str:
 
 
 def natural_texts() -> tuple[str, ...]:
-    """Return the passages of running text that ship with the package."""
+    """Return the passages of running text that the package contains."""
     return tuple(_PASSAGES.read_text(encoding="utf-8").strip().split("\n\n"))
 
 
 def built_in_texts() -> Texts:
-    """Return the first sentences of each passage: quick to measure, and enough for intervals."""
+    """Return the beginning of each built-in passage: quick to measure, enough for intervals."""
     texts = []
     for passage in natural_texts():
         kept = ""
@@ -140,7 +141,8 @@ def built_in_texts() -> Texts:
 def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
     """Return the texts of TEXT, ``-``, ``--file`` or ``--texts``; by default the built-in ones.
 
-    argument: TEXT as typed. file, many: those of ``--file`` and ``--texts``. None means not given.
+    argument: TEXT as typed. file, many: the paths after ``--file`` and ``--texts``. None means not
+        given.
     Raises UsageError if two are given or one is empty, LoadError if a file cannot be read.
     """
     if isinstance(many, Texts):  # given by Python code
@@ -194,7 +196,7 @@ def lines_of(path: Path) -> tuple[str, Iterator[str]]:
 def encode_texts(
     model: Model, texts: Texts, truncate: bool, least: int, before: str = ""
 ) -> tuple[Tokens, ...]:
-    """Return the tokens of every text.
+    """Return the tokens of every text, checked for their number.
 
     truncate: whether to cut a text that is too long for the model.
     least: the fewest tokens of a text; 2 if a loss is measured.
@@ -221,11 +223,11 @@ def encode_texts(
 
 
 def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
-    """Return the id and the text of the single token that ``typed`` is in the model's vocabulary.
+    """Return the id and the string of the one token that ``typed`` is in the model's vocabulary.
 
-    option: by which it was typed, for the message.
-    It is read with a blank before it, as within a text, or without if only that is one token.
-    Raises UsageError with the tokens of ``typed`` if there are several.
+    option: the option's name, for the message.
+    The word is encoded with a leading blank, as within a text, or without if only that is one
+    token. Raises UsageError with the tokens of ``typed`` if there are several.
     """
     if not (typed := as_utf8(typed, option)):
         raise UsageError(f"{option} is empty: expected a word that is one token")
@@ -246,7 +248,7 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
 def answer_and_foil(
     model: Model, answer: str | None, foil: str | None
 ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """Return the tokens of ``--answer`` and ``--foil`` as (id, text), None if not given.
+    """Return (id, string) of the tokens of ``--answer`` and ``--foil``; None if not given.
 
     Raises UsageError for a value that is not one token, and if both are the same.
     """
@@ -266,7 +268,7 @@ def _standard_input(most: int = 0) -> bytes:
 
 
 def _field(line: str, number: int, name: str) -> str:
-    """Return the ``text`` of one JSON line; LoadError if the line is damaged.
+    """Return the ``text`` field of a JSON line; LoadError if the line is damaged.
 
     number: of the line, from 1. name: of the file, for the message.
     """
@@ -289,7 +291,7 @@ def _field(line: str, number: int, name: str) -> str:
 
 
 class Rows(NamedTuple):
-    """The rows of a file.
+    """The rows of a file with one record, such as a pair of prompts, per line.
 
     rows: at least one; each has its nonempty texts by column name.
     lines: the line number of each row in the file, from 1.
@@ -306,7 +308,8 @@ def read_rows(path: Path, option: str, needed: Sequence[str], allowed: Sequence[
 
     The file is CSV if its name ends in .csv, or if it does not end in .jsonl and the first line
     does not begin with a brace.
-    option: the option of the file. needed, allowed: the names that a row must and may have.
+    option: the option of the file, for messages. needed, allowed: the names that a row must and may
+        have.
     Raises LoadError for a file that cannot be read or a damaged line, which is named by its number,
     UsageError if there is no row, or for an unknown name.
     """
@@ -361,7 +364,7 @@ def _json_rows(
 def _csv_rows(
     lines: Sequence[tuple[int, str]], source: str
 ) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield the line number and the cells by column name of each row of CSV.
+    """Yield (line number, cells by column name) for each row of a CSV file.
 
     lines: pairs (line number, line). source: the name of the file, for messages.
     A text with a line break in it is refused as damaged.

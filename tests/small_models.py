@@ -42,8 +42,13 @@ def whole_weights(model: Any, tokens: Any) -> dict[int, Any]:
     """Of each layer of ``mha`` or ``tiny`` the weights (head, query, key), from a plain call."""
     if hasattr(model, "attention"):
         return {0: model.attention(model.embed(tokens.ids))[1]}
+    return plain_weights(model.stack, tokens.ids)
+
+
+def plain_weights(stack: Any, ids: Sequence[int]) -> dict[int, Any]:
+    """Return the weights (head, query, key) of each layer of a stack in NumPy, from a plain run."""
     found: dict[int, Any] = {}
-    model.stack.run(tokens.ids, lambda layer: True, found.__setitem__)
+    stack.run_outputs(ids, lambda layer, weights, outputs: found.update({layer: weights}))
     return found
 
 

@@ -93,3 +93,23 @@ def test_a_short_word_of_a_description_is_explained(name: str) -> None:
     for lines in screens("heads"):
         text = "\n".join(lines)
         assert name not in text or f"{name}: " in text or f"({name})" in text
+
+
+def test_colour_has_a_legend_at_eighty_columns() -> None:
+    """At 200 columns ``heads`` has small maps in place of the shaded grid."""
+    for name in ("heads", "patterns"):
+        for lines in screens(name)[:2]:
+            assert "shade: score" in "\n".join(lines)
+
+
+def test_a_table_of_labels_stands_once_however_tall_the_screen() -> None:
+    lines = fitting(document("heads"), Theme(colour=False), 80, 60)
+    assert sum(line.startswith("induction (ind)") for line in lines) == 1
+
+
+@pytest.mark.parametrize("name", ["heads", "patterns"])
+def test_a_count_of_sinks_says_on_what_it_was_counted(name: str) -> None:
+    """The text of ``heads`` and the probes of ``patterns`` have other sinks."""
+    text = " ".join("\n".join(screens(name)[0]).split())
+    said = r"this text: \d+ of 24 sink on first token"
+    assert re.search(said if name == "heads" else "attention sinks on these texts", text)

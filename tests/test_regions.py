@@ -209,6 +209,8 @@ def test_words_are_found_within_words_only_if_they_stand_nowhere_else() -> None:
         (("a=the dog",), "'the dog' stands nowhere"),
         (("a=t",), "stands 6 times"),
         (("a=tired … cat",), "'cat' stands nowhere"),
+        (("a=-3:2",), "places count from 0"),
+        (("a=2:-1",), "places count from 0"),
         (("a=",), "expected NAME=START:END"),
         (("=1:2",), "expected NAME=START:END"),
         (("1:2",), "expected NAME=START:END"),

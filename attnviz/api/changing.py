@@ -62,9 +62,9 @@ def ablate(
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
-    mode: what takes the place of a head's output: ``zero``, ``mean`` or ``resample`` (the output
-        over another text), the last two from the texts in ``reference``.
-    metric: by what heads are ranked, the rise of the loss by default.
+    mode: what replaces a head's output: ``zero``, ``mean`` or ``resample`` (the output
+        for another text), the last two from the texts in ``reference``.
+    metric: the effect by which heads are ranked; the rise of the loss by default.
     The other options are those of ``attnviz ablate``: see ``AblateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
@@ -100,7 +100,7 @@ def prune(
     index_base: int = 0,
     seed: int = 0,
 ) -> PruneReport:
-    """Remove the least important heads for good; compare the loss with as many removed at random.
+    """Remove the least important heads for good; compare the loss with that of random removals.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
     fraction: the share of heads to remove. heads: these heads instead. until_loss: remove while the
@@ -150,7 +150,7 @@ def patch(
     index_base: int = 0,
     seed: int = 0,
 ) -> PatchReport:
-    """Patch activations between two prompts; measure which heads carry the difference.
+    """Patch activations between two prompts; measure which heads cause the different predictions.
 
     model, tokenizer: see ``capture``. clean, corrupt: the prompts. pairs: many of them instead, a
         file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer`` and ``foil``; the
@@ -185,7 +185,7 @@ def path(
     index_base: int = 0,
     seed: int = 0,
 ) -> PathReport:
-    """Follow one head: measure which later heads read what it writes, over pairs of prompts.
+    """Follow one head: measure which later heads its output acts through, over pairs of prompts.
 
     model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
     clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
@@ -266,7 +266,7 @@ def check(
     junit: str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> CheckReport:
-    """Check a model by the rules in a file; ``passed`` of the report tells whether all hold.
+    """Check a model by the rules in a file; the report's ``passed`` is True if all hold.
 
     model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
     file: rules in TOML. init, force, update: write the file or renew its baselines, as the options

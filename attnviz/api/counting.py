@@ -66,9 +66,9 @@ def params(
     revision: str | None = None,
     offline: bool = False,
 ) -> ParamsReport:
-    """Count parameters, KV cache, FLOPs and memory of a model or of a shape, exactly.
+    """Count parameters, KV cache, FLOPs and memory of a model or of given sizes, exactly.
 
-    model: a name, several to compare, or a loaded model; None for a shape, which ``d_model``,
+    model: a name, several to compare, or a loaded model; None for an architecture that ``d_model``,
         ``heads`` and the arguments after them describe.
     The options are those of ``attnviz params``; see ``ParamsRequest``.
 
@@ -108,7 +108,7 @@ def scaling(
     index_base: int = 0,
     seed: int = 0,
 ) -> ScalingReport:
-    """Compare the softmax of the scores with and without the scale 1/√d_k.
+    """Compare the softmax of the attention scores with and without the scale 1/√d_k.
 
     model: the one whose queries and keys are measured; None for random queries and keys of the
         sizes ``d_k``, such as ``"8,64,512"``. tokenizer: see ``capture``. text: built-in by
@@ -151,13 +151,13 @@ def verify(
 ) -> VerifyReport:
     """Check attention against other implementations: the library's own, or that of a model.
 
-    model: None for the library's own attention, of the shape that ``d_model``, ``heads`` and the
+    model: None for the library's own attention, of the sizes that ``d_model``, ``heads`` and the
         arguments after them describe. tokenizer: see ``capture``. text: a sentence by default.
     dtype: of the library's own attention. The options are those of ``attnviz verify``; see
         ``VerifyRequest``. The report's ``failed`` has the checks that failed.
 
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
-    model that cannot be read, UnsupportedError if it does not read text.
+    model that cannot be read, UnsupportedError if it does not take text.
     """
     given = locals()
     from attnviz.learn.verify import verify as question

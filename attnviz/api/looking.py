@@ -1,4 +1,4 @@
-"""The functions that show what heads attend to and write; each has the name of its command.
+"""The functions that show what heads attend to and add; each has the name of its command.
 
 The order of arguments is the same everywhere: the model, the text or texts, then keywords.
 ``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
@@ -58,12 +58,12 @@ def capture(
     no_known_labels: bool = False,
     vectors: bool = False,
 ) -> HeadMaps:
-    """Return the attention of every head of a model over a text, or of the chosen heads only.
+    """Return the attention weights of all heads of a model for a text, or of selected heads.
 
     model: a name that ``attnviz.load`` takes, the result of ``attnviz.load``, or a loaded
         transformers model, which is left exactly as it is. tokenizer: of a transformers model.
-    layer, head: the heads to keep, as ``--layer`` and ``--head`` take them (``"L2H5"``, ``"2.*"``,
-        ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
+    layer, head: the heads to return, as ``--layer`` and ``--head`` take them (``"L2H5"``,
+        ``"2.*"``, ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
     kind: for an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``; ``mha`` takes
         ``cross``. target: the decoder's text, by default what the model writes itself; for ``mha``
         the text of the queries.
@@ -71,7 +71,7 @@ def capture(
     no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
     vectors: also keep queries, keys and the norms of values, for the page: a second pass.
 
-    The weights are those of the model's own eager attention; each row sums to one.
+    The attention weights are those of the model's own eager attention; each row sums to one.
     Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
     LoadError or OfflineError if it cannot be loaded, UnsupportedError if it cannot be observed.
     """
@@ -129,7 +129,7 @@ def heads(
     index_base: int = 0,
     vectors: bool = False,
 ) -> HeadsReport:
-    """Show where each head of a model attends over a text; ``capture`` gives only the weights.
+    """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
     model, tokenizer: see ``capture``. kind, score: one, or several with commas to compare them.
     chat: a list of messages with role and content, or a file, in place of the text. spans: regions
@@ -182,7 +182,8 @@ def cut(
 ) -> CutReport:
     """Knock out the attention of one word to another, and measure how the prediction changes.
 
-    model, tokenizer: see ``capture``. edge: query and key, such as ``"it→animal"``, or a pair.
+    model, tokenizer: see ``capture``. edge: query and key, such as ``"it→animal"``, or a tuple of
+        both.
     The options are those of ``attnviz heads --cut``.
 
     Raises UsageError (also a ValueError) for words, heads or a text that do not fit, LoadError for
@@ -227,12 +228,13 @@ def patterns(
     index_base: int = 0,
     seed: int = 0,
 ) -> PatternReport:
-    """Score what each head attends to: every measure with its chance level, and the head's label.
+    """Score each head's attention by every measure, with its chance level, and label the head.
 
-    model, tokenizer: see ``capture``. text: to score on, in place of the built-in probes.
-    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``.
-    probe: files of annotated sentences. raw, without_first, norm_weighted: score the weights as
-        they are (the default), without the first token, or times the norm of the moved values.
+    model, tokenizer: see ``capture``. text: the text for the scores, instead of the built-in
+        probes.
+    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``. probe:
+        files of annotated sentences. raw, without_first, norm_weighted: score the attention weights
+        as they are (the default), without the first token, or times the norm of each key's value.
     control: ``random-weights`` also scores the same architecture with random weights. watch: the
         label by which heads are ranked.
     The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
@@ -273,7 +275,7 @@ def rollout(
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
     model, tokenizer: see ``capture``. kind: for an encoder–decoder, which self-attention is
-        followed. values: write the shares in the cells. sink: keep the attention sink in the maps.
+        followed. values: print the shares in the cells. sink: keep the attention sink in the maps.
     The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
@@ -309,14 +311,14 @@ def why(
     index_base: int = 0,
     seed: int = 0,
 ) -> WhyReport:
-    """Split a prediction exactly into what each head writes towards the predicted token.
+    """Split the predicted token's logit exactly into what each head adds to it.
 
     model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
     answer: the token whose logit is explained, by default the model's top prediction. foil: explain
         logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
-        default the last. controls: how many prompts with another token in the answer's earlier
-    places.
-    layer, head: the heads whose maps are kept. copying: also measure how often heads copy.
+        default the last. controls: the number of changed prompts, with another token wherever the
+        answer occurs.
+    layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
     The other options are those of ``attnviz why``; see ``WhyRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
@@ -359,14 +361,15 @@ def generate(
     seed: int = 0,
     on_step: Callable[[Step], None] = lambda step: None,
 ) -> GenerateReport:
-    """Let a model continue a prompt, and show where its heads look at each step.
+    """Let a model continue a prompt, and show which tokens its heads attend to at each step.
 
-    Iterating over the report gives the steps. Each step has ``text``, ``id``, ``probability``,
-    ``likely``, ``entropy`` and ``rows``: by layer the weights (head, key) of the newest token.
+    Iterating over the report gives the generation steps. Each step has ``text``, ``id``,
+    ``probability``, ``likely``, ``entropy`` and ``rows``: by layer the attention weights (head,
+    key) of the newest token.
 
-    model, tokenizer: see ``capture``. chat, spans, second: see ``heads``; written tokens are the
-        region ``assistant``, or ``written``. on_step: is called with each step as it is written.
-        Ctrl-C ends the text between two steps.
+    model, tokenizer: see ``capture``. chat, spans, second: see ``heads``; generated tokens are the
+        region ``assistant``, or ``written``. on_step: is called with each step. Ctrl-C ends the
+        text between two steps.
     The options are those of ``attnviz generate``; see ``GenerateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
@@ -413,10 +416,10 @@ def head(
     index_base: int = 0,
     seed: int = 0,
 ) -> HeadCard:
-    """Return everything that attnviz knows of one head: ``save("card.svg")`` draws it.
+    """Return everything that attnviz can measure of one head: ``save("card.svg")`` draws it.
 
     model, tokenizer: see ``capture``. head: such as ``"L1H2"`` or ``(1, 2)``.
-    text: of its map and of the prediction, by default a short one. texts: one or several, over
+    text: for its map and the prediction, by default a short one. texts: one or several, over
         which the head is ablated; by default the built-in ones.
     The options are those of ``attnviz head``; see ``HeadRequest``.
 
@@ -453,9 +456,12 @@ def report(
     index_base: int = 0,
     seed: int = 0,
 ) -> ModelReport:
-    """Return what a model is, what its heads do, which matter; ``save("report.html")``.
+    """Return the description of a model: its heads, what they do, which matter.
 
-    model, tokenizer: see ``capture``. texts: see ``head``. text: of the maps of the cards.
+    The report's ``save("report.html")`` writes it as a page.
+
+    model, tokenizer: see ``capture``. texts: see ``head``. text: for the maps of the described
+        heads.
     budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.
     The options are those of ``attnviz report``; see ``ReportRequest``.
 

@@ -1,4 +1,4 @@
-"""Opens a model for the functions of attnviz: by name, or one that is loaded already."""
+"""Opens models for the functions of attnviz: by name, or ones that are loaded already."""
 
 from __future__ import annotations
 
@@ -72,13 +72,15 @@ def load(
     """Load a model once; every function of attnviz takes the result.
 
     name: what ``--model`` takes: ``tiny``, which is bundled; ``mha``, the library's own attention
-        with random weights over the words of the text; a directory, a Hugging Face id, a shape.
+        with random weights for the words of the text; a directory, a Hugging Face id, a built-in
+        model configuration.
     device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
         line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
     threads: how many threads every function uses that takes the result; by default as many as suit
         the model's size. What torch and NumPy are set to elsewhere stays as it is.
     progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
-    seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
+    seed: of random weights. d_model, heads, kv_heads, causal, score: the sizes and switches of
+        ``mha``.
 
     Raises UsageError (also a ValueError) for an option that this model does not use, LoadError,
     OfflineError or UnsupportedError if it cannot be loaded.
@@ -97,7 +99,7 @@ def load(
 
 
 def text_or_none(text: str | None) -> str | None:
-    """Return a text or None as it is.
+    """Return a text or None unchanged.
 
     Raises UsageError for an empty text, and for ``-``, which only means standard input when typed.
     """
@@ -109,9 +111,9 @@ def text_or_none(text: str | None) -> str | None:
 
 
 def one_text(text: str | None, example: str, name: str = "text") -> str:
-    """Return a text; raise UsageError if it is missing.
+    """Return the argument ``text``; raise UsageError if it is missing.
 
-    example: of a right call, for the message. name: of the argument in that call.
+    example: a correct call, for the message. name: of the argument in that call.
     """
     if (read := text_or_none(text)) is None:
         raise UsageError(f"expected a {name}: {example}")
@@ -127,7 +129,7 @@ def open_given(
     """Return a model given by name, by the result of ``load`` or as a transformers model.
 
     tokenizer: of a transformers model, else None. opening: loads a model by name; by default on
-    torch. reads: whether the model must read texts.
+    torch. reads: whether the model must take texts.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
     if isinstance(tokenizer, str):
@@ -149,7 +151,7 @@ def open_given(
 
 
 def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:
-    """Return each model as its name, or loaded; one that is given twice is opened once.
+    """Return each model as its name, or loaded; one that is given twice is loaded once.
 
     tokenizer: of the transformers models among them, else None.
     Raises UsageError for a tokenizer next to nothing but names, and what ``open_given`` raises.
@@ -180,7 +182,8 @@ def for_tokens(
 ) -> Callable[[str], Model]:
     """Return a function that loads a model by name, on NumPy or torch, whichever is faster.
 
-    tokens: about how many are run; None for torch. texts, changed: see ``LoadOptions``.
+    tokens: about how many tokens the model is run on; None for torch. texts, changed: see
+        ``LoadOptions``.
     """
     from attnviz.models.resolve import LoadOptions, load
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 """Activation function of a feed-forward block: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), the tanh
@@ -17,7 +16,7 @@ approximation of x·Φ(x), or max(x, 0)."""
 
 
 def _silu(x: Floats) -> Floats:
-    """Return x / (1 + exp(−x)), which is 0 where the exponential overflows."""
+    """Return the SiLU activation x / (1 + exp(−x)), which is 0 where the exponential overflows."""
     silu: Floats = np.negative(x)
     with np.errstate(over="ignore"):
         np.exp(silu, out=silu)
@@ -27,7 +26,7 @@ def _silu(x: Floats) -> Floats:
 
 
 def _gelu_tanh(x: Floats) -> Floats:
-    """Return GPT-2's GELU: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
+    """Return GPT-2's GELU activation: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
 
     The third power is written as products: ``x**3`` takes seventy times as long.
     """
@@ -48,10 +47,11 @@ _ERROR = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
 
 def _gelu(x: Floats) -> Floats:
-    """Return x · Φ(x) with the error function of Abramowitz & Stegun (1964), 7.1.26, to 1.5e-7.
+    """Return the GELU activation x · Φ(x).
 
-    NumPy has no error function, and importing SciPy takes longer than running a text. As max(x, 0)
-    minus the small rest, which is the same for x and −x, nothing cancels in float32.
+    It uses the error function of Abramowitz & Stegun (1964), 7.1.26, exact to 1.5e-7. NumPy has no
+    error function, and importing SciPy takes longer than running a text. As max(x, 0) minus the
+    small rest, which is the same for x and −x, nothing cancels in float32.
     """
     number = x.dtype.type
     size = np.abs(x)

@@ -32,8 +32,8 @@ _STORED_TYPES = {"F16", "F32"}
 class Checkpoint:
     """An opened checkpoint directory with every tensor of its configuration, in the right shape.
 
-    tensors: the tensors by Llama's names, each read from the file at its first access.
-    metadata: further texts in the safetensors header; ``revision`` identifies the tensors' content.
+    tensors: the tensors by Llama's names, each read from the file at its first access. metadata:
+        further strings in the safetensors header; ``revision`` identifies the tensors' content.
     """
 
     directory: Path
@@ -86,9 +86,9 @@ def save_checkpoint(
     """Write a checkpoint directory, all of its files or none, and return its revision.
 
     tensors: every tensor of ``config.tensor_shapes()``; ValueError if names or shapes differ.
-    tokenizer: the text of a ``tokenizer.json``.
+    tokenizer: the content of a ``tokenizer.json``.
     dtype: the stored number type. Raises UsageError if a number is too large for it.
-    metadata: texts to store with the tensors; ``format`` and ``revision`` are added.
+    metadata: strings to store with the tensors; ``format`` and ``revision`` are added.
     """
     # Imported late: reading does not need it.
     from safetensors.numpy import save
@@ -117,7 +117,7 @@ def save_checkpoint(
 
 
 def tensor_revision(tensors: Mapping[str, NDArray[np.floating]]) -> str:
-    """Return the first 12 hexadecimal digits of a SHA-256 over the tensors sorted by name."""
+    """Return a digest of tensors: 12 hexadecimal digits of a SHA-256 over them, sorted by name."""
     # Imported late: reading does not need it.
     import hashlib
 
@@ -139,7 +139,10 @@ def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArr
 
 
 def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
-    """Return a tokenizer_config.json that makes transformers use ``tokenizer.json`` unchanged."""
+    """Return the fields of a tokenizer_config.json for ``tokenizer``, a tokenizer.json.
+
+    They make transformers use that file unchanged.
+    """
     added = {token["id"]: token["content"] for token in json.loads(tokenizer)["added_tokens"]}
     eos = config.eos[0] if isinstance(config.eos, tuple) else config.eos
     named = {"bos_token": added.get(config.bos), "eos_token": added.get(eos)}

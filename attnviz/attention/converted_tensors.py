@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from mmap import mmap
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 _MOST_COPIED = 2**26
 """Bytes of converted tensors that are kept; further tensors are converted anew in each run."""
 
 
 class LazyTensors(Mapping[str, Floats]):
-    """Tensors by name, each read whenever it is accessed."""
+    """Tensors by name, each read again at every access."""
 
     def __init__(self, names: Collection[str], read: Callable[[str], Floats]) -> None:
         self._names = dict.fromkeys(names)
@@ -37,8 +37,8 @@ class LazyTensors(Mapping[str, Floats]):
 class ConvertedTensors:
     """Tensors by name, each read and converted when it is first needed.
 
-    Tensors that need no conversion stay mapped to their file; converted copies are kept up to a
-    number of bytes.
+    Tensors that need no conversion stay mapped to their file; converted copies stay in memory up to
+    a number of bytes.
 
     stored: the tensors by name, before conversion.
     """
@@ -63,7 +63,10 @@ class ConvertedTensors:
     def __getitem__(self, name: str) -> Floats:
         if name in self._kept:
             return self._kept[name]
-        tensor = self.stored[name].astype(self.dtype, copy=False)
+        stored = self.stored[name]
+        # Products are faster with columns in a row, and a conversion costs the same either way.
+        order: Literal["K", "F"] = "K" if getattr(stored, "dtype", None) == self.dtype else "F"
+        tensor = stored.astype(self.dtype, order=order, copy=False)
         copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
         if copied <= self._most:
             self._copied = copied
@@ -71,11 +74,11 @@ class ConvertedTensors:
         return tensor
 
     def keeps(self, name: str) -> bool:
-        """Return whether a tensor was needed before, and is kept."""
+        """Return whether a tensor is already converted and stored in memory."""
         return name in self._kept
 
     def keep(self, most: int) -> None:
-        """Raise the limit of the bytes of converted tensors to ``most``, if that is larger."""
+        """Raise the memory limit for converted tensors to ``most`` bytes, if that is larger."""
         self._most = max(self._most, most)
 
     def optional(self, name: str) -> Floats | None:
@@ -83,9 +86,9 @@ class ConvertedTensors:
         return self[name] if name in self._names else None
 
     def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        """Return some rows of a table; only these are converted, since a text uses few of them.
+        """Return some rows of a table of embeddings; only these are converted.
 
-        name: of the tensor. rows: their indices.
+        name: of the tensor. rows: their indices. A text uses few rows of a table.
         """
         if name not in self._tables:
             self._tables[name] = self.stored[name]

@@ -28,7 +28,7 @@ LLAMA_PROJECTIONS = {
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """Everything that decides what the decoder computes.
+    """The configuration of a decoder: all sizes and settings that its computation depends on.
 
     vocabulary: number of tokens in the vocabulary.
     d_model: width of the residual stream; a multiple of ``heads``, as Llama demands.
@@ -41,7 +41,7 @@ class DecoderConfig:
     tied: whether the vocabulary projection is the embedding.
     attention_bias, mlp_bias: whether the projections of attention and feed-forward have biases.
     attention_dropout: share of attention weights dropped in training, in [0, 1).
-    initializer_range: standard deviation of fresh weights.
+    initializer_range: standard deviation of initial parameters.
     bos, eos: ids of the tokens that begin and end a text, None if there is none.
 
     Raises UsageError if the sizes do not fit together.
@@ -109,9 +109,9 @@ def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
 
 
 def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderConfig:
-    """Return the decoder configuration of a Llama ``config.json`` that describes this ``shape``.
+    """Return the decoder configuration of the fields of a Llama ``config.json``.
 
-    Raises UsageError if sizes do not fit together.
+    shape: the sizes of the same model. Raises UsageError if sizes do not fit together.
     """
     eos = fields.get("eos_token_id")
     return DecoderConfig(
@@ -136,7 +136,7 @@ def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderCo
 
 
 def config_to_llama(config: DecoderConfig, dtype: str) -> dict[str, Any]:
-    """Return the fields of a Llama ``config.json``; ``dtype``: the number type of the tensors."""
+    """Return the fields of a Llama ``config.json``. dtype: the number type of the tensors."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

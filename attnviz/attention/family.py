@@ -14,7 +14,7 @@ from attnviz.attention.stack_shape import Norm, Order
 
 
 class NotUnderstoodError(Exception):
-    """A checkpoint has something that no description covers; the message says what."""
+    """Raised if a checkpoint has something, named in the message, that no description covers."""
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -61,12 +61,11 @@ MUST_BE: Mapping[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True)
 class Family:
-    """How a checkpoint of one architecture is read.
+    """The description of a model family: how a checkpoint of one architecture is read.
 
-    model_types: the values of ``model_type`` in ``config.json``.
-    sizes: our names, such as ``layers``, and the config's fields. After ``=`` stands the default if
-        the field is missing (after ``?=`` also if it is null): a number, or sizes as in
-        ``d_model/heads``.
+    model_types: the values of ``model_type`` in ``config.json``. sizes: our names, such as
+        ``layers``, and the config's fields. After ``=`` stands the default if the field is missing
+        (after ``?=`` also if it is null): a number, or sizes as in ``d_model/heads``.
     tensors: role and stored name, with ``N`` for the layer. Roles that share a name are stacked in
         one tensor, one below the other, in this order.
     prefixes: the prefixes that all names may have.
@@ -146,7 +145,7 @@ UNEMBEDDING = "unembedding.weight: vocabulary d_model"
 
 
 def linear(name: str, out: str, width: str = "d_model", role: str = "") -> dict[str, str]:
-    """Return the weight and bias of a linear map of a head, in the form of ``Family.heads``.
+    """Return the entries for a head's linear map in ``Family.heads``: its weight and bias.
 
     name: the module's name in files. out, width: the sizes of its output and input.
     role: the role of its tensors if the head predicts tokens; else empty.
@@ -156,7 +155,7 @@ def linear(name: str, out: str, width: str = "d_model", role: str = "") -> dict[
 
 
 def norm(name: str, role: str, width: str = "d_model") -> dict[str, str]:
-    """Return the weight and bias of a head's LayerNorm, in the form of ``Family.heads``.
+    """Return the entries for a head's LayerNorm in ``Family.heads``: its weight and bias.
 
     name: the module's name in files. role: of its tensors. width: the size of its input.
     """
@@ -164,7 +163,7 @@ def norm(name: str, role: str, width: str = "d_model") -> dict[str, str]:
 
 
 def in_layer(block: str, norms: str, attention: str, feed_forward: str) -> dict[str, str]:
-    """Return the roles and stored names of one layer, in the form of ``Family.tensors``.
+    """Return the entries for one layer in ``Family.tensors``: roles and stored names.
 
     Each argument after ``block`` is a list of names within it, separated by blanks. norms: of
     attention and feed-forward. attention: query, key, value, output. feed_forward: gate (if there
@@ -185,7 +184,10 @@ _ANSWERED = linear("qa_outputs", "2")
 
 
 def llama_heads(name: str) -> dict[str, Head]:
-    """Return by model class the heads of Llama and its relatives. name: starts class names."""
+    """Return the heads of Llama and its relatives by model class, for ``Family.heads``.
+
+    name: the start of class names.
+    """
     return {
         f"{name}Model": {},
         f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
@@ -197,11 +199,10 @@ def llama_heads(name: str) -> dict[str, Head]:
 def gpt_heads(
     name: str, predicting: str = "ForCausalLM", unembedding: str = "lm_head"
 ) -> dict[str, Head]:
-    """Return by model class the heads of GPT and its relatives.
+    """Return the heads of GPT and its relatives by model class, for ``Family.heads``.
 
     name: the start of class names. predicting: the end of the name of the class that predicts
-        tokens.
-    unembedding: the name of its unembedding in files.
+        tokens. unembedding: the name of its unembedding in files.
     """
     return {
         f"{name}Model": {},
@@ -215,7 +216,7 @@ def gpt_heads(
 def encoder_heads(
     name: str, model: Head, predictions: Head, by_text: Head, **others: Head
 ) -> dict[str, Head]:
-    """Return by model class the heads of BERT and its relatives.
+    """Return the heads of BERT and its relatives by model class, for ``Family.heads``.
 
     name: the start of class names. model, predictions, by_text: the heads of the bare model, of the
         masked language model and of the classifier of texts.

@@ -24,9 +24,9 @@ from attnviz.reading import repeated
 
 
 class StoredParameters(NamedTuple):
-    """The parameters of a model.
+    """The number of parameters of a model, and whether it can have fewer heads.
 
-    number: how many they are, with tied ones once.
+    number: with tied parameters counted once.
     fewer: whether its config can say that there are fewer heads of the same width.
     """
 
@@ -36,11 +36,11 @@ class StoredParameters(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointLayout:
-    """What a checkpoint computes.
+    """The computation that a checkpoint describes, and where its tensors are stored.
 
-    parts: where the tensor of each role is stored. architecture: the class of the model.
-    predicts: whether the model has an unembedding.
-    parameters: of the model; None if the files hold something else, or only transformers knows
+    shape: the sizes and settings of the layers. parts: where the tensor of each role is stored.
+        architecture: the class of the model. predicts: whether the model has an unembedding.
+    parameters: of the model; None if the files have other tensors too, or only transformers knows
         whether it can have fewer heads.
     """
 
@@ -52,10 +52,11 @@ class CheckpointLayout:
 
 
 def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLayout:
-    """Return what a checkpoint computes, and where the tensor of each role is stored.
+    """Return the computation that a checkpoint describes, and where its tensors are stored.
 
     fields: the fields of its ``config.json``. stored: the shapes of its tensors.
-    Raises NotUnderstoodError, with the reason, if a description does not cover everything.
+    Raises NotUnderstoodError, with the reason, if the family's description does not cover
+    everything.
     """
     family = next((one for one in FAMILIES if fields.get("model_type") in one.model_types), None)
     if family is None:
@@ -113,7 +114,7 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
 
 
 def _renamed(name: str) -> str:
-    """Return a tensor's present name in transformers, for the old names in BERT checkpoints."""
+    """Return the present name of a tensor in transformers for a name in old BERT checkpoints."""
     renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight")
     return renamed.replace("LayerNorm.beta", "LayerNorm.bias")
 
@@ -143,9 +144,9 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
 
 
 def _default_value(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """Return the value of a default, such as ``64``, ``4*d_model`` or ``d_model/heads``.
+    """Return the number that a default stands for, such as ``64`` or ``4*d_model``.
 
-    otherwise: the default as it is written. sizes: the known sizes by name.
+    otherwise: the default as written in a family's description. sizes: the known sizes by name.
     """
     first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
     value = sizes.get(first) or int(first)
@@ -183,7 +184,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
-    """Raise NotUnderstoodError for field values with which no model can be built."""
+    """Raise NotUnderstoodError for config fields with which no model can be built."""
     for name in ("dtype", "torch_dtype"):
         if fields.get(name) not in (None, "float32", "float16", "bfloat16"):
             raise NotUnderstoodError(f"{name} is {fields[name]!r}")
@@ -292,10 +293,11 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
 def _rotary(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], used: set[str]
 ) -> Rotary | None:
-    """Return the rotary positions of a config, and add the fields that were read to ``used``.
+    """Return the settings of rotary positions in a config, or None.
 
-    fields: of the config. sizes: the model's sizes by our names.
-    Raises NotUnderstoodError if the description does not cover them.
+    The names of the fields that were used are added to ``used``. family: the description of the
+    model. fields: of the config. sizes: the model's sizes by our names. Raises NotUnderstoodError
+    if the description does not cover them.
     """
     if family.rotary is None:
         return None
@@ -329,7 +331,7 @@ def _rotary(
 def _stretch(
     kind: str, rope: Mapping[str, Any], theta: float, longest: int, dims: int
 ) -> Stretch | None:
-    """Return how wavelengths are stretched; None for not at all.
+    """Return the way of stretching the wavelengths of rotary positions; None for no stretching.
 
     kind: the name of the way. rope: its settings. theta: the base of the wavelengths.
     longest: number of tokens of the longest text. dims: how many dimensions are rotated.
@@ -358,7 +360,7 @@ def _stretch(
 
 
 def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
-    """Return YaRN's factor of cosines and sines (Peng et al. 2023, section 3.4).
+    """Return the number by which YaRN multiplies cosines and sines (Peng et al. 2023, section 3.4).
 
     factor: by which wavelengths are stretched. rope: the settings in the config.
     """
@@ -380,7 +382,7 @@ def _factors(said: object, dims: int) -> tuple[float, ...]:
 
 
 def _positive(said: object) -> float:
-    """Return a number above zero as a float; raise NotUnderstoodError for anything else."""
+    """Return a positive number as a float; raise NotUnderstoodError for anything else."""
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
         raise NotUnderstoodError(f"rotary positions of {said!r}")
     return float(said)

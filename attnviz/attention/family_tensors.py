@@ -19,12 +19,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class TensorPart:
-    """Where the tensor of a role is stored.
+    """The position of a role's tensor in the checkpoint's files.
 
     name: of the stored tensor. rows: the role's rows in it, in the layout (out, in).
-    transposed: whether it is stored (in, out).
-    by_head: if queries, keys and values alternate head by head, the role's place among the three
-        and the number of heads; else None.
+    transposed: whether it is stored (in, out). by_head: if queries, keys and values alternate head
+        by head, the role's place among the three and the number of heads; else None.
     """
 
     name: str
@@ -36,7 +35,7 @@ class TensorPart:
 def parts_of(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
 ) -> tuple[str, dict[str, TensorPart]]:
-    """Return the prefix of the stored names, and where each role's tensors are.
+    """Return the prefix of the stored names, and where each role's tensor is stored.
 
     fields: of the config. sizes: the model's sizes by our names. stored: the shapes in the files.
     Raises NotUnderstoodError if a tensor is missing, unknown or of another shape.
@@ -61,9 +60,9 @@ def parts_of(
 def expected_tensors(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
-    """Return each role's tensor, and the shapes of the stored tensors, by names without prefix.
+    """Return where each role's tensor is stored, and the shapes of the stored tensors.
 
-    fields: of the config. sizes: the model's sizes by our names.
+    Names have no prefix. fields: of the config. sizes: the model's sizes by our names.
     """
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
@@ -88,9 +87,9 @@ def expected_tensors(
 
 
 def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the roles by stored name, first those outside the layers; roles may share a tensor.
+    """Return the roles that each stored tensor has, by its name; first those outside the layers.
 
-    sizes: the model's sizes by our names.
+    Several roles may share a tensor. sizes: the model's sizes by our names.
     """
     found: dict[str, list[str]] = {}
     for number in (None, *range(sizes["layers"])):
@@ -114,7 +113,7 @@ def _kind(role: str) -> str:
 def _expected(
     role: str, kind: str, family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[int, ...] | None:
-    """Return the shape of a role's tensor; None for a bias that the role does not have.
+    """Return the expected shape of a role's tensor; None for a bias that the role does not have.
 
     role: such as the query of a layer. kind: ``weight`` or ``bias``.
     fields: of the config. sizes: the model's sizes by our names.
@@ -158,9 +157,10 @@ def head_tensors(
     stored: Shapes,
     prefix: str,
 ) -> dict[str, TensorPart]:
-    """Return by role where the tensors of a model class's head are; their shapes are checked.
+    """Return where the tensors of a model class's head are stored, by role.
 
-    architecture: the class. fields: of the config. sizes: the model's sizes by our names.
+    Their shapes are checked. architecture: the class. fields: of the config. sizes: the model's
+    sizes by our names.
     stored: the shapes in the files. prefix: of the stored names.
     Raises NotUnderstoodError if the class or a tensor is not as described.
     """
@@ -185,7 +185,10 @@ def head_tensors(
 
 
 def by_role(stored: Any, parts: Mapping[str, TensorPart]) -> LazyTensors:
-    """Return tensors by role, each cut out of its tensor in ``stored`` at every access."""
+    """Return the tensors by role, each cut out of a stored tensor at every access.
+
+    stored: the tensors by name. parts: where each role is stored.
+    """
 
     def cut(role: str) -> NDArray[np.floating]:
         part = parts[role]

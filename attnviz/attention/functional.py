@@ -22,7 +22,9 @@ import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+Floats = NDArray[np.floating]
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
 
@@ -31,9 +33,9 @@ Score: TypeAlias = Literal["scaled-dot", "dot", "additive"]
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the array API functions of the library of these arrays; None is ignored.
+    """Return the array API functions of the library that these arrays belong to.
 
-    Raises TypeError if the arrays belong to different libraries.
+    None is ignored. Raises TypeError if the arrays belong to different libraries.
     """
     present = [array for array in arrays if array is not None]
     if present and all(type(array) is np.ndarray for array in present):  # the usual case
@@ -49,7 +51,7 @@ def namespace(*arrays: Array) -> Any:
 
 
 def softmax(scores: Array, axis: int = -1) -> Array:
-    """Return exp(s) / Σ exp(s) along ``axis``: entries in [0, 1] that sum to one.
+    """Return the softmax exp(s) / Σ exp(s) along ``axis``: entries in [0, 1] that sum to one.
 
     A row of nothing but -inf gives zeros. The row's maximum is subtracted first, so that no finite
     score overflows.
@@ -66,17 +68,17 @@ def softmax(scores: Array, axis: int = -1) -> Array:
 
 
 def attention_scores(query: Array, key: Array, scale: float | None = None) -> Array:
-    """Return Q Kᵀ · scale, (..., head, query, key); ``scale`` is 1/√head_dim by default."""
+    """Return the attention scores Q Kᵀ · scale (..., head, query, key); scale: 1/√head_dim."""
     xp = namespace(query, key)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     return xp.matmul(query, xp.matrix_transpose(key)) * factor
 
 
 def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return Σ_d v_d · tanh(q_d + k_d), of shape (..., head, query, key), within ±Σ|v|.
+    """Return additive attention scores Σ_d v_d · tanh(q_d + k_d): (..., head, query, key).
 
-    weight: v, of shape (head_dim,) or (head, head_dim), by default all ones, as in Keras's
-        ``AdditiveAttention`` with and without ``use_scale``.
+    They lie within ±Σ|v|. weight: v, of shape (head_dim,) or (head, head_dim), by default all ones,
+    as in Keras's ``AdditiveAttention`` with and without ``use_scale``.
     """
     xp = namespace(query, key, weight)
     scores = xp.zeros((), dtype=query.dtype, device=query.device)
@@ -89,24 +91,14 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return the scores (..., head, query, key) of the way ``score`` of matching query and key.
+    """Return the attention scores (..., head, query, key) of one way of comparing query and key.
 
-    weight: the v of ``additive_scores``; None for all ones, and for the other scores.
+    score: the name of the way. weight: the v of ``additive_scores``; None for all ones, and for the
+        other scores.
     """
     if score == "additive":
         return additive_scores(query, key, weight)
     return attention_scores(query, key, 1.0 if score == "dot" else None)
-
-
-def attention_weights(
-    query: Array, key: Array, mask: Array | None = None, scale: float | None = None
-) -> Array:
-    """Return the softmax over keys of the masked, scaled scores, (..., head, query, key).
-
-    mask: boolean (True: the query may see the key), or a float that is added to the scores.
-    scale: the factor of the products of query and key; 1/√head_dim by default.
-    """
-    return masked_softmax(attention_scores(query, key, scale), mask)
 
 
 def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
@@ -128,25 +120,29 @@ def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
 
 
 def attention_output(weights: Array, value: Array) -> Array:
-    """Return the values mixed by the weights: A V, of shape (..., head, query, value_dim)."""
+    """Return the values mixed by the attention weights: A V, (..., head, query, value_dim)."""
     return namespace(weights, value).matmul(weights, value)
 
 
 def scaled_dot_product_attention(
     query: Array, key: Array, value: Array, mask: Array | None = None, scale: float | None = None
 ) -> tuple[Array, Array]:
-    """Return the output (..., head, query, value_dim) and weights (..., head, query, key).
+    """Return the output (..., head, query, value_dim) and the attention weights.
 
-    mask: boolean (True: the query may see the key), or a float that is added to the scores.
-    scale: the factor of the products of query and key; 1/√head_dim by default.
+    The weights are (..., head, query, key). mask: boolean (True: the query may see the key), or a
+    float that is added to the scores.
+    scale: the number that multiplies the products of query and key; 1/√head_dim by default.
     Repeat grouped key/value heads beforehand with ``repeat_kv_heads``.
     """
-    weights = attention_weights(query, key, mask, scale)
+    weights = masked_softmax(attention_scores(query, key, scale), mask)
     return attention_output(weights, value), weights
 
 
 def project(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Return x Wᵀ + b: (..., in) to (..., out) by a weight (out, in), as in ``torch.nn.Linear``."""
+    """Return the linear map x Wᵀ + b, as in ``torch.nn.Linear``: (..., in) to (..., out).
+
+    weight: W, (out, in). bias: b, (out,) or None.
+    """
     xp = namespace(x, weight)
     turned = xp.matrix_transpose(weight)
     if len(x.shape) > 2 and len(weight.shape) == 2:  # one product, where NumPy makes one a text
@@ -207,10 +203,10 @@ def causal_mask(queries: int, keys: int, like: Array, window: int | None = None)
 
 
 def padding_mask(visible_keys: Array) -> Array:
-    """Return booleans (batch, key), True at real tokens, as a mask of shape (batch, 1, 1, key).
+    """Return a padding mask of shape (batch, 1, 1, key) from booleans (batch, key).
 
-    Raises ValueError for other types (an attention mask of 0 and 1 needs ``== 1`` first) and
-    other numbers of axes.
+    They are True at real tokens. Raises ValueError for other types (an attention mask of 0 and 1
+    needs ``== 1`` first) and other numbers of axes.
     """
     boolean = namespace(visible_keys).isdtype(visible_keys.dtype, "bool")
     if not boolean or len(visible_keys.shape) != 2:
@@ -222,9 +218,10 @@ def padding_mask(visible_keys: Array) -> Array:
 
 
 def combine_masks(*masks: Array | None) -> Array | None:
-    """Return one mask that hides all that any of these hides; None is a mask that hides nothing.
+    """Return one mask that hides every key that any of the masks hides.
 
-    Boolean masks alone give a boolean mask; with an additive one the result is additive.
+    None is a mask that hides nothing. Boolean masks alone give a boolean mask; with an additive one
+    the result is additive.
     """
     combined = None
     for mask in masks:

@@ -12,13 +12,11 @@ from copy import copy
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from attnviz.attention.functional import causal_mask
+from attnviz.attention.functional import Floats, causal_mask
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
-
-Floats = NDArray[np.floating]
 
 Edit = Callable[[str, int, Floats], Floats]
 """Returns the values to continue with, given their sort, the layer and the values (row, token,
@@ -30,12 +28,12 @@ _BEFORE = frozenset({"residual", "query", "key", "value", "pattern"})
 
 
 class GrowingRun:
-    """The run of a text, or of texts of one length, through a stack.
+    """The run of a text through a NumPy model, from which changed runs can branch off.
 
-    ids: (token,) or (text, token). keep: the sorts to keep in addition to ``residual`` and
-        ``output``.
+    ids: (token,) or (text, token); texts of one length run together. keep: the kinds of values to
+        store in addition to ``residual`` and ``output``.
     tokens: the length of a text. end: the residual (text, token, width) after the last layer.
-    bytes: of the kept values. held: the kept values by sort and layer, shaped as in ``Edit``.
+    bytes: of the stored values. held: the stored values by kind and layer, shaped as in ``Edit``.
     Raises UsageError for the ids that ``NumpyStack.logits`` refuses.
     """
 
@@ -54,7 +52,7 @@ class GrowingRun:
         self.bytes = sum(values.nbytes for values in self.held.values())
 
     def each(self) -> list[GrowingRun]:
-        """Return the run of each text."""
+        """Return the run of each text alone."""
         found = []
         for text in range(len(self.end)):
             run = copy(self)
@@ -74,15 +72,14 @@ class GrowingRun:
         start: int = 0,
         last: int | None = None,
     ) -> Floats:
-        """Return the residuals (row, token, width) of one text with changes, after the last layer.
+        """Run one text with changes; return the residuals (row, token, width) after the last layer.
 
         first: the first layer in which something is changed.
         sources: for each layer from ``first`` on, the row of the layer before that each of its rows
             continues; −1 for the text itself. Rows that are equal so far may continue one row.
-        edited: the sorts that are changed in each layer. edit: makes the changes.
+        edited: the kinds of values that are changed in each layer. edit: makes the changes.
         start: the first token that is changed; 0 unless the stack is causal and ``key`` and
-            ``value`` were kept.
-        last: how many of the last tokens are returned; None means all.
+            ``value`` were stored. last: how many of the last tokens are returned; None means all.
         """
         stack, tokens = self._stack, self.tokens
         start = 0 if last is None else min(start, tokens - last)
@@ -119,11 +116,11 @@ class GrowingRun:
         sorts: Collection[str],
         kept: int,
     ) -> Floats:
-        """Return the heads' outputs (row, head, token, dim) of the last ``kept`` tokens.
+        """Return the heads' outputs (row, head, token, dim) of a layer, for the last tokens.
 
         layer: its index. attention: of that layer. rows: the residual (row, token, width) before
-            it.
-        edit: makes the changes. sorts: what is changed in this layer.
+            it. edit: makes the changes. sorts: the kinds of values to change in this layer. kept:
+            the number of tokens.
         """
         start, groups = self.tokens - rows.shape[1], attention.shape.groups
         read = self._stack.read(layer, rows)
@@ -158,8 +155,8 @@ class GrowingRun:
         """Return the residual (row, token, width) after a layer.
 
         layer: its index. attention: of that layer. rows: the residual before it.
-        outputs: of its heads, (row, head, token, dim). edit: makes the changes.
-        sorts: what is changed in this layer.
+        outputs: of its heads, (row, head, token, dim). edit: makes the changes. sorts: the kinds of
+            values to change in this layer.
         """
         if "output" in sorts:
             outputs = edit("output", layer, outputs.swapaxes(1, 2)).swapaxes(1, 2)
@@ -170,9 +167,10 @@ class GrowingRun:
 
 
 def _forked(rows: Floats, own: Floats, source: Sequence[int]) -> Floats:
-    """Return a residual with a row for each entry of ``source``, the index of the row it continues.
+    """Return a residual with one row for each entry of ``source``.
 
-    rows: of the layer before. own: the row of the text itself, for the entry −1.
+    source: the index of the row that each new row continues. rows: of the layer before. own: the
+        row of the text itself, for the entry −1.
     """
     forked: Floats = np.concatenate([rows, own])[list(source)]
     return forked

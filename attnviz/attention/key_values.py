@@ -6,16 +6,15 @@ Pope et al. 2022, "Efficiently Scaling Transformer Inference", section 2: the KV
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 _FIRST = 64
 """Tokens that the cache has room for at first; the room doubles when it is full."""
 
 
 class KeyValues:
-    """The keys and values of one layer, projected, rotated and repeated for each query head.
+    """The cached keys and values of one layer: projected, rotated and repeated for each query head.
 
     tokens: how many tokens are cached.
     """
@@ -25,7 +24,10 @@ class KeyValues:
         self._room: tuple[Floats, Floats] | None = None
 
     def grown(self, key: Floats, value: Floats) -> tuple[Floats, Floats]:
-        """Append the keys and values of further tokens and return all, (head, token, dim) each."""
+        """Append the keys and values of further tokens to the cache.
+
+        Return all keys and all values, (head, token, dim) each.
+        """
         stop = self.tokens + key.shape[-2]
         if self._room is None or stop > self._room[0].shape[-2]:
             self._room = self._larger(key, stop, 0), self._larger(value, stop, 1)
@@ -35,7 +37,7 @@ class KeyValues:
         return keys[:, :stop], values[:, :stop]
 
     def cut(self, tokens: int) -> None:
-        """Forget all but the first ``tokens`` tokens."""
+        """Remove all but the first ``tokens`` tokens from the cache."""
         self.tokens = min(self.tokens, tokens)
 
     def _larger(self, like: Floats, tokens: int, part: int) -> Floats:

@@ -29,11 +29,11 @@ from attnviz.attention.shape import AttentionShape
 
 
 class HookPoint(nn.Identity):
-    """Returns its input unchanged; a forward hook can read it or return a replacement."""
+    """A place for hooks: returns its input; a forward hook can read it or return a replacement."""
 
     @property
     def watched(self) -> bool:
-        """Return whether any hook is registered here."""
+        """Return whether any hook is registered on this module."""
         return any(
             (
                 self._forward_hooks,
@@ -50,10 +50,10 @@ class MultiHeadAttention(nn.Module):
     d_model, heads, kv_heads, head_dim, value_dim, key_width, value_width, output_width: see
         ``AttentionShape``; for their defaults see ``AttentionShape.of``.
     query_bias, key_bias, value_bias, output_bias: whether that projection has a bias.
-    dropout: the probability in [0, 1) that a weight is dropped while training.
+    dropout: the probability in [0, 1) that an attention weight is dropped while training.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
     rotary: theta of rotary positions on query and key, None for none; for self-attention only.
-    score: how a query and a key are matched; ``additive`` has a parameter ``score_weight`` (heads,
+    score: how a query and a key are compared; ``additive`` has a parameter ``score_weight`` (heads,
         head_dim), the v of ``additive_scores``.
 
     Hook points, to be used with ``register_forward_hook``:
@@ -118,7 +118,7 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights Xavier-uniform (Glorot & Bengio 2010) and set the biases to zero.
+        """Draw new parameters: Xavier-uniform weights (Glorot & Bengio 2010), biases of zero.
 
         Each head's v of additive scores counts as a layer from head_dim to one number.
         """
@@ -141,7 +141,7 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Return the output (..., query, output_width); with ``return_weights`` also the weights.
+        """Return the output (..., query, output_width), and on request the attention weights.
 
         query: (..., query, d_model). key: (..., key, key_width), by default the query. value: (...,
             key, value_width), by default the key.
@@ -149,7 +149,8 @@ class MultiHeadAttention(nn.Module):
             mask for each text has shape (batch, 1, query, key). It adds to ``causal``. A query that
             sees no key gets weights and per-head outputs of zero.
         positions: (query,) or (..., query) for rotary positions; by default counted from 0.
-        return_weights: return (output, weights), the weights as ``weights_point`` returns them.
+        return_weights: True returns (output, weights), the weights as ``weights_point`` returns
+            them.
         Raises ValueError if these do not fit together.
         """
         key = query if key is None else key
@@ -206,7 +207,7 @@ def fused_attention(
 
     query, key, value: (..., heads, token, dim). ``mask``: boolean, or additive in the query's
     type. ``causal`` needs as many keys as queries and no mask. ``dropout``: the probability, 0
-    outside training. ``scale``: factor of the scores, 1/√head_dim by default.
+    outside training. ``scale``: multiplies the scores, 1/√head_dim by default.
     """
     # The CPU kernel's backward pass in bfloat16 is slow: plain products learn in half the time
     # (16 × 6 heads × 256 tokens, forward and backward).

@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.converted_tensors import LazyTensors
-from attnviz.attention.functional import attention_output, masked_softmax, scores_by
+from attnviz.attention.functional import Floats, attention_output, masked_softmax, scores_by
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 
-Floats = NDArray[np.floating]
-
 
 def to_bfloat16(numbers: Floats) -> Floats:
-    """Return each number rounded to eight significant bits, ties to even."""
+    """Return each number rounded to bfloat16: eight significant bits, ties to even."""
     bits = numbers.astype(np.float32, copy=False).view(np.uint32)
     rounded = bits >> np.uint32(16)
     rounded &= np.uint32(1)
@@ -30,7 +28,7 @@ def to_bfloat16(numbers: Floats) -> Floats:
 
 
 class NarrowAttention(NumpyAttention):
-    """Attention that rounds every array it makes to bfloat16, as eager attention on torch does.
+    """NumPy attention that rounds all its arrays to bfloat16, as eager attention on torch does.
 
     Scores are rounded before and after they are scaled, and weights before they mix the values.
     The softmax itself is computed in float32, as on torch.
@@ -38,7 +36,7 @@ class NarrowAttention(NumpyAttention):
 
     @classmethod
     def of(cls, attention: NumpyAttention) -> Self:
-        """Return the same attention over the same weights, which are not rounded."""
+        """Return this rounding attention with the unrounded parameters of another one."""
         return cls(**{part.name: getattr(attention, part.name) for part in fields(attention)})
 
     def joined(self, outputs: Floats) -> Floats:
@@ -76,7 +74,7 @@ class NarrowAttention(NumpyAttention):
 
 
 class NarrowStack(NumpyStack):
-    """A stack that rounds its weights, and the inputs and outputs of each part, to bfloat16.
+    """A NumPy model that rounds its weights, and the inputs and outputs of each part, to bfloat16.
 
     Sums within a matrix product, a norm or a softmax keep their width, as on torch. The size of the
     error agrees with a run in bfloat16 on torch (tests/benchmarks/bench_rounding.py); its sign does
@@ -85,7 +83,7 @@ class NarrowStack(NumpyStack):
 
     @classmethod
     def of(cls, stack: NumpyStack) -> NarrowStack:
-        """Return the same stack, rounded."""
+        """Return the same model with rounding. stack: the model."""
         stored = stack.tensors.stored
         rounded = LazyTensors(stored, lambda name: to_bfloat16(stored[name].astype(np.float32)))
         return cls(stack.shape, rounded, stack.dtype)

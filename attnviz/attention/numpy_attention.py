@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import (
+    Floats,
     Score,
     attention_output,
     causal_mask,
@@ -24,31 +25,26 @@ from attnviz.attention.key_values import KeyValues
 from attnviz.attention.rotary import Rotary
 from attnviz.attention.shape import AttentionShape
 
-Floats = NDArray[np.floating]
-
 
 @dataclass(frozen=True, eq=False)
 class NumpyAttention:
     """Self- or cross-attention over arrays (..., token, width).
 
-    query_weight: (heads · head_dim, d_model).
-    key_weight: (kv_heads · head_dim, key_width).
+    query_weight: (heads · head_dim, d_model). key_weight: (kv_heads · head_dim, key_width).
     value_weight: (kv_heads · value_dim, value_width).
     output_weight: (output_width, heads · value_dim).
     heads, kv_heads: number of query heads, and of key/value heads (None: as many).
     query_bias, key_bias, value_bias, output_bias: one number for each row of the weight, or None.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
-    window: how many keys a query of causal attention sees, itself included; None for all.
-    rotary: rotary positions on query and key, or their theta, None for none; for self-attention
-        only.
+    window: how many keys a query of causal attention sees, itself included; None for all. rotary:
+        rotary positions on query and key, or their theta, None for none; for self-attention only.
     query_gain, key_gain: (head_dim,), gains of an RMS norm of each head's query and key before they
         are rotated (Henry et al. 2020, "Query-Key Normalization"), None for no norm. norm_eps: its
         ε.
-    query_factor: factor of the queries; √head_dim undoes the division of the scores.
-    score: how a query and a key are matched.
-    score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
-        other scores.
-    removed: ablated heads: their outputs count as zero, their weights are unchanged.
+    query_factor: a number that multiplies the queries; √head_dim undoes the division of the scores.
+    score: how a query and a key are compared. score_weight: (heads, head_dim), the v of
+        ``additive_scores``; None for all ones, and for the other scores.
+    removed: ablated heads: their outputs are set to zero, their attention weights are unchanged.
     Raises ValueError if the arrays do not fit together.
     """
 
@@ -75,14 +71,7 @@ class NumpyAttention:
 
     def __post_init__(self) -> None:
         shape = self.shape
-        keys, values = shape.kv_heads * shape.head_dim, shape.kv_heads * shape.value_dim
-        expected = {
-            "query": (shape.heads * shape.head_dim, shape.d_model),
-            "key": (keys, shape.key_width),
-            "value": (values, shape.value_width),
-            "output": (shape.output_width, shape.heads * shape.value_dim),
-        }
-        for name, rows_and_columns in expected.items():
+        for name, rows_and_columns in shape.projections.items():
             _check(f"{name}_weight", getattr(self, f"{name}_weight"), rows_and_columns)
             _check(f"{name}_bias", getattr(self, f"{name}_bias"), rows_and_columns[:1])
         shape.check_scoring(self.rotary, self.score)
@@ -94,7 +83,7 @@ class NumpyAttention:
 
     @property
     def shape(self) -> AttentionShape:
-        """Return the sizes, derived from the arrays."""
+        """Return the sizes of the attention, derived from its arrays."""
         kv_heads = self.heads if self.kv_heads is None else self.kv_heads
         return AttentionShape(
             d_model=self.query_weight.shape[1],
@@ -121,24 +110,17 @@ class NumpyAttention:
         rotary: float | None = None,
         score: Score = "scaled-dot",
     ) -> NumpyAttention:
-        """Return self-attention with Xavier-uniform float32 weights (Glorot & Bengio 2010).
+        """Return self-attention with random float32 parameters: Xavier-uniform, biases zero.
 
-        Biases are zero. Each weight (out, in) is drawn from ±√(6 / (in + out)), in the order query,
-        key, value, output; the same seed gives the same weights on every machine. The vectors of
-        additive scores, which count as layers with head_dim inputs and one output, are drawn last,
-        so that a seed gives the same projections for every score.
+        Each weight (out, in) is drawn from ±√(6 / (in + out)) (Glorot & Bengio 2010), in the order
+        query, key, value, output; the same seed gives the same parameters on every machine. The
+        vectors of additive scores, which count as layers with head_dim inputs and one output, are
+        drawn last, so that a seed gives the same projections for every score.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
-        every, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        sizes = {
-            "query": (every, d_model),
-            "key": (shared, d_model),
-            "value": (shared, d_model),
-            "output": (d_model, every),
-        }
         generator = np.random.default_rng(seed)
         state: dict[str, Floats] = {}
-        for name, size in sizes.items():
+        for name, size in shape.projections.items():
             state[f"{name}_projection.weight"] = _xavier_uniform(generator, size)
             if bias:
                 state[f"{name}_projection.bias"] = np.zeros(size[0], np.float32)
@@ -158,10 +140,10 @@ class NumpyAttention:
         rotary: float | None = None,
         score: Score = "scaled-dot",
     ) -> NumpyAttention:
-        """Return the attention of a ``MultiHeadAttention.state_dict()`` of tensors or arrays.
+        """Return the NumPy attention with the parameters of a ``MultiHeadAttention.state_dict()``.
 
         state: the tensors by name. rotary: theta of rotary positions, None for none.
-        score: how a query and a key are matched.
+        score: how a query and a key are compared.
         """
 
         arrays = {"score_weight": state.get("score_weight")}
@@ -184,10 +166,13 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return the output (..., query, output_width) and the weights (..., heads, query, key).
+        """Return the output (..., query, output_width) and the attention weights.
+
+        The weights are (..., heads, query, key).
 
         query, key, value: the inputs (..., token, width); by default key is query and value is key.
-        mask: boolean (True: the query may see the key), or added to the scores; besides ``causal``.
+        mask: boolean (True: the query may see the key), or added to the scores; in addition to
+            ``causal``.
         positions: (query,) or (..., query) for rotary positions; by default counted from 0.
         """
         outputs, weights = self.head_outputs(query, key, value, mask, positions=positions)
@@ -202,10 +187,11 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return each head's output (..., heads, query, value_dim), and the weights.
+        """Return each head's output (..., heads, query, value_dim), and the attention weights.
 
         query, key, value: the inputs (..., token, width); by default key is query and value is key.
-        mask: boolean (True: the query may see the key), or added to the scores; besides ``causal``.
+        mask: boolean (True: the query may see the key), or added to the scores; in addition to
+            ``causal``.
         positions: (query,) or (..., query) for rotary positions; by default counted from 0.
         """
         key = query if key is None else key
@@ -217,9 +203,10 @@ class NumpyAttention:
         return self.attend(*self.heads_of(query, key, value, positions), mask)
 
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
-        """Return each head's output and the weights for the new tokens of a causal text.
+        """Return each head's output and the attention weights for the new tokens of a causal text.
 
-        x: (token, d_model), of the new tokens alone; their keys and values are added to ``past``.
+        x: (token, d_model), of the new tokens alone. past: the cached keys and values, to which
+            theirs are added.
         The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
         """
         new = x.shape[-2]
@@ -253,32 +240,28 @@ class NumpyAttention:
         return self.joined(outputs)
 
     def joined(self, outputs: Floats) -> Floats:
-        """Return the output projection of the heads' outputs (..., heads, query, value_dim)."""
+        """Return the layer's output (..., query, output_width): the heads' outputs, projected.
+
+        outputs: (..., heads, query, value_dim).
+        """
         if self.removed:
             outputs = outputs.copy()
             outputs[..., self.removed, :, :] = 0
         joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
         return joined
 
-    def queries_and_keys(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return query and key (..., heads, token, head_dim) of self-attention over x.
-
-        They are projected and rotated, not scaled; each query head has its own copy of its key.
-        """
-        query, key, _ = self.heads_of(x, x, x)
-        return query, key
-
     def inputs(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return query, key and value (..., heads, token, dim) of self-attention over x.
+        """Return queries, keys and values (..., heads, token, dim) of self-attention over x.
 
         They are projected and rotated, not scaled; keys and values are those of key/value heads.
         """
         return self._once(self.heads_of(x, x, x))
 
     def moved_inputs(self, x: Floats, change: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the change of the ``inputs`` for a change (..., token, d_model) of x.
+        """Return the change of queries, keys and values that a change of the input x makes.
 
-        It is linear in the change: norms of query and key keep the scale that they have over x.
+        change: of x, (..., token, d_model). The result is linear in it: norms of queries and keys
+            keep the scale that they have for x.
         """
         query = self._moved(x, change, self.query_weight, self.query_bias, self.query_gain)
         key = self._moved(x, change, self.key_weight, self.key_bias, self.key_gain)
@@ -287,14 +270,14 @@ class NumpyAttention:
         return self._once(self.shape.separate_heads(query, key, value, self.rotary))
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
-        """Return (query, key), True where the query of x sees the key; None if all are seen."""
+        """Return the causal mask (query, key), True where a query sees a key; None if all are."""
         if not self.causal:
             return None
         seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
         return seen
 
     def parts(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the output, the weights and the values of self-attention over x.
+        """Return the output, the attention weights and the values of self-attention over x.
 
         The values are (..., heads, token, value_dim), repeated for each query head.
         """
@@ -308,9 +291,10 @@ class NumpyAttention:
         return np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
 
     def moved_norms(self, x: Floats) -> Floats:
-        """Return ‖v_j W_O^h‖₂ for each head h and token j: (..., heads, token).
+        """Return the norms ‖v_j W_O^h‖₂ for each head h and token j: (..., heads, token).
 
-        Times the attention weight on j it is the norm of what j adds (Kobayashi et al. 2020).
+        Times the attention weight on j, the norm is the size of j's addition to the residual
+        (Kobayashi et al. 2020).
         """
         value = self.heads_of(x, x, x)[2]
         moved = np.matmul(value, np.moveaxis(self.output_by_head, 0, -1))
@@ -325,11 +309,11 @@ class NumpyAttention:
         mask: NDArray[Any] | None,
         edit: Callable[[Floats], Floats] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return each head's output (..., heads, query, value_dim), and the weights.
+        """Return each head's output (..., heads, query, value_dim), and the attention weights.
 
         query, key, value: split into heads, (..., heads, token, dim).
         mask: boolean (True: the query may see the key), or added to the scores; None hides nothing.
-        edit: receives the weights, and returns those to continue with.
+        edit: receives the attention weights, and returns those to continue with.
         """
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
         weights = weights if edit is None else edit(weights)
@@ -372,7 +356,7 @@ class NumpyAttention:
     ) -> Floats:
         """Return the change of one projection of x: ``change`` times ``weight``.
 
-        gain: of an RMS norm of each head, whose scale over x is kept; None for no norm.
+        gain: of an RMS norm of each head, whose scale over x is fixed; None for no norm.
         bias: of the projection, needed for that scale.
         """
         moved: Floats = project(change, weight)

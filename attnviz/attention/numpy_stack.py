@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -25,23 +24,20 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from attnviz.attention.activations import ACTIVATE
 from attnviz.attention.converted_tensors import ConvertedTensors
-from attnviz.attention.functional import project
+from attnviz.attention.functional import Floats, project
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.stack_shape import LayerTrace, StackShape, Trace
 from attnviz.errors import UsageError
 
-Floats = NDArray[np.floating]
-
 _PROJECTIONS = ("query", "key", "value", "output")
 
 
 class NumpyStack:
-    """A model with one stack of layers over tensors named by their roles.
+    """A decoder or encoder in NumPy: one stack of layers over tensors named by their roles.
 
-    tensors: of any float type; each is read from the mapping and converted when it is first
-        needed, see ``ConvertedTensors``.
-    dtype: the number type of the computation.
+    tensors: of any float type; each is read from the mapping and converted when it is first needed,
+        see ``ConvertedTensors``. dtype: the number type of the computation.
     finite: whether all attention outputs and logits so far were finite.
     """
 
@@ -58,7 +54,7 @@ class NumpyStack:
         self._attentions: dict[int, NumpyAttention] = {}
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """Return the same stack with these (layer, head) ablated: their outputs count as zero."""
+        """Return the same model with these (layer, head) ablated: their outputs are set to zero."""
         changed = copy(self)
         changed._attentions = {}
         changed._removed = {
@@ -67,7 +63,7 @@ class NumpyStack:
         return changed
 
     def logits(self, ids: ArrayLike) -> Floats:
-        """Return next-token logits (..., token, vocabulary) for token ids (..., token).
+        """Return next-token logits (..., token, vocab) for token ids (..., token).
 
         Raises UsageError for no token, an unknown one, or more of them than the context holds.
         """
@@ -80,10 +76,10 @@ class NumpyStack:
         past: Sequence[KeyValues] = (),
         masks: Mapping[int, NDArray[np.bool_]] | None = None,
     ) -> Floats:
-        """Return the residual after the last layer.
+        """Run the model on token ids; return the residual after the last layer.
 
-        ``observe(layer, weights, outputs)`` gets each layer's weights and its heads' outputs (...,
-        head, token, dim), before the output projection.
+        ``observe(layer, weights, outputs)`` gets each layer's attention weights and its heads'
+        outputs (..., head, token, dim), before the output projection.
         past: the cached keys and values of each layer of a causal stack for the first tokens of
             ``ids`` (token,); only the tokens after those are run, and see them all.
         masks: by layer whether each head's queries see each key, (head, query, key), in addition to
@@ -102,14 +98,17 @@ class NumpyStack:
         return residual
 
     def unembed(self, residual: Floats) -> Floats:
-        """Return the logits (..., vocabulary) of a residual (..., d_model) after the last layer."""
+        """Return the logits (..., vocab) of a residual (..., d_model) after the last layer."""
         scores: Floats = project(self.unembedded(self.hidden(residual)), *self.unembedding)
         self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
 
     @property
     def unembedding(self) -> tuple[Floats, Floats | None]:
-        """Return weight and bias of the unembedding; if it is tied, the weight of the embedding."""
+        """Return the weight and the bias of the unembedding.
+
+        If it is tied, the weight is that of the embedding.
+        """
         tied = "unembedding.weight" not in self.tensors
         weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
         return weight, self.tensors.optional("unembedding.bias")
@@ -121,6 +120,11 @@ class NumpyStack:
         activate = ACTIVATE[self.shape.head_activation]
         return self._norm("prediction_norm", activate(self._project("prediction", hidden)))
 
+    @property
+    def has_segments(self) -> bool:
+        """Return whether a token's embedding depends on which of two texts it is in."""
+        return "types.weight" in self.tensors and len(self.tensors.stored["types.weight"]) > 1
+
     def hidden(self, residual: Floats) -> Floats:
         """Return the final hidden states: the final norm of the residual after the last layer."""
         has_norm = "final_norm.weight" in self.tensors
@@ -128,14 +132,14 @@ class NumpyStack:
 
     @property
     def is_sum(self) -> bool:
-        """Return True if the final norm reads exactly the sum of all that the layers write."""
+        """Return True if the final norm's input is exactly the sum of all layers' additions."""
         return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
-        """Return one pass over one text, with what each layer adds to the residual.
+        """Run the model on one text; return the pass with each layer's addition to the residual.
 
-        ids: the token ids (token,).
-        keep: called with the layer and its weights (head, query, key), returns those to keep.
+        ids: the token ids (token,). keep: called with the layer and its attention weights (head,
+            query, key), returns those to store.
         Raises UsageError for no token, an unknown one, or too many, and ValueError if the residual
         is no sum of these.
         """
@@ -155,7 +159,7 @@ class NumpyStack:
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
-        """Return the direction that reads logit(answer) − logit(foil) from the final residual.
+        """Return the direction in the final residual that gives logit(answer) − logit(foil).
 
         residual: (token, width). foil: None for the logit of the answer alone.
         The product of direction (token, width) and residual, plus the returned number, is each
@@ -176,23 +180,6 @@ class NumpyStack:
         square = np.mean(residual * residual, axis=-1, keepdims=True)
         return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias if added else None
 
-    def run(
-        self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
-    ) -> None:
-        """Pass the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
-
-        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
-        Nothing after the last wanted layer's attention is computed. Raises UsageError for no token,
-        an unknown one, or more of them than the context holds.
-        """
-
-        def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
-            attended, weights = attention(read)
-            observe(layer, weights)
-            return attended
-
-        self._run(ids, wants, look)
-
     def run_rows(
         self,
         ids: ArrayLike,
@@ -202,17 +189,22 @@ class NumpyStack:
         *,
         norms: bool = False,
     ) -> None:
-        """Pass the weights of each wanted layer to ``observe``, ``rows`` queries at a time.
+        """Run the model, and pass attention weights of wanted layers to ``observe`` in blocks.
 
-        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
+        rows: the number of queries of a block. ids: token ids (..., token). wants: returns True for
+            the index of a wanted layer.
         ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
         queries from ``start`` on, if causal without the keys after its last query. ``norms`` are
         those of the values, (..., head, token), or None if not requested.
+        Nothing after the last wanted layer's attention is computed. Raises UsageError for no token,
+        an unknown one, or more of them than the context holds.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
             moved = attention.moved_norms(read) if norms else None
-            return attention.in_rows(read, rows, partial(_observe_block, observe, layer, moved))
+            return attention.in_rows(
+                read, rows, lambda start, weights: observe(layer, start, weights, moved)
+            )
 
         self._run(ids, wants, look, lambda attention, read: attention.in_rows(read, rows))
 
@@ -222,15 +214,17 @@ class NumpyStack:
         wants: Callable[[int], bool],
         observe: Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None],
     ) -> None:
-        """Pass queries, keys and mask of each wanted layer to ``observe(layer, query, key, seen)``.
+        """Run the model, and pass queries, keys and mask of each wanted layer to ``observe``.
 
-        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
-        Queries and keys are (..., head, token, head_dim), rotated, not scaled; each query head has
-        its own copy of its key. seen is (query, key), or None if each query sees every key.
+        It gets (layer, query, key, seen). ids: token ids (..., token). wants: returns True for the
+        index of a wanted layer. Queries and keys are (..., head, token, head_dim), rotated, not
+        scaled; each query head has its own copy of its key. seen is (query, key), or None if each
+        query sees every key.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
-            observe(layer, *attention.queries_and_keys(read), attention.seen(read))
+            query, key, _ = attention.heads_of(read, read, read)
+            observe(layer, query, key, attention.seen(read))
             return attention(read)[0]
 
         self._run(ids, wants, look)
@@ -262,7 +256,7 @@ class NumpyStack:
                 residual = self.after_layer(layer, residual, attended)
 
     def checked(self, ids: ArrayLike) -> NDArray[np.integer]:
-        """Return token ids as an array; raise UsageError for those that ``logits`` refuses."""
+        """Return token ids as an array; UsageError for none, too many, or ids out of range."""
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
             raise UsageError("expected at least one token, got none")
@@ -280,7 +274,10 @@ class NumpyStack:
         return checked
 
     def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        """Return the residual before the first layer, of the tokens from ``start`` on."""
+        """Return the residual before the first layer: the embeddings of tokens from ``start`` on.
+
+        ids: all token ids.
+        """
         residual = self.tensors.rows("tokens.weight", ids[..., start:])
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
@@ -299,13 +296,13 @@ class NumpyStack:
         return residual
 
     def read(self, layer: int, residual: Floats) -> Floats:
-        """Return the input of a layer's attention. residual: before the layer."""
+        """Return the input of a layer's attention from the residual before it. layer: its index."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
 
     def attention(self, layer: int) -> NumpyAttention:
-        """Return the attention of a layer."""
+        """Return the attention of a layer, with its parameters. layer: its index."""
         if layer in self._attentions:
             return self._attentions[layer]
         name, shape = f"layers.{layer}", self.shape
@@ -345,8 +342,8 @@ class NumpyStack:
     ) -> Floats:
         """Return the residual after a layer.
 
-        residual: before the layer. attended: what its attention adds.
-        edit: receives the feed-forward's output, and returns what is added instead.
+        layer: its index. residual: before the layer. attended: the output of its attention.
+        edit: receives the feed-forward's output, and returns the output to add instead.
         """
         name = f"layers.{layer}"
         if self.shape.order == "after":
@@ -358,7 +355,7 @@ class NumpyStack:
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         """Return the output of a layer's feed-forward, in a model with norms before each part.
 
-        residual: before the layer. attended: what its attention adds.
+        layer: its index. residual: before the layer. attended: the output of its attention.
         """
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
@@ -396,9 +393,9 @@ class NumpyStack:
 
 
 def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
-    """Return the change of a norm's output for a change of its input, with its scale held.
+    """Return the change of a norm's output for a change of its input, with a fixed scale.
 
-    name: of the norm. given: the input that sets the scale.
+    stack: the model. name: of the norm. given: the input that determines the scale.
     """
     if stack.shape.norm == "layer":
         given = given - np.mean(given, axis=-1, keepdims=True)
@@ -424,18 +421,8 @@ def _places(
     return places[..., start:]
 
 
-def _observe_block(
-    observe: Callable[[int, int, Floats, Floats | None], None],
-    layer: int,
-    norms: Floats | None,
-    start: int,
-    weights: Floats,
-) -> None:
-    observe(layer, start, weights, norms)
-
-
 def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, float]:
-    """Return the row of a token in the unembedding, and its bias."""
+    """Return the unembedding row of a token, and its bias. token: its id."""
     tied = "unembedding.weight" not in tensors
     table = "tokens.weight" if tied else "unembedding.weight"
     row = tensors.rows(table, slice(token, token + 1))[0]
@@ -443,20 +430,15 @@ def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, flo
     return row, 0.0 if bias is None else float(bias[token])
 
 
-def has_segments(stack: NumpyStack) -> bool:
-    """Return whether the model has embeddings for the two texts of a pair."""
-    return "types.weight" in stack.tensors and len(stack.tensors.stored["types.weight"]) > 1
-
-
 def _segments(
     pair: tuple[NDArray[np.integer], NDArray[np.integer]] | None,
     ids: NDArray[np.integer],
     start: int,
 ) -> slice | NDArray[np.integer]:
-    """Return the index of the segment embedding that each token from ``start`` on gets.
+    """Return the index of the segment embedding for each token from ``start`` on.
 
-    pair: the ids of a pair of texts, and the segment of each token; it counts if it begins with
-        ``ids``. Otherwise all tokens get the first embedding.
+    ids: of all tokens. pair: the ids of two joined texts, and the segment of each token; it counts
+        if it begins with ``ids``. Otherwise all tokens get the first embedding.
     """
     count = ids.shape[-1]
     if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():

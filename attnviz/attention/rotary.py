@@ -25,9 +25,9 @@ _ONE = np.float32(1)
 
 
 class Stretch(Protocol):
-    """A way of stretching wavelengths.
+    """The interface of a way of stretching the wavelengths of rotary positions.
 
-    scale: factor of cosines and sines; scores are multiplied by its square.
+    scale: multiplies cosines and sines; scores are multiplied by its square.
     """
 
     @property
@@ -59,7 +59,7 @@ class Llama3:
 
     Wavelengths above context / low are stretched in full, by ``factor``, those below context / high
     not at all. context: length in tokens of the texts that the model was first trained on.
-    scale: factor of cosines and sines.
+    scale: multiplies cosines and sines.
     """
 
     factor: float
@@ -94,7 +94,11 @@ class Yarn:
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
         dims = 2 * len(powers)
-        first, last = (self._pair(turns, theta, dims) for turns in (self.fast, self.slow))
+        # The index, a fraction, of the pair with so many turns within the context.
+        first, last = (
+            dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
+            for turns in (self.fast, self.slow)
+        )
         if self.whole:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, dims - 1)
@@ -106,19 +110,12 @@ class Yarn:
         mixed: Powers = slower * (1 - stays) + _ONE / powers * stays
         return mixed
 
-    def _pair(self, turns: float, theta: float, dims: int) -> float:
-        """Return the index, a fraction, of the pair with this many turns within the context.
-
-        theta: the base of the wavelengths. dims: how many dimensions are rotated.
-        """
-        return dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
-
 
 @dataclass(frozen=True)
 class LongRope:
-    """Stretches each wavelength by a factor of its own (Ding et al. 2024, "LongRoPE").
+    """Stretches each wavelength by a number of its own (Ding et al. 2024, "LongRoPE").
 
-    short, long: the factors for texts up to the context, and for longer ones.
+    short, long: these numbers for texts up to the context, and for longer ones.
     """
 
     short: tuple[float, ...]
@@ -134,7 +131,7 @@ class LongRope:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Which dimensions of a head are rotated, and how fast.
+    """The rotary positions of a head: which dimensions are rotated, and how fast.
 
     theta: base of the wavelengths. dims: number of leading dimensions of a head that are rotated,
         None for all. stretch: how wavelengths are stretched, None for not at all.
@@ -165,7 +162,7 @@ class Rotary:
         return frequencies
 
     def tables(self, positions: Array, head_dim: int, like: Array) -> tuple[Array, Array]:
-        """Return cosine and sine of every angle, each of shape (..., token, dims).
+        """Return cosine and sine of the angle of every position and dimension: (..., token, dims).
 
         positions: (..., token), counted from 0. like: an array of the library, device and type to
             use. Angles are computed in float32 for every type, as in the training of checkpoints.

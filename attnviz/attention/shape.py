@@ -59,7 +59,7 @@ class AttentionShape:
         value_width: int | None = None,
         output_width: int | None = None,
     ) -> AttentionShape:
-        """Return the shape with the usual value for each size that is not given.
+        """Return the sizes with the usual value for each size that is not given.
 
         ``kv_heads`` is ``heads``, ``head_dim`` is ``d_model / heads``, ``value_dim`` is
         ``head_dim``, ``key_width`` and ``output_width`` are ``d_model``, and ``value_width`` is
@@ -89,8 +89,22 @@ class AttentionShape:
         """Return how many query heads share one key/value head."""
         return self.heads // self.kv_heads
 
+    @property
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """Return the shape (out, in) of the weight of each projection, by name."""
+        return {
+            "query": (self.heads * self.head_dim, self.d_model),
+            "key": (self.kv_heads * self.head_dim, self.key_width),
+            "value": (self.kv_heads * self.value_dim, self.value_width),
+            "output": (self.output_width, self.heads * self.value_dim),
+        }
+
     def check_scoring(self, rotary: float | Rotary | None, score: Score) -> None:
-        """Raise ValueError for an unknown score or rotary positions that do not fit these heads."""
+        """Raise ValueError for an unknown score, or for rotary positions that do not fit the heads.
+
+        rotary: the positions, or their theta; None for none. score: how a query and a key are
+            compared.
+        """
         if rotary is not None:
             as_rotary(rotary).frequencies(self.head_dim)
         if score not in get_args(Score):

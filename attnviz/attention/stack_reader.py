@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_stack import NumpyStack
 
-Floats = NDArray[np.floating]
-
 
 class StackReader:
-    """Reads texts through one stack; the tokens shared with the previous text come from a cache.
+    """Runs texts through one NumPy model; tokens shared with the previous text come from a cache.
 
-    Raises ValueError for a stack whose queries see later keys.
+    Raises ValueError for a model whose queries see later keys.
     """
 
     def __init__(self, stack: NumpyStack) -> None:
@@ -27,10 +25,11 @@ class StackReader:
         self._ids: tuple[int, ...] = ()
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """Return the next-token logits of a whole text, and its last token's attention weights.
+        """Run the model on a text.
 
+        Return next-token logits, and its last token's attention weights.
         ids: the token ids of the text.
-        The logits are (vocabulary,), the weights of each layer (head, token). They equal those of a
+        The logits are (vocab,), the weights of each layer (head, token). They equal those of a
         pass over the whole text, except for the order of summation. Raises UsageError for no token,
         an unknown one, or more of them than the context holds.
         """
@@ -51,7 +50,10 @@ class StackReader:
         return scores, rows
 
     def _is_turned_anew(self, tokens: int) -> bool:
-        """Return whether a text of this length needs new rotary angles for all keys (LongRoPE)."""
+        """Return whether a text of this length needs new rotary angles for all keys.
+
+        This is so with LongRoPE if the text exceeds the context for the first time.
+        """
         shape = self._stack.shape
         if shape.rotary is None or shape.rotary.stretch is None or not self._ids:
             return False

@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from attnviz.attention.activations import Activation
+from attnviz.attention.functional import Floats
 from attnviz.attention.rotary import Rotary
-
-Floats = NDArray[np.floating]
 
 Norm = Literal["rms", "rms-from-one", "layer"]
 """The norm: RMS norm (Zhang & Sennrich 2019), RMS norm with one plus the stored gain (Gemma), or
@@ -25,19 +21,18 @@ before both, which then read the same residual (GPT-NeoX)."""
 
 @dataclass(frozen=True)
 class StackShape:
-    """The sizes of a stack, and which variant of each part it uses.
+    """The sizes of a NumPy model's stack of layers, and which variant of each part it uses.
 
     layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
     head_dim: width of one head's query and key. vocabulary: number of tokens in the vocabulary.
-    context: the longest sequence of tokens that the stack accepts.
-    norm, order, activation: see their types. The feed-forward is gated if the tensors have a
-        ``gate`` (Shazeer 2020).
+    context: the longest sequence of tokens that the stack accepts. norm, order, activation: see
+        their types. The feed-forward is gated if the tensors have a ``gate`` (Shazeer 2020).
     norm_eps: added under the norm's root.
     causal: whether a query sees no later key. windows: for each layer the number of keys that a
         query sees, itself included, None for all of them; empty if no layer has a window.
     rotary: rotary positions of query and key, None for none; unturned: layers without them.
     scaled: whether the scores are divided by √head_dim.
-    embedding_scale: factor of the token embeddings.
+    embedding_scale: a number that multiplies the token embeddings.
     padding: the id of the padding token, if positions are counted from the row after it and padding
         tokens get that row itself (RoBERTa); None if they are counted from the first row.
     head_activation: the activation between ``prediction`` and ``prediction_norm``.
@@ -64,11 +59,12 @@ class StackShape:
 
 
 class LayerTrace(NamedTuple):
-    """What one layer adds to the residual over one text.
+    """The additions of one layer to the residual over one text.
 
-    weights: the attention weights that were kept. values: (head, key, value_dim), one a query head.
+    weights: the attention weights that were stored. values: (head, key, value_dim), one for each
+        query head.
     output: the output projection by head (width, head, value_dim). bias: its bias (width,) or None.
-    fed: what the feed-forward adds, (token, width).
+    fed: the output of the feed-forward, (token, width).
     """
 
     weights: Floats
@@ -79,10 +75,10 @@ class LayerTrace(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One pass over a text.
+    """One pass over a text as a sum: the embedding and each layer's additions.
 
-    embedded: the residual (token, width) before the first layer. layers: what each of them adds.
-    residual: after the last layer.
+    embedded: the residual (token, width) before the first layer. layers: the additions of each
+        layer. residual: after the last layer.
     """
 
     embedded: Floats

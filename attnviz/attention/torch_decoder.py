@@ -25,7 +25,10 @@ from attnviz.errors import UsageError
 
 
 class TorchDecoder(nn.Module):
-    """A decoder language model with fresh weights: N(0, ``initializer_range``), biases zero."""
+    """A decoder language model in torch for training, with random initial parameters.
+
+    They are N(0, ``initializer_range``), biases zero.
+    """
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -39,18 +42,10 @@ class TorchDecoder(nn.Module):
             self.lm_head.weight = self.embed_tokens.weight
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return next-token logits (batch, token, vocabulary) for token ids (batch, token).
+        """Return next-token logits (batch, token, vocab) for token ids (batch, token).
 
-        mask: a further mask besides the causal one, as in ``MultiHeadAttention``.
-        Raises UsageError for no token or more of them than the context holds.
-        """
-        logits: Tensor = self.lm_head(self.hidden(ids, mask))
-        return logits
-
-    def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the input of the vocabulary projection: (batch, token, d_model).
-
-        ids: the token ids (batch, token). mask: a further mask besides the causal one.
+        mask: a further mask in addition to the causal one, as in ``MultiHeadAttention``.
+        Raises UsageError for no token or more of them than the context allows.
         """
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
@@ -60,8 +55,8 @@ class TorchDecoder(nn.Module):
         residual = self.embed_tokens(ids)
         for layer in self.layers:
             residual = layer(residual, mask)
-        normed: Tensor = self.norm(residual)
-        return normed
+        logits: Tensor = self.lm_head(self.norm(residual))
+        return logits
 
     @classmethod
     def from_llama(
@@ -102,7 +97,10 @@ class TorchDecoder(nn.Module):
 
 
 class _DecoderLayer(nn.Module):
-    """Attention and feed-forward, each after a norm and added to the residual stream."""
+    """One layer of a decoder: attention and feed-forward, each after a norm.
+
+    Both are added to the residual stream.
+    """
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -131,7 +129,7 @@ class _DecoderLayer(nn.Module):
 
 
 class _GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020): down(silu(gate(x)) ∘ up(x))."""
+    """The gated feed-forward block SwiGLU (Shazeer 2020): down(silu(gate(x)) ∘ up(x))."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -151,12 +149,11 @@ def _llama_name(name: str) -> str:
 
 
 def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
-    """Return a decoder of the larger shape ``config`` with the logits of ``small``.
+    """Return a decoder enlarged to the sizes in ``config``, with the logits of ``small``.
 
     They differ only by the norms' ``norm_eps``, which weighs more because new, empty dimensions of
-    the residual stream lower the mean square. Fresh weights come from torch's random state.
-
-    Raises UsageError as ``require_growth`` does.
+    the residual stream lower the mean square. New parameters come from torch's random state. Raises
+    UsageError as ``require_growth`` does.
     """
     require_growth(small.config, config)
     large = TorchDecoder(config)
@@ -170,16 +167,19 @@ def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
             if name in before:
                 if block.norm:
                     parameter.fill_(block.factor)
-                _put(parameter, before[name] * block.factor, block.axes)
+                small_one = before[name] * block.factor
+                axes = map(torch.tensor, block.axes[: small_one.ndim])  # a bias has only the first
+                places = torch.meshgrid(*axes, indexing="ij")
+                parameter[places] = small_one.to(parameter.device)
     return large.to(small.embed_tokens.weight.device)
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Where a small decoder's parameter is copied to in the larger decoder's parameter.
+    """The position of a small decoder's parameter in the larger decoder's parameter.
 
     axes: target rows and columns. factor: multiplies the copied numbers.
-    writes: whether it writes to the residual stream, so that new entries are zero.
+    writes: whether its output goes to the residual stream, so that new entries are zero.
     emptied: whether new entries are zero in layers that the small decoder has.
     norm: whether new entries are ``factor`` too.
     """
@@ -228,13 +228,3 @@ def _blocks(small: DecoderConfig, large: DecoderConfig) -> dict[str, _Block]:
 
 def _per_head(dimensions: Sequence[int], heads: int, head_dim: int) -> list[int]:
     return [head * head_dim + one for head in range(heads) for one in dimensions]
-
-
-def _put(large: Tensor, small: Tensor, axes: Sequence[Sequence[int]]) -> None:
-    """Write ``small`` into ``large`` in place.
-
-    axes: for each axis of the weight, the indices in ``large`` that take the entries of ``small``
-        in order; a bias uses only the first axis.
-    """
-    places = torch.meshgrid(*(torch.tensor(one) for one in axes[: small.ndim]), indexing="ij")
-    large[places] = small.to(large.device)

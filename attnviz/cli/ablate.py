@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.options import option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -27,18 +26,15 @@ _FOLLOWED = 3
 """Number of heads whose losses by token a first screen may show."""
 
 
-@dataclass(frozen=True)
-class _Model(shared.SeededModel):
-    """The model whose heads are ablated."""
-
-    seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
-
-
-@command(EXAMPLES, "--head --by-token --texts --mode --budget --together")
+@command(
+    EXAMPLES,
+    "--head --by-token --texts --mode --budget --together",
+    draws="weights, resampling, bootstrap, control",
+)
 def ablate(
     texts: shared.TextOrTexts,
     request: AblateRequest,
-    model: _Model,
+    model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
     output: shared.Output,

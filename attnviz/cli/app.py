@@ -11,8 +11,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
-from attnviz.cli.groups import SETTINGS, with_plain_values
-from attnviz.cli.help import WHOLE, cut_help, option_lines, shell_columns, typed_option
+from attnviz.cli.groups import (
+    SETTINGS,
+    WHOLE,
+    cut_help,
+    option_lines,
+    shell_columns,
+    typed_option,
+    with_plain_values,
+)
 
 GROUPS = {
     "Look": {
@@ -58,10 +65,10 @@ _LEAST = 80
 
 
 def _lines(commands: Mapping[str, str], room: int) -> Iterator[str]:
-    """Yield the lines of the help for some commands, in ``room`` columns.
+    """Yield the lines of the help for some commands.
 
-    commands: the line of each by its name. A narrow terminal has no room for the lines of commands
-    with short ones: their names share a line.
+    commands: the help line of each by its name. room: the available width in characters. A narrow
+        terminal leaves out the lines of commands with short ones: their names share a line.
     """
     if room >= _LEAST:
         yield from _paired(commands)
@@ -74,9 +81,9 @@ def _lines(commands: Mapping[str, str], room: int) -> Iterator[str]:
 
 
 def _paired(commands: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each command, or for two whose lines are short.
+    """Yield a help line for each command, or for two whose lines are short.
 
-    commands: the line of each by its name.
+    commands: the help line of each by its name.
     """
     waiting = ""  # a short one, until a second comes
     for name, line in commands.items():
@@ -109,7 +116,7 @@ class _Lazy(TyperGroup):
         return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write all commands on one small screen; with ``--help`` the options below."""
+        """Write the help of all commands on one small screen; with ``--help`` the options below."""
         path, room = ctx.command_path, shell_columns()
         usage = f"Usage: {path} COMMAND [-h | --help | OPTIONS]; {path} docs: the manual"
         lines = [*wrap(str(self.help), room), *wrap(usage, room), ""]

@@ -90,7 +90,7 @@ def run() -> int:
 
 
 def _importing(error: BaseException) -> str | None:
-    """Return the library whose import failed, or None for an error of another kind."""
+    """Return the name of the library whose import failed; None for an error of another kind."""
     found, step = None, error.__traceback__
     while step is not None:
         top = str(step.tb_frame.f_globals.get("__name__")).partition(".")[0]
@@ -103,7 +103,7 @@ def _importing(error: BaseException) -> str | None:
 def _unusable(library: str, error: Exception) -> str:
     """Return a message for a failed import, with the environment variables that may cause it.
 
-    library: its name. error: what the import raised.
+    library: its name. error: the exception of the import.
     """
     reason = f"{library} cannot be imported: {' '.join(str(error).split())[:300]}"
     read = {
@@ -149,13 +149,16 @@ def _guard_torch() -> None:
 
 
 def _reader_gone() -> int:
-    """Drop the pending output and return 0: the pipe's reader, such as ``head``, has finished."""
+    """Discard the pending output and return 0, since the reader of the pipe has ended."""
     discard_output()
     return 0
 
 
 def _say(message: str, code: int) -> int:
-    """Print one line of bounded length, unsafe characters escaped; return ``code`` for the exit."""
+    """Print one line of limited length to standard error; return ``code`` for the exit.
+
+    message: its unsafe characters are escaped.
+    """
     encoding = sys.stderr.encoding or "ascii"
     line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
     line = visible(cut(line, _LONGEST_LINE), encoding)
@@ -164,7 +167,7 @@ def _say(message: str, code: int) -> int:
 
 
 def _cut(quoted: re.Match[str]) -> str:
-    """Return a quoted text cut to 80 columns, or a path cut to 255.
+    """Return a quoted text cut to 80 characters, or a path cut to 255.
 
     quoted: the match of a text with its quotes in a message.
     """

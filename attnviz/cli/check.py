@@ -34,14 +34,14 @@ attnviz check checks.toml --update
 
 @dataclass(frozen=True)
 class _File(Options):
-    """The file of rules."""
+    """The argument that names the file of rules."""
 
     file: Path = argument("FILE", "Rules in TOML; see attnviz docs check.", ...)
 
 
 @dataclass(frozen=True)
 class _Model(Options, panel="Model"):
-    """The model that is checked."""
+    """The options on the model that is checked."""
 
     model: str | None = option(
         "NAME",
@@ -54,7 +54,7 @@ class _Model(Options, panel="Model"):
 
 @dataclass(frozen=True)
 class _Junit(Options, panel="Output"):
-    """The JUnit file for CI."""
+    """The option that names a JUnit XML file to write, for CI."""
 
     junit: Path | None = option("FILE", "Write JUnit XML, a test case a rule.")
 
@@ -101,10 +101,10 @@ def check(
 
 
 def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
-    """Write all outputs and the files for CI; raise the exit code of CheckError if a rule fails.
+    """Show the report, write the files for CI, and end with an exit code if a rule fails.
 
-    junit: the JUnit file, if any. If one output fails, the others are still written, and a failed
-    rule still fails the command.
+    junit: the path of the JUnit file, if any. If one output fails, the others are still written,
+        and a failed rule still fails the command.
     """
     from attnviz.cli.terminal import discard_output
     from attnviz.inspect.check import ci

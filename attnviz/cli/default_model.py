@@ -21,7 +21,7 @@ _LONGEST = 2**14
 
 
 class DefaultName(str):
-    """The name of a model that was not typed for this run.
+    """The name of a model that was not typed for this run but taken from a default.
 
     source: where the name was found, ``ATTNVIZ_MODEL`` or ``attnviz use``.
     """
@@ -48,7 +48,7 @@ def default_model() -> str:
 
 @contextmanager
 def blamed(name: str) -> Iterator[None]:
-    """Add to an error of the block where the model's name comes from, if it was not typed.
+    """Add to an error of the block the source of the model's name, if it was not typed.
 
     name: of the model.
     """
@@ -64,7 +64,7 @@ def blamed(name: str) -> Iterator[None]:
 
 
 def kept_file() -> Path:
-    """Return the path of the file in which ``attnviz use`` keeps the name of a model.
+    """Return the path of the file in which ``attnviz use`` stores the name of a model.
 
     It is in ``$XDG_CONFIG_HOME`` or ``~/.config``. Raises LoadError if there is no home directory.
     """
@@ -79,7 +79,7 @@ def kept_file() -> Path:
 
 
 def kept_model() -> str | None:
-    """Return the name that ``attnviz use`` keeps, or None; LoadError if the file is damaged."""
+    """Return the name that ``attnviz use`` stored, or None; LoadError for a damaged file."""
     path = kept_file()
     mend = "attnviz use --none removes it"
     try:
@@ -89,6 +89,8 @@ def kept_model() -> str | None:
         return None
     except UnicodeDecodeError:
         name = ""
+    except IsADirectoryError as error:
+        raise LoadError(f"{str(path)!r} is a directory: remove it") from error
     except OSError as error:
         raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}; {mend}") from error
     if not name.isprintable() or not 0 < len(name) < _LONGEST - 1:
@@ -97,13 +99,14 @@ def kept_model() -> str | None:
 
 
 def keep(name: str) -> Path:
-    """Keep the name of a model for later runs, a path as absolute; return the file's path.
+    """Store the name of a model for later runs; return the file's path.
 
-    Raises LoadError if there is no such model here, or the file cannot be written.
+    A path is made absolute. Raises LoadError if there is no such model here, or the file cannot be
+    written.
     """
     from attnviz.draw.whole_file import whole_file
 
-    found = _checked(name)
+    found = checked(name)
     path = kept_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +129,7 @@ def forget() -> bool:
     return True
 
 
-def _checked(name: str) -> str:
+def checked(name: str) -> str:
     """Return the name of a model, a path as absolute.
 
     Raises LoadError if its files are not all on this computer.
@@ -144,7 +147,7 @@ def _checked(name: str) -> str:
 
 
 def _check_files(name: str) -> None:
-    """Raise LoadError if a checkpoint is not here, or its files are not whole."""
+    """Raise LoadError if a checkpoint is not on this computer, or its files are incomplete."""
     from attnviz.models import checkpoint_files as files
     from attnviz.models.hub import find_checkpoint
 

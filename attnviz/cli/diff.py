@@ -32,7 +32,7 @@ attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tu
 
 @dataclass(frozen=True)
 class _Sides(Options):
-    """The two models or saved results to compare."""
+    """The arguments that name the two models or saved results to compare."""
 
     a: str = argument(
         "A", "A model as --model takes it, or a result saved by patterns or ablate as .json.", ...
@@ -42,7 +42,7 @@ class _Sides(Options):
 
 @dataclass(frozen=True)
 class _Texts(Options, panel="What is compared"):
-    """The texts that both sides read."""
+    """The options on the texts that both compared models run on."""
 
     texts: Path | None = option(
         "FILE", "Texts: one a line, or JSON lines with a text field (default: 10 built-in texts)."
@@ -57,7 +57,7 @@ class _Texts(Options, panel="What is compared"):
 
 @dataclass(frozen=True)
 class _TextsOfB(Options, panel="B under another condition"):
-    """The texts that side B reads instead."""
+    """The options on other texts for the second model, B."""
 
     text_b: str | None = option(
         "TEXT", "What B reads in place of --text, as many tokens.", words=True

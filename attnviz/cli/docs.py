@@ -32,19 +32,19 @@ _WIDEST = 100
 
 
 def topics() -> dict[str, str]:
-    """Return the heading of each page of the manual by its name."""
+    """Return the heading of each page of the manual by the page's name."""
     texts = {page.stem: page.read_text(encoding="utf-8") for page in sorted(_FOLDER.glob("*.md"))}
     return {topic: text.splitlines()[0].strip("# ") for topic, text in texts.items()}
 
 
 def complete_topic(incomplete: str) -> list[str]:
-    """Return the topics that begin with ``incomplete``."""
+    """Return the names of manual pages that begin with ``incomplete``, for shell completion."""
     return [topic for topic in topics() if topic.startswith(incomplete)]
 
 
 @dataclass(frozen=True)
 class _Page(Options):
-    """The page to read."""
+    """The argument that names a page of the manual."""
 
     topic: str | None = argument(
         "TOPIC", "A page; without it, the list of pages.", autocompletion=complete_topic

@@ -45,7 +45,7 @@ _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class _Opened(Options):
-    """The text or saved file to open, and a second side."""
+    """The argument and options on the text or saved file to open, and on a second side."""
 
     text: str | None = argument(
         "TEXT|FILE", "The text, in quotes; or what heads or generate saved."
@@ -64,7 +64,7 @@ class _Kinds(options.Kind):
 
 @dataclass(frozen=True)
 class _Screen(Options, panel="Screen"):
-    """The colours and characters of the screen."""
+    """The options on the colours and characters of the screen."""
 
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
@@ -158,13 +158,13 @@ def explore(
 
 
 def _is_saved(typed: str) -> bool:
-    """Return whether what was typed names a saved file and is not a text."""
+    """Return whether the typed string names a saved file and is not a text."""
     path = Path(typed)
     return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
 
 
 def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSession]) -> SideSource:
-    """Return the second side: a saved file, another model, or another text in the same model.
+    """Return the second side of explore: a saved file, another model, or another text.
 
     typed: the value of ``--with``. first: the first side. live: opens a session, given the name of
     a model and a text.
@@ -187,7 +187,8 @@ def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSessio
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     """Raise UsageError if there is no usable terminal, UnsupportedError without textual.
 
-    typed: the options that were given, for the command in the message.
+    opened: the text or file of the command. typed: the given options, for the command in the
+        message.
     """
     terminal = os.environ.get("TERM", "")
     if not sys.stdin.isatty() or not sys.stdout.isatty():

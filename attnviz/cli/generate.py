@@ -12,7 +12,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.draw.report import EVERY
 from attnviz.inspect.generate.request import GenerateRequest
-from attnviz.options import argument, option
+from attnviz.options import argument
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
@@ -34,30 +34,23 @@ attnviz generate "The cat sat." --ablate L1H0,L1H2
 
 @dataclass(frozen=True)
 class _Prompt(shared.Text):
-    """The text that the model continues."""
+    """The argument with the text that the model continues."""
 
     text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
 
 
 @dataclass(frozen=True)
-class _Model(shared.ModelName):
-    """The model that writes."""
-
-    seed: int = option("N", "Random seed (weights, sampling).", 0, min=0)
-
-
-@dataclass(frozen=True)
 class _Output(shared.Output):
-    """The common output options, with a file to replay from."""
+    """The output options of every command, with a file to replay from."""
 
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 
-@command(EXAMPLES, "--tokens --temperature --seed --head --ablate")
+@command(EXAMPLES, "--tokens --temperature --seed --head --ablate", draws="weights, sampling")
 def generate(
     prompt: _Prompt,
     request: GenerateRequest,
-    model: _Model,
+    model: shared.SeededModel,
     loading: shared.Loading,
     output: _Output,
 ) -> None:
@@ -86,9 +79,10 @@ def generate(
 
 @contextmanager
 def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
-    """Show the growing text in a terminal, or the progress elsewhere.
+    """Show the growing text in a terminal, or the progress elsewhere, during generation.
 
-    head: the (layer, head) whose weights colour the text.
+    outlet: where it is shown. head: the (layer, head) whose attention weights colour the text.
+        Yields the function to call after each step.
     """
     console, output = outlet.console, outlet.output
     if console is None or not console.is_interactive or output.json or output.quiet:

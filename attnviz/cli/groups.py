@@ -1,25 +1,26 @@
-"""Makes a Typer command of a function whose parameters are groups of options.
+"""Makes a Typer command of a function whose parameters are groups of options, with a short help.
 
 ``@command(EXAMPLES) def rollout(text: Text, out: Output)`` becomes a function with a parameter for
 each field of each group, as Typer needs it. The function gets the groups, which have checked
-themselves; see ``attnviz.options``.
+themselves; see ``attnviz.options``. ``-h`` shows a help on one small screen; ``--help`` is Typer's.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from types import GenericAlias
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from attnviz.cli.help import WHOLE, short_help
 from attnviz.errors import UsageError
 from attnviz.options import Declared, options_of, typed_name
 from attnviz.texts import as_utf8
@@ -31,6 +32,17 @@ _NUMBER = re.compile("[0-9]{1,18}")
 """A whole number as it is mostly typed."""
 
 _LITERAL: Any = Literal  # for choices that are known only at run time
+
+_COMMON = ("--model", "--save", "--json", "--explain")
+"""Options that the short help of every command names, if the command has them."""
+
+_EXAMPLES = 2
+_WIDEST = 100
+_BREAKS = ("; ", " (", ", ", " ")
+"""Where a help that is longer than its line is cut, the best place first."""
+
+WHOLE = "attnviz.whole"
+"""The key of what is kept for a command line: whether it asks for the whole help."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -46,9 +58,9 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 def _processed(one: Any, context: Any, value: Any) -> Any:
-    """Return a typed value as the type of its parameter; Typer converts all but plain values.
+    """Return a value from the command line converted to the type of its parameter.
 
-    one: the parameter. context: Typer's own.
+    Typer converts all but plain values. one: the parameter. context: Typer's own.
     """
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
@@ -61,7 +73,7 @@ _NOT_PLAIN: Any = object()
 
 
 def _converted(one: Any, value: Any) -> Any:
-    """Return a typed value or a default as its type; ``_NOT_PLAIN`` if Typer must convert it.
+    """Return a value or default converted to its type; ``_NOT_PLAIN`` if Typer must convert it.
 
     one: the parameter.
     """
@@ -88,9 +100,9 @@ def _is_plain(value: Any, kind: Any) -> bool:
 
 
 class OptionsOnce(TyperCommand):
-    """A command that refuses a repeated option if only one of its values would count.
+    """A Typer command that refuses a repeated option if only one of its values would count.
 
-    often: its options that people use, which ``-h`` shows; ``--help`` shows all.
+    often: its most used options, which ``-h`` shows; ``--help`` shows all.
     """
 
     often: tuple[str, ...] = ()
@@ -117,33 +129,38 @@ class OptionsOnce(TyperCommand):
 
 
 def command(
-    examples: str, often: str = "", cls: type[OptionsOnce] = OptionsOnce
+    examples: str, often: str = "", cls: type[OptionsOnce] = OptionsOnce, draws: str = ""
 ) -> Callable[[Callable[..., None]], typer.Typer]:
     """Return a decorator that makes a Typer command of a function of groups.
 
     examples: the end of the command's help; the first two are those of ``-h``.
     often: the options of the command that ``-h`` shows, next to those that all commands share.
+    draws: what the command draws from its ``--seed``, for the help.
     A later group's field replaces an earlier one of the same name, in the help as well.
     """
 
     def built(call: Callable[..., None]) -> typer.Typer:
         chosen = type(cls.__name__, (cls,), {"often": tuple(often.split())})
         app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=SETTINGS)
-        app.command(epilog=examples, cls=chosen)(_spread(call))
+        app.command(epilog=examples, cls=chosen)(_spread(call, draws))
         return app
 
     return built
 
 
-def _spread(call: Callable[..., None]) -> Callable[..., None]:
-    """Return ``call`` with a parameter for each field of the groups that it takes."""
+def _spread(call: Callable[..., None], draws: str) -> Callable[..., None]:
+    """Return ``call`` with a parameter for each field of the groups that it takes.
+
+    draws: see ``command``.
+    """
     groups = {name: kind for name, kind in get_type_hints(call).items() if name != "return"}
     one_each: dict[str, Declared] = {}
     for kind in groups.values():
         for name, declared in options_of(kind).items():
             one_each.pop(name, None)  # the option takes the later group's place
             one_each[name] = declared
-    parameters = [_parameter(each) for each in one_each.values()]
+    helps = {"seed": {"help": f"Random seed ({draws})."}} if draws else {}
+    parameters = [_parameter(each, **helps.get(name, {})) for name, each in one_each.items()]
 
     def run(**given: Any) -> None:
         read = {name: _read(given[name], each) for name, each in one_each.items()}
@@ -159,13 +176,13 @@ def _spread(call: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _parameter(declared: Declared) -> inspect.Parameter:
+def _parameter(declared: Declared, **more: str) -> inspect.Parameter:
     """Return the parameter that declares an option or argument for Typer.
 
-    declared: the field of a group of options.
+    declared: the field of a group of options. more: takes the place of what the field says.
     """
     one, kind = declared.field, declared.type
-    given = {"rich_help_panel": declared.panel, **one.metadata}
+    given = {"rich_help_panel": declared.panel, **one.metadata, **more}
     given.pop("words", None)
     given.pop("endings", None)
     if Path in get_args(kind) and get_origin(kind) is not tuple:
@@ -202,3 +219,84 @@ def _read(value: Any, declared: Declared) -> Any:
             f"{typed_name(one)} {value} is too large a number: expected at most 2^63 - 1"
         )
     return value
+
+
+# The short help -------------------------------------------------------------------------------
+
+
+def short_help(command: Any, often: Sequence[str]) -> str:
+    """Return the short help of a Typer command, for ``-h``.
+
+    often: the most used options of this command, as they are typed.
+    """
+    room = shell_columns()
+    path = f"attnviz {command.name}"
+    options = [one for one in command.params if one.param_type_name == "option"]
+    places = [one for one in command.params if one.param_type_name == "argument"]
+    named = {name: one for one in options for name in one.opts}
+    chosen = [named[name] for name in (*often, *_COMMON) if name in named]
+    usage = " ".join([path, *(_place(one) for one in places), "[OPTIONS]"])
+    rows = [(str(one.metavar).strip("[]"), one) for one in places]
+    rows += [(typed_option(one), one) for one in chosen]
+    examples = [line for line in command.epilog.splitlines() if line.startswith("attnviz ")]
+    return "\n".join(
+        [
+            usage,
+            *wrap(command.help, room),
+            "",
+            *(f"  {line}" for line in examples[:_EXAMPLES]),
+            "",
+            *option_lines(rows, room),
+            "",
+            *wrap(f"{path} --help: {_all(options)}; {_manual(command.name)}", room),
+        ]
+    )
+
+
+def option_lines(rows: Sequence[tuple[str, Any]], room: int) -> Iterator[str]:
+    """Yield a line for each option: its spelling, and its help cut to the width.
+
+    rows: (spelling, the option). room: the available width in characters.
+    """
+    lead = max(len(typed) for typed, _ in rows)
+    for typed, one in rows:
+        yield f"  {typed.ljust(lead)}  {cut_help(one.help or '', room - lead - 4)}"
+
+
+def shell_columns() -> int:
+    """Return the width in characters of the help."""
+    return min(shutil.get_terminal_size().columns, _WIDEST)
+
+
+def _manual(name: str) -> str:
+    return f"attnviz docs{'' if name == 'docs' else f' {name}'}: the manual"
+
+
+def _all(options: Sequence[Any]) -> str:
+    return f"all {len(options)} options" if len(options) > 1 else "everything"
+
+
+def _place(one: Any) -> str:
+    shown = str(one.metavar).strip("[]")
+    shown = shown if one.required else f"[{shown}]"
+    return f"{shown}..." if one.nargs == -1 or one.multiple else shown
+
+
+def typed_option(one: Any) -> str:
+    """Return the spelling of a Typer option with its value, such as ``-m, --model NAME``."""
+    short = [name for name in one.opts if not name.startswith("--")]
+    long = [name for name in one.opts if name.startswith("--")]
+    return f"{', '.join([*short, *long[:1]])} {one.metavar or ''}".rstrip()
+
+
+def cut_help(text: str, room: int) -> str:
+    """Return a sentence in one line, ended early by three dots if it is too long.
+
+    room: the available width in characters.
+    """
+    if len(text) <= room:
+        return text
+    kept = text[: max(room, 12) - 4]
+    ends = [place for mark in _BREAKS[:-1] if (place := kept.rfind(mark)) > room // 2]
+    end = max(ends, default=kept.rfind(_BREAKS[-1]))
+    return f"{kept[:end].rstrip(' ,;:(')} ..."

@@ -23,7 +23,7 @@ attnviz head L5H1 --model openai-community/gpt2 --texts stories.txt --save card.
 
 @dataclass(frozen=True)
 class _Texts(shared.TextOrTexts):
-    """The text of the map, and the texts of the measures."""
+    """The arguments and options on texts: one for the map, others for the ablation of the head."""
 
     text: str | None = argument(
         "TEXT", "The text of the map and of the prediction (default: a short one)."
@@ -32,7 +32,7 @@ class _Texts(shared.TextOrTexts):
 
 @dataclass(frozen=True)
 class _Which(Options):
-    """The head, which the shell completes."""
+    """The argument that names the head, with shell completion."""
 
     head: str = argument(
         "HEAD", "The head, such as L1H2.", ..., autocompletion=shared.complete_head

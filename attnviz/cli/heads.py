@@ -48,7 +48,7 @@ _HEAD = re.compile(r"[Ll][0-9]+[Hh][0-9]+")
 
 @dataclass(frozen=True)
 class _Cut(Options, panel="An edge cut"):
-    """The attention edge to knock out."""
+    """The option on the attention from one word to another that is cut."""
 
     cut: str | None = option(
         "WORD→WORD",
@@ -60,7 +60,7 @@ class _Cut(Options, panel="An edge cut"):
 
 @dataclass(frozen=True)
 class HeadsOutput(shared.PagedOutput):
-    """The common output options, with files of arrays."""
+    """The output options of every command, with files of arrays."""
 
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz .safetensors")
 
@@ -156,10 +156,10 @@ def _show_saved(
 def _cut(
     name: str, text: str, edge: str, request: HeadsRequest, options: LoadOptions, outlet: Outlet
 ) -> None:
-    """Cut the edge and show how prediction and loss change.
+    """Cut the attention between two words, and show how prediction and loss change.
 
-    name: of the model. edge: two words of the text, as they were typed. options: how the model is
-    loaded.
+    name: of the model. text: the text. edge: two words of it, as typed. options: how the model is
+        loaded. outlet: where the report is shown.
     """
     from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
     from attnviz.inspect.heads.runs import requested_runs

@@ -22,11 +22,14 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 # The package kernels fetches code from the hub; transformers uses it if it is installed.
 vars(sys)["modules"]["kernels"] = None
 
+# A command makes objects that live to its end: searching them for cycles so often is in vain.
+gc.set_threshold(20_000, 50, 50)
+
 _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line and exit with the documented exit code."""
+    """Run the command line, and exit with the documented exit code; the program's entry point."""
     try:
         from attnviz.cli.boundary import run  # slow, so Ctrl-C must be caught
         from attnviz.interrupts import as_interrupt
@@ -44,7 +47,7 @@ def main() -> None:
 
 
 def _flush(stream: TextIO | None) -> None:
-    """Flush a stream; if that fails, drop the rest, or Python would exit with 120."""
+    """Flush a stream; if that fails, discard the rest, or Python would exit with 120."""
     if stream is None:
         return
     try:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the built-in models and named shapes that begin with ``incomplete``."""
+    """Return the built-in models and configurations that begin with ``incomplete``.
+
+    For shell completion of ``--model``.
+    """
     from attnviz.models.shapes import shape_names  # only when the shell asks
 
     names = ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
@@ -28,14 +31,17 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_shape(incomplete: str) -> list[str]:
-    """Return the named shapes that begin with ``incomplete``, for a command that counts them."""
+    """Return the built-in model configurations that begin with ``incomplete``.
+
+    For shell completion of a command that counts a model's parameters.
+    """
     from attnviz.models.shapes import shape_names
 
     return [name for name in shape_names() if name.startswith(incomplete)]
 
 
 def complete_label(incomplete: str) -> list[str]:
-    """Return the labels of heads that begin with ``incomplete``."""
+    """Return the labels of heads that begin with ``incomplete``, for shell completion."""
     from attnviz.measures.registry import LABELS, complete_measure
 
     return complete_measure(incomplete, LABELS)
@@ -46,9 +52,10 @@ _MOST_HEADS = 200
 
 
 def complete_head(ctx: Any, incomplete: str) -> list[str]:
-    """Return the heads that begin with ``incomplete``, for the model that ``--model`` names.
+    """Return the names of heads that begin with ``incomplete``, for shell completion.
 
-    ctx: Typer's context, with the options so far. Only the model's config is read.
+    The model is the one that ``--model`` names; only its config is read. ctx: Typer's context, with
+    the options so far.
     """
     from attnviz.count.params.find_spec import find_spec  # only when the shell asks
 
@@ -69,7 +76,7 @@ def complete_head(ctx: Any, incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Text(Options):
-    """One text."""
+    """The argument and option on one text."""
 
     text: str | None = argument("TEXT", "The text, in quotes; - reads standard input.")
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
@@ -77,7 +84,7 @@ class Text(Options):
 
 @dataclass(frozen=True)
 class TextOrTexts(Text):
-    """One text or many."""
+    """The argument and options on one text or many."""
 
     texts: Path | None = option(
         "FILE", "Many texts: one a line, or JSON lines with a text field; - reads standard input."
@@ -86,7 +93,7 @@ class TextOrTexts(Text):
 
 @dataclass(frozen=True)
 class ModelName(Options, panel="Model"):
-    """The model to inspect."""
+    """The option that names the model to inspect."""
 
     named: str | None = option(
         "NAME",
@@ -100,20 +107,20 @@ class ModelName(Options, panel="Model"):
 
     @cached_property
     def model(self) -> str:
-        """Return the name that was typed, or that of the default."""
+        """Return the name of the model that was typed, or that of the default model."""
         return default_model() if self.named is None else self.named
 
 
 @dataclass(frozen=True)
 class SeededModel(ModelName):
-    """The model, and the seed of its random weights if it has them."""
+    """The options on the model, and the seed of its random parameters if it has them."""
 
     seed: int = option("N", "Random seed.", 0, min=0)
 
 
 @dataclass(frozen=True)
 class Device(Options, panel="Loading"):
-    """The device and the number of threads."""
+    """The options on the device and the number of threads."""
 
     device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1 or mps.", "cpu")
     threads: int | None = option(
@@ -125,7 +132,7 @@ class Device(Options, panel="Loading"):
 
 @dataclass(frozen=True)
 class Loading(Device):
-    """How a model is loaded."""
+    """The options on how a model is loaded."""
 
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = option(
         "DTYPE",
@@ -152,9 +159,13 @@ def saved(endings: str) -> Any:
     return option("FILE", help_text, (), endings=tuple(endings.split()))
 
 
+_EXPLAINED = (SCREEN_ENDING, ".md", ".html")
+"""The endings of the files that hold an explanation if it is asked for."""
+
+
 @dataclass(frozen=True)
 class Output(Options, panel="Output"):
-    """Where the result goes, and how it is drawn."""
+    """The options on where the result goes, and how it is drawn."""
 
     json: bool = flag("Print one JSON object.")
     save: tuple[Path, ...] = saved(EVERY)
@@ -199,8 +210,13 @@ class Output(Options, panel="Output"):
 
     @property
     def drawn(self) -> bool:
-        """Return whether the result is drawn, for the terminal or a file."""
+        """Return whether the result is drawn in characters, for the terminal or a file."""
         return not self.json or any(path.suffix.lower() == SCREEN_ENDING for path in self.save)
+
+    @property
+    def explained(self) -> bool:
+        """Return whether something is shown or saved to which an explanation can be added."""
+        return not self.json or any(path.suffix.lower() in _EXPLAINED for path in self.save)
 
 
 @dataclass(frozen=True)
@@ -219,7 +235,7 @@ def load_options(
 ) -> LoadOptions:
     """Return the options for loading the model ``name``.
 
-    own: the shape of the library's own attention, if the command has such options.
+    own: the sizes of the library's own attention, if the command has such options.
     shaping: further given options that apply to ``mha`` only.
     Raises UsageError if an option does not apply to ``name``.
     """

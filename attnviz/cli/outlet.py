@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # JSON output needs no drawing code
 
 @dataclass(frozen=True)
 class Outlet:
-    """The outputs of a command: the terminal, JSON and saved files.
+    """The outputs of one command: the terminal, JSON and saved files.
 
     output: the options. console: to draw on, None if nothing is drawn.
     """
@@ -40,14 +40,14 @@ class Outlet:
 
     @cached_property
     def notices(self) -> Console:
-        """Return the console, on standard error, for progress and notices next to the result."""
+        """Return the console on standard error for progress and notices."""
         return messages(self.output.quiet or self.output.json)
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Add to errors of the block, and below the result, where the model's name comes from.
+        """Add the source of a model's name to the block's errors and to a note below the result.
 
-        name: of the model. Nothing is added if it was typed.
+        name: of the model; nothing is added if a person typed it.
         """
         self._taken.append(name)
         with blamed(name):
@@ -55,7 +55,7 @@ class Outlet:
 
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
-        """Yield the model, loaded under a spinner that turns to the end of the block.
+        """Load a model and yield it, with a spinner that is shown until the end of the block.
 
         name: of the model. options: how it is loaded.
         """
@@ -70,7 +70,7 @@ class Outlet:
             yield loaded
 
     def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
-        """Return a progress bar named ``what``; with ``long``, shown with ``--json`` too."""
+        """Return a progress bar. what: its name. long: True shows it with ``--json`` too."""
         from attnviz.cli.progress import scanning
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)
@@ -89,7 +89,7 @@ class Outlet:
             yield replace(options, progress=progress)
 
     def load(self, name: str, options: LoadOptions) -> Model:
-        """Return the model, loaded under a spinner.
+        """Load a model while a spinner is shown, and return it.
 
         name: of the model. options: how it is loaded.
         """
@@ -98,7 +98,7 @@ class Outlet:
 
     @contextmanager
     def resumable(self, resume: Path | None) -> Iterator[None]:
-        """Say, if Ctrl-C ends the block, that the same command resumes from ``resume``.
+        """Tell the user, if Ctrl-C ends the block, that the same command resumes the run.
 
         resume: the resume file, or None.
         """
@@ -108,7 +108,7 @@ class Outlet:
             self.interrupted(resume)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
-        """Raise KeyboardInterrupt after saying that the same command resumes from ``resume``.
+        """Tell the user that the same command resumes the run, then raise KeyboardInterrupt.
 
         resume: the resume file; None if there is nothing to resume from.
         """
@@ -153,7 +153,10 @@ class Outlet:
                 raise failed
 
     def _document(self, report: Report) -> Document:
-        """Return what is drawn; the first hint says where a model comes from that was not typed."""
+        """Return the document of a report, which is drawn.
+
+        Its first hint names the source of a model that was not typed.
+        """
         from attnviz.draw.document import Facts
 
         hints = not self.output.quiet
@@ -194,7 +197,7 @@ class Outlet:
 
 
 def open_outlet(output: Output) -> Outlet:
-    """Return the outputs of a command, checked before anything is measured.
+    """Return the outputs of a command, checked for errors before anything is measured.
 
     Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid.
     """
@@ -207,5 +210,7 @@ def open_outlet(output: Output) -> Outlet:
 
         for path in output.save:
             check_path(path, output.endings)
+    if output.explain and not output.explained:
+        messages(output.quiet).print("--explain adds nothing here: --json has no explanation")
     console = open_console(output.width, output.colour) if output.drawn else None
     return Outlet(output, console)

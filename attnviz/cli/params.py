@@ -27,7 +27,7 @@ attnviz params gpt2 bert-base llama-2-7b --save models.md
 
 @dataclass(frozen=True)
 class _Models(Options):
-    """Named models; several are shown side by side."""
+    """The argument and option that name models; several are shown side by side."""
 
     names: tuple[str, ...] = argument(
         "MODEL",

@@ -29,25 +29,20 @@ _LONG = 5.0
 
 @dataclass(frozen=True)
 class _Request(PatternsRequest):
-    """The options of the question, with labels that the shell completes."""
+    """The options of ``patterns``, with shell completion of labels."""
 
     watch: str | None = option(
         "LABEL", "Rank every head by its score of one label.", autocompletion=shared.complete_label
     )
 
 
-@dataclass(frozen=True)
-class _Model(shared.SeededModel):
-    """The model that is scored."""
-
-    seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
-
-
-@command(EXAMPLES, "--watch --stats --probe --control --top")
+@command(
+    EXAMPLES, "--watch --stats --probe --control --top", draws="weights, random tokens, control"
+)
 def patterns(
     text: shared.Text,
     request: _Request,
-    model: _Model,
+    model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
     output: shared.Output,

@@ -44,7 +44,7 @@ def loading(model: str, console: Console) -> Iterator[Progress | None]:
     """Show a spinner, and a bar for each file that is downloaded, until the block ends.
 
     model: its name. console: where they are shown. Yields the function to call during downloads.
-    Built-in models load at once and get none; without a terminal, each file gets a line.
+    Built-in models load at once without a spinner; without a terminal, each file gets a line.
     """
     if model in _BUILT_IN or console.quiet:
         yield None
@@ -90,10 +90,10 @@ def _a_line_a_file(console: Console) -> Progress:
 
 @contextmanager
 def scanning(what: str, console: Console) -> Iterator[Watch]:
-    """Show what is done and how long it takes; without a terminal, some lines.
+    """Show the progress of a run and the time left; without a terminal, as some lines.
 
-    what: is shown until the run says more. console: where it is shown. Yields what the run reports
-    to.
+    what: is shown until the run reports more. console: where it is shown. Yields the object that
+        the run reports to.
     """
     if console.quiet:
         yield UNWATCHED
@@ -123,7 +123,7 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
 
 
 class _Shown(Watch):
-    """Estimate how long a run still takes: first by its own forecast, then by its pace."""
+    """Estimates how long a run still takes: first by its own forecast, then by its pace."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.what = what
@@ -139,7 +139,7 @@ class _Shown(Watch):
     def left(self, share: float) -> float | None:
         """Return the seconds that are left, None as long as that is unknown.
 
-        share: what is done, from 0 to 1.
+        share: the share of the work that is done, from 0 to 1.
         """
         if share < _LEAST_SHARE:
             return self._whole
@@ -147,9 +147,9 @@ class _Shown(Watch):
 
 
 class _Bar(_Shown):
-    """Draw a bar, and the latest results under it.
+    """Draws a progress bar, and the latest results under it.
 
-    latest: the lines of these results, shared with what draws them.
+    latest: the lines of these results, shared with the code that draws them.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class _Bar(_Shown):
 
 
 class _Lines(_Shown):
-    """Print progress and time left, at most every ten seconds."""
+    """Prints progress and time left as lines, at most every ten seconds."""
 
     def __init__(
         self, what: str, console: Console, clock: Callable[[], float] = time.monotonic

@@ -26,7 +26,7 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 
 @dataclass(frozen=True)
 class _Named(Options):
-    """The model, and the texts of the measures."""
+    """The argument that names the model, and the options on the texts."""
 
     name: str | None = argument(
         "MODEL",

@@ -28,7 +28,7 @@ attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.
 
 @dataclass(frozen=True)
 class _ModelText(shared.Text):
-    """The text that a model reads."""
+    """The argument and option on the text of ``scaling`` with a model."""
 
     text: str | None = argument(
         "TEXT", "With --from-model: the text, in quotes; - reads standard input."
@@ -37,7 +37,7 @@ class _ModelText(shared.Text):
 
 @dataclass(frozen=True)
 class _FromModel(Options, panel="A model's queries and keys"):
-    """The model of the queries and keys, in place of random ones."""
+    """The options on a model that gives queries and keys in place of random ones."""
 
     from_model: bool = flag("Take a model's queries and keys over a text, not random ones.")
     model: str | None = option(

@@ -20,7 +20,7 @@ _LEAST_WIDTH, _MOST_WIDTH = 20, 1000
 
 
 def steady_streams() -> None:
-    """Replace closed output streams, and let them escape characters that they cannot encode."""
+    """Replace closed output streams, and make all escape characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller, as in ``>&-``
@@ -31,7 +31,7 @@ def steady_streams() -> None:
 
 
 def discard_output() -> None:
-    """Drop the pending standard output, so that the interpreter's last flush succeeds."""
+    """Discard the pending standard output, so that the interpreter's last flush succeeds."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)
@@ -54,10 +54,10 @@ def printing() -> Iterator[None]:
 
 
 def open_console(width: int | None, colour: ColourChoice) -> Console:
-    """Return the console on standard output, to draw on; see ``text_console``.
+    """Return the console on standard output that results are drawn on; see ``text_console``.
 
-    width: columns, or None for the terminal's own. colour: when colours are used.
-    Raises UsageError if the width is below 20 or above 1,000 columns.
+    width: in characters, or None for the terminal's own. colour: when colours are used.
+    Raises UsageError if the width is below 20 or above 1,000 characters.
     """
     console = text_console(width, colour)
     if not _LEAST_WIDTH <= console.width <= _MOST_WIDTH:
@@ -72,7 +72,7 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
 def text_console(width: int | None, colour: ColourChoice) -> Console:
     """Return the console on standard output, of any width.
 
-    width: columns, or None for the terminal's own (80 in a pipe).
+    width: in characters, or None for the terminal's own (80 in a pipe).
     colour: ``auto`` obeys NO_COLOR, FORCE_COLOR and whether the output is a terminal.
 
     Moving output is drawn only if ``is_interactive``: a pipe may get colours, never a cursor.

@@ -9,23 +9,22 @@ from attnviz.cli.groups import OptionsOnce, command
 from attnviz.cli.options import Device, Output
 from attnviz.learn.train.request import TrainRequest
 
-_LISTS = ("--valid",)
-
 
 class ListOptions(OptionsOnce):
-    """Reads ``--valid a b c`` as ``--valid a --valid b --valid c``.
+    """A Typer command that accepts several values after one option.
 
-    Otherwise all files of a pattern but the first would silently become texts to train on.
+    It reads ``--valid a b c`` as ``--valid a --valid b --valid c``; otherwise all files of a
+    pattern but the first would silently become texts to train on.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, spread_lists(args))
 
 
-def spread_lists(arguments: Sequence[str], lists: Sequence[str] = _LISTS) -> list[str]:
-    """Return the arguments with the option repeated before each value that follows it.
+def spread_lists(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the option ``--valid`` repeated before each value that follows it.
 
-    lists: the options to repeat. Their values end at the next argument that begins with ``-``.
+    Its values end at the next argument that begins with ``-``.
     """
     spread: list[str] = []
     option = ""
@@ -36,7 +35,7 @@ def spread_lists(arguments: Sequence[str], lists: Sequence[str] = _LISTS) -> lis
             return [*spread, argument, *rest]
         if argument.startswith("-"):
             name, equals, value = argument.partition("=")
-            option = name if name in lists else ""
+            option = name if name == "--valid" else ""
             spread += [name, value] if option and equals else [argument]
             if option and not equals and rest and not rest[0].startswith("-"):
                 spread.append(rest.pop(0))

@@ -10,7 +10,7 @@ from attnviz.cli.groups import command
 from attnviz.cli.options import complete_model
 from attnviz.cli.terminal import printing
 from attnviz.draw.labels import visible
-from attnviz.errors import UsageError
+from attnviz.errors import AttnvizError, UsageError
 from attnviz.options import Options, argument, flag
 
 EXAMPLES = """
@@ -26,7 +26,7 @@ attnviz use ./my-checkpoint
 
 @dataclass(frozen=True)
 class _Choice(Options):
-    """The model to keep, or none."""
+    """The argument and option on the model to store as the default, or to forget."""
 
     model: str | None = argument(
         "MODEL",
@@ -61,12 +61,25 @@ def use(choice: _Choice) -> None:
             lines.append(f"nothing is kept in {file}; attnviz use MODEL keeps one")
         else:
             lines.append(f"kept in {file}: {kept}; attnviz use --none removes it")
+            lines += _absent(kept)
     with printing():
         print("\n".join(map(visible, lines)))
 
 
+def _absent(name: str) -> list[str]:
+    """Return a line that says why no command can load a model from this computer, if none can.
+
+    name: of the model.
+    """
+    try:
+        default.checked(name)
+    except AttnvizError as error:
+        return [f"there is no such model here: {error}"]
+    return []
+
+
 def _now(name: str) -> str:
-    """Return words: which model commands take now, and whether a variable takes precedence.
+    """Return which model commands take now, and whether a variable takes precedence, as a string.
 
     name: of that model.
     """

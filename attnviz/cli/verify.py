@@ -33,7 +33,7 @@ attnviz verify "A text of your own." --model ./my-checkpoint --json
 
 @dataclass(frozen=True)
 class _ModelText(shared.Text):
-    """The text that a model reads."""
+    """The argument and option on the text of ``verify`` with a model."""
 
     text: str | None = argument(
         "TEXT", "With --model: the text, in quotes; - reads standard input (default: a sentence)."
@@ -42,7 +42,7 @@ class _ModelText(shared.Text):
 
 @dataclass(frozen=True)
 class _Examined(Options, panel="Model"):
-    """The model that is verified; None for the library's own attention."""
+    """The options on the model that is verified; none for the library's own attention."""
 
     model: str | None = option(
         "NAME",
@@ -107,7 +107,7 @@ def _refuse_model_options(text: _ModelText, loading: shared.Loading) -> None:
 def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
     """Show a spinner with the current activity; nothing without a terminal.
 
-    notices: the console. Yields the function to call with the words for each activity.
+    notices: the console. Yields the function to call with a string for each activity.
     """
     if notices.quiet or not notices.is_interactive:
         yield lambda words: None

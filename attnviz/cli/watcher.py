@@ -28,9 +28,9 @@ _ROWS, _LEAST_ROWS, _FRAME = 12, 3, 6
 
 @dataclass(frozen=True)
 class TerminalWatcher(Watcher):
-    """Show curves and a line of words until the training ends; without a terminal, some lines.
+    """Shows a training in a terminal: its curves and a line of progress.
 
-    outlet: where they are shown.
+    Without a terminal it prints some lines. outlet: where they are shown.
     """
 
     outlet: Outlet
@@ -41,7 +41,8 @@ class TerminalWatcher(Watcher):
     ) -> Iterator[OnStep]:
         """Show the progress of a training; yield the function to call after each step.
 
-        words: returns the progress in words. plot: returns the curves, None if there are none yet.
+        words: returns the progress as a string. plot: returns the curves, None if there are none
+            yet.
         """
         output, console, said = self.outlet.output, self.outlet.notices, time.monotonic()
 

@@ -26,7 +26,7 @@ attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gp
 
 @dataclass(frozen=True)
 class _Prompts(shared.Text):
-    """One prompt or many."""
+    """The argument and options on one prompt or many."""
 
     text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
     texts: Path | None = option(
@@ -37,24 +37,17 @@ class _Prompts(shared.Text):
 
 
 @dataclass(frozen=True)
-class _Model(shared.SeededModel):
-    """The model whose prediction is explained."""
-
-    seed: int = option("N", "Random seed (weights, control, bootstrap).", 0, min=0)
-
-
-@dataclass(frozen=True)
 class _Output(shared.Output):
-    """The common output options, with files of arrays."""
+    """The output options of every command, with files of arrays."""
 
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 
 
-@command(EXAMPLES, "--answer --foil --texts --head --top")
+@command(EXAMPLES, "--answer --foil --texts --head --top", draws="weights, control, bootstrap")
 def why(
     prompts: _Prompts,
     request: WhyRequest,
-    model: _Model,
+    model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
     output: _Output,

@@ -1,1 +1,1 @@
-"""What attention costs: parameters, caches, FLOPs and memory, counted from a shape or a config."""
+"""What attention costs: parameters, caches, FLOPs and memory, counted from sizes or a config."""

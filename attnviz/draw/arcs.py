@@ -37,10 +37,10 @@ _LETTER, _SIZE, _INK, _STEPS = 6.6, 14.0, "#d9480f", 24
 
 
 class _Span(NamedTuple):
-    """An arc between two columns of the line.
+    """The horizontal extent of one arc over a line of text, and its height.
 
-    start, end: the columns of the word that attends and of the word that is attended to.
-    level: how many lines it lies above the text, from 1.
+    start, end: the character positions, in the line, of the middle of the word that attends and of
+        the word that is attended to. level: how many lines the arc lies above the text, from 1.
     """
 
     arc: Arc
@@ -58,12 +58,12 @@ class _Span(NamedTuple):
 
 
 def text_columns(tokens: Tokens) -> int:
-    """Return the columns that the text takes in one line."""
+    """Return the width in characters of the whole text written in one line."""
     return sum(piece.width for piece in _pieces(tokens, Theme()))
 
 
 def arcs_lines(part: Arcs) -> int:
-    """Return the lines that all arcs take on a terminal, with title, text and legend."""
+    """Return how many terminal lines the part takes: all arcs, with title, text and legend."""
     spans = _levelled(part.arcs, _columns(_pieces(part.tokens, Theme()), part.tokens))
     return max((span.level for span in spans), default=-1) + 4
 
@@ -71,7 +71,7 @@ def arcs_lines(part: Arcs) -> int:
 def arcs_block(part: Arcs, theme: Theme, room: int) -> Block:
     """Return the arcs above the text, or as a list of words if the text is too long for a line.
 
-    room: the columns of the line.
+    room: the available width in characters.
     """
     title = wrapped(spelled_parts(part.title, theme), room, theme)
     pieces = _pieces(part.tokens, theme)
@@ -86,7 +86,7 @@ def arcs_block(part: Arcs, theme: Theme, room: int) -> Block:
 
 
 def arc_words(part: Arcs) -> list[str]:
-    """Return each arc in words, such as ``it → because .99``, those of the largest weight first."""
+    """Return each arc as a string such as ``it → because .99``, the largest weight first."""
     return [
         f"{_word(part.tokens, arc.query)} → {_word(part.tokens, arc.key)} {share(arc.weight)}"
         for arc in sorted(part.arcs, key=lambda arc: -arc.weight)
@@ -111,7 +111,7 @@ def _pieces(tokens: Tokens, theme: Theme) -> list[TextPiece]:
 
 
 def _columns(pieces: Sequence[TextPiece], tokens: Tokens) -> list[tuple[int, int]]:
-    """Return for each token the first and the last column of its piece of the line.
+    """Return for each token the first and the last character position of its piece in the line.
 
     pieces: the text in pieces, each of one or several tokens.
     """
@@ -128,10 +128,10 @@ def _columns(pieces: Sequence[TextPiece], tokens: Tokens) -> list[tuple[int, int
 def _levelled(
     arcs: Sequence[Arc], columns: Sequence[tuple[int, int]], most: int = 0
 ) -> list[_Span]:
-    """Return the arcs with their levels, so that no two arcs of a level overlap.
+    """Return the arcs with their levels, so that no two arcs of one level overlap.
 
-    columns: of each token, its first and last. most: the largest level, 0 for any; the weakest arcs
-        are left out until the others fit.
+    columns: the first and the last character position of each token. most: the highest level
+        allowed, 0 for any number; the weakest arcs are left out until the others fit.
     """
 
     def middle(word: range) -> int:
@@ -151,7 +151,7 @@ def _levelled(
 
 
 def _canvas(spans: Sequence[_Span], theme: Theme) -> Iterator[Line]:
-    """Yield the lines of the arcs, top first, and the line of the signs above the text."""
+    """Yield the terminal lines of the arcs, top first, then the line of end signs over the text."""
     marks: dict[tuple[int, int], int] = defaultdict(int)
     heavy: dict[tuple[int, int], bool] = defaultdict(bool)
     for span in spans:
@@ -182,7 +182,7 @@ def _canvas(spans: Sequence[_Span], theme: Theme) -> Iterator[Line]:
 
 
 def arcs_figure(part: Arcs) -> Drawing:
-    """Draw the arcs as curves over the text; a tip on each word says what it attends to."""
+    """Draw the arcs as curves over the text; a tip on each word says which word it attends to."""
     pieces = _pieces(part.tokens, Theme())
     columns = _columns(pieces, part.tokens)
     spans = _levelled(part.arcs, columns)

@@ -18,10 +18,10 @@ Header = Literal["words", "cut words", "numbers"]
 
 
 class KeyCells(NamedTuple):
-    """How a map with one line for each query is drawn.
+    """The layout of a map that has one line for each query.
 
-    wide: columns of one cell. header: how keys are named above the columns, None for not at all.
-    values: whether each weight is written in its cell.
+    wide: the width of one cell in characters. header: how keys are named above their cells; None
+        for no names. values: whether each weight is written in its cell.
     """
 
     wide: int
@@ -35,8 +35,8 @@ class Axes:
 
     queries, keys: one label for each row, and one for each column.
     causal: whether cells with key > query stay blank.
-    value: the columns that a value takes in its cell, with the blank behind it.
-    rows, columns: the numbers of the queries and of the keys in their texts; empty if the axes are
+    value: the width in characters of a value in its cell, with the blank behind it.
+    rows, columns: the token index of each query and of each key in its text; empty if the axes are
         whole texts.
     query_regions, key_regions: the region of each query and key; empty if there are none.
     """
@@ -51,34 +51,35 @@ class Axes:
     key_regions: Sequence[str] = ()
 
     def row(self, query: int) -> int:
-        """Return the number of a query in its text. query: its index among the rows."""
+        """Return the token index of a query in its text. query: its index among the rows."""
         return self.rows[query] if self.rows else query
 
     def column(self, key: int) -> int:
-        """Return the number of a key in its text. key: its index among the columns."""
+        """Return the token index of a key in its text. key: its index among the columns."""
         return self.columns[key] if self.columns else key
 
     @property
     def diagonal(self) -> bool:
-        """Return whether each row can end in its own token, which then names row and column."""
+        """Return whether each row can end in its own token, which then labels row and column."""
         return self.causal and len(self.queries) == len(self.keys)
 
     @cached_property  # every row of the map asks for it
     def label_width(self) -> int:
-        """Return the columns that the query labels take, with the blank behind them."""
+        """Return the width in characters of the query labels, with the blank behind them."""
         return min(max(map(width, self.queries), default=0), LONGEST_LABEL) + 1
 
     @property
     def digits(self) -> int:
-        """Return how many columns the largest number takes."""
+        """Return how many digits the largest token index of a row or column has."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
     def cells(self, room: int, values: bool) -> KeyCells | None:
-        """Return how a map with a line for each query is drawn in ``room`` columns, or None.
+        """Return the layout of a map with a line for each query, or None if it does not fit.
 
-        Columns get their words in one line, cut to no less than four letters, or else numbers that
-        the rows have as well. None means that neither fits.
-        values: True if each weight should be written in its cell.
+        The keys are named by their words in one line, cut to no less than four letters, or else by
+        numbers that the rows have as well.
+        room: the available width in characters. values: True if each weight should be written in
+            its cell.
         """
         count, least = max(len(self.keys), 1), self.value if values else 2
         if self.diagonal:
@@ -96,7 +97,7 @@ class Axes:
         return KeyCells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
 
     def value_room(self) -> int:
-        """Return the columns that a map with values in its cells takes."""
+        """Return the width in characters of a map with each value written in its cell."""
         count = len(self.keys)
         if not self.diagonal:
             return self.label_width + self.digits + 1 + self.value * count
@@ -105,10 +106,11 @@ class Axes:
 
 
 def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:
-    """Draw as many numbers as fit over their columns, which are ``cell`` columns apart.
+    """Draw as many numbers as fit in one line, each over its cell.
 
-    indent: the columns before the first cell.
-    Two blanks separate numbers over cells of one column. No number reaches beyond the last column.
+    numbers: one for each cell. indent: the characters before the first cell. cell: the width of a
+        cell in characters.
+    Two blanks separate numbers over cells of one character. No number reaches beyond the last cell.
     """
     text, gap = "", 1 if cell > 1 else 2
     for place, number in enumerate(numbers):

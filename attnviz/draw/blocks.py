@@ -17,14 +17,14 @@ DIM = Style(dim=True)
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of segments, none wider than ``width`` cells. A rich renderable."""
+    """A rectangle of styled text, at most ``width`` characters wide, that rich can print."""
 
     lines: tuple[Line, ...]
     width: int
 
     @property
     def plain(self) -> str:
-        """Return the block as text without styles."""
+        """Return the lines of the block as one string without styles."""
         return "".join(
             "".join(segment.text for segment in line).rstrip() + "\n" for line in self.lines
         )
@@ -36,12 +36,12 @@ class Block:
 
 
 def text_line(*parts: tuple[str, Style | None] | str) -> Line:
-    """Return a line from its parts: plain strings, and pairs (string, style)."""
+    """Return a line from its parts: plain strings, and tuples (string, style)."""
     return [Segment(part) if isinstance(part, str) else Segment(*part) for part in parts]
 
 
 def widest(lines: Iterable[Line]) -> int:
-    """Return the cells of the longest line; 0 if there is none."""
+    """Return the width in characters of the longest line; 0 if there is none."""
     return max(map(Segment.get_line_length, lines), default=0)
 
 
@@ -66,7 +66,7 @@ def trimmed(block: Block) -> Block:
 
 
 def beside(blocks: Sequence[Block], gap: int = 3) -> Block:
-    """Put blocks side by side, aligned at the top. gap: the columns between two blocks."""
+    """Put blocks side by side, aligned at the top. gap: the characters between two blocks."""
     height = max((len(block.lines) for block in blocks), default=0)
     lines = []
     for row in range(height):
@@ -98,9 +98,10 @@ def stack(blocks: Iterable[Block], gap: int = 1) -> Block:
 
 
 def flow(blocks: Sequence[Block], width: int, gap: int = 3, between: int = 1) -> Block:
-    """Put blocks side by side as far as ``width`` columns allow, then on the next row.
+    """Put blocks side by side as far as the width allows, then continue in the next row.
 
-    gap: columns between blocks. between: empty lines between rows.
+    width: the available width in characters. gap: the characters between two blocks. between: empty
+        lines between rows.
     """
     rows: list[list[Block]] = []
     used = 0

@@ -33,9 +33,10 @@ _LONGEST_NAME = 16
 
 
 class TextPiece(NamedTuple):
-    """A token as it stands in the text, or tokens whose bytes make up one character.
+    """One token as it stands in the text, or several tokens whose bytes make up one character.
 
-    gap: the blank before it. place: the index of its first token. value: NaN if not measured.
+    gap: the blank before it. place: the index of its first token. value: the number that colours
+        it; NaN if not measured.
     """
 
     gap: str
@@ -49,10 +50,11 @@ class TextPiece(NamedTuple):
 
 
 def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
-    """Return the text of a map of one query in ``room`` columns, and its largest values in words.
+    """Return the text of a map of one query, and its largest values in words.
 
-    lines: the most lines, 0 for all. A longer text is cut to the lines with the largest values; if
-        at least two lines remain, a further line says which tokens are shown.
+    room: the available width in characters. lines: the most lines, 0 for all. A longer text is cut
+        to the lines with the largest values; if at least two lines remain, a further line says
+        which tokens are shown.
     """
     pieces = pieces_of(shown, theme, room - _INDENT - 2)
     rows = rows_of(pieces, room - _INDENT - 2)
@@ -89,7 +91,7 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
 
 
 def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
-    """Yield the tokens with the largest values, one list of words for each sign.
+    """Yield the tokens with the largest values as lists of strings: one list for each sign.
 
     For example ``largest increase: Mary (27) +1.20``, then ``A[ld]er (20) +0.31``.
     shown: a map of one query. encoding: of the output; characters that it lacks are escaped.
@@ -112,7 +114,7 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
     """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``.
 
-    room: the columns of a line.
+    room: the available width in characters. more: a further remark, such as about blank cells.
     """
     samples = scale_samples(
         scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
@@ -126,7 +128,7 @@ def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
 
 
 def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
-    """Return the tokens of the text, none wider than ``room`` columns."""
+    """Return the tokens of the text as pieces, none wider than ``room`` characters."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
     blanks = any(text.startswith(" ") for text in tokens.texts)
@@ -155,7 +157,10 @@ def _begins_a_word(text: str, blanks: bool) -> bool:
 
 
 def rows_of(pieces: Sequence[TextPiece], room: int) -> list[list[TextPiece]]:
-    """Return the pieces in lines, broken before words if possible, else within them."""
+    """Return the pieces in lines, broken before words if possible, else within words.
+
+    room: the width of a line in characters.
+    """
     rows: list[list[TextPiece]] = [[]]
     used = 0
     for word in _by_word(pieces):
@@ -184,9 +189,9 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
 
 
 def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
-    """Return the end of the text in at most ``most`` lines of ``room`` columns.
+    """Return the end of the text in at most ``most`` lines.
 
-    pieces: the whole text.
+    pieces: the whole text. room: the width of a line in characters.
     """
     words = _by_word(pieces)
     first = len(words) - 1
@@ -196,7 +201,10 @@ def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[T
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
-    """Return the index of the first of ``most`` consecutive rows with the largest sum of sizes."""
+    """Return the index of the first of ``most`` consecutive rows with the largest values.
+
+    The rows are compared by the sum of their absolute values.
+    """
     if most >= len(rows):
         return 0
     sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
@@ -208,7 +216,7 @@ def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
 
 
 def tint_of(value: float, shown: Map) -> Tint | None:
-    """Return the ground of a token with this value; None if the value is close to zero."""
+    """Return the background colour of a token with this value; None if it is close to zero."""
     full = shown.limit or shown.full
     if math.isnan(value) or not strength(value, full):
         return None
@@ -218,7 +226,7 @@ def tint_of(value: float, shown: Map) -> Tint | None:
 
 
 def pieces_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> Line:
-    """Return pieces in one line, each on the ground of its value if the theme has colour."""
+    """Return pieces in one line, each on the background of its value if the theme has colour."""
     line: Line = []
     for piece in pieces:
         tint = tint_of(piece.value, shown)
@@ -230,7 +238,7 @@ def pieces_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> Line:
 
 
 def marks_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> str:
-    """Return the glyphs of the values, to stand below the pieces in place of colour."""
+    """Return the line of glyphs that shows the values below the pieces where there is no colour."""
     marks = ""
     for piece in pieces:
         if math.isnan(piece.value):
@@ -244,7 +252,7 @@ def marks_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> str:
 
 
 def _number(value: float, shown: Map) -> str:
-    """Return a value with as many decimals as the largest value needs."""
+    """Return a value as a string, with as many decimals as the largest value of the map needs."""
     if not shown.limit:
         return share(value)
     if shown.limit < 0.01:
@@ -253,7 +261,7 @@ def _number(value: float, shown: Map) -> str:
 
 
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
-    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word.
+    """Return a token with its index, such as ``Mary (27)``; within a word, ``A[ld]er (20)``.
 
     label: the token as it is printed. place: its index.
     encoding: of the output; characters that it lacks are escaped.
@@ -268,9 +276,10 @@ def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
 
 
 def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
-    """Return the letters of a word before and behind one of its tokens; empty for a whole word.
+    """Return the letters of a word before and after one of its tokens; both empty for a whole word.
 
-    If tokens show no blanks, those that begin with ``##``, as in WordPiece, continue a word.
+    place: the index of the token. If tokens show no blanks, those that begin with ``##``, as in
+        WordPiece, continue a word.
     """
     texts = tokens.texts
     blanks = any(text.startswith(" ") for text in texts)

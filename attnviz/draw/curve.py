@@ -28,11 +28,11 @@ _FIRST = 0x2800
 
 
 class Canvas:
-    """Glyphs and their styles over two linear axes.
+    """A drawing area of characters and their styles over two linear axes; curves are drawn into it.
 
-    width, rows: the columns and lines that it takes.
+    width: its width in characters. rows: its height in lines.
     across: both ends of the horizontal axis, left first. up: those of the vertical axis, low first.
-        Values beyond the ends are drawn at the edge.
+        Values beyond the ends are drawn at the border.
     """
 
     def __init__(
@@ -44,27 +44,30 @@ class Canvas:
         self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
 
     def column(self, place: float, parts: int = 1) -> int:
-        """Return the column of a place on the horizontal axis.
+        """Return the character position of a value of the horizontal axis, counted from the left.
 
-        parts: 1 counts whole columns, 2 halves of a column and so on.
+        parts: 1 counts whole characters, 2 halves of a character and so on.
         """
         return _index(place, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
-        """Return the row of a value on the vertical axis, counted from the top.
+        """Return the line of a value of the vertical axis, counted from the top.
 
-        parts: 1 counts whole rows, 2 halves of a row and so on.
+        parts: 1 counts whole lines, 2 halves of a line and so on.
         """
         return self.rows * parts - 1 - _index(value, self._up, self.rows * parts)
 
     def put(self, column: int, row: int, glyph: str, style: Style | None) -> None:
-        """Put one character, ``glyph``, in place of what was there. row: from the top."""
+        """Put one character, ``glyph``, in place of the earlier one.
+
+        column, row: its position, counted from the left and from the top.
+        """
         self._glyphs[row][column], self._styles[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:
         """Draw a curve through the points with braille dots, or with ``glyph`` if one is given.
 
-        If several points share a column, their mean is drawn.
+        If several points share a character position, their mean is drawn.
         """
         wide, high = (1, 1) if glyph else (DOTS_ACROSS, DOTS_DOWN)
         before: int | None = None
@@ -86,7 +89,7 @@ class Canvas:
         self.put(x, y, chr(_FIRST | bits | bit), style)
 
     def lines(self) -> list[Line]:
-        """Return the rows as segments, without the blanks at their ends."""
+        """Return the lines of the canvas as segments, without the blanks at their ends."""
         found = []
         for glyphs, styles in zip(self._glyphs, self._styles, strict=True):
             line: Line = []
@@ -105,9 +108,10 @@ def _index(value: float, ends: tuple[float, float], count: int) -> int:
 
 
 def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, float]]:
-    """Return (column, value) from the first point to the last, linear between points.
+    """Return (column, value) from the first point to the last, interpolated between points.
 
-    parts: 1 counts whole columns, 2 halves of a column and so on.
+    column is a character position on the canvas; parts: 1 counts whole characters, 2 halves and so
+    on.
     """
     found: dict[int, list[float]] = {}
     for place, value in points:
@@ -132,9 +136,9 @@ _BETWEEN_SIGNS = 9
 
 
 def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
-    """Draw the curves of a plot in ``room`` columns; each has its own hue and sign.
+    """Draw the curves of a plot, each in its own hue and with its own sign.
 
-    Later curves cover earlier ones.
+    Later curves cover earlier ones. room: the available width in characters.
     """
     curves, rows = plot.curves, plot.rows
     values = [value for curve in curves for _, value in curve.points]
@@ -172,11 +176,11 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
 
 @dataclass(frozen=True)
 class _Pen:
-    """How one curve is drawn.
+    """The style in which one curve is drawn.
 
-    sign: marks its points, or some places on its line; empty for the line of a single curve.
-    glyph: what the line is drawn with, empty for braille. line: whether a line is drawn. offset:
-        the column of the first sign.
+    sign: marks its points, or some points of its line; empty for the line of a single curve.
+    glyph: the character that draws the line, empty for braille dots. line: whether a line is drawn.
+        offset: the character position of the first sign.
     """
 
     style: Style | None
@@ -222,7 +226,10 @@ class _Pen:
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the vertical axis, far enough apart that noise does not fill it."""
+    """Return the ends of the vertical axis for these values.
+
+    The ends lie far enough apart that noise does not fill the axis.
+    """
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
     lack = max(1e-3 * abs(high) - (high - low), 0.0)
@@ -241,11 +248,11 @@ def _level(theme: Theme) -> str:
 def _axis_numbers(
     canvas: Canvas, ends: tuple[float, float], named: bool, across: str, gutter: int, room: int
 ) -> str:
-    """Return the numbers below the canvas, with the unit after the last one that leaves room.
+    """Return the line of numbers below the canvas, with the unit after the last one that fits.
 
-    ends: of the axis, left first. named: True if both must be shown; numbers next to them are then
-        left out. across: the unit. gutter: the columns before the canvas. room: the columns of a
-        line.
+    ends: the ends of the axis, left first. named: True if both ends must be shown; numbers next to
+        them are then left out. across: the unit. gutter: the characters before the canvas. room:
+        the available width in characters.
     """
     ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
     if named:
@@ -266,7 +273,7 @@ def _axis_numbers(
 
 
 def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Return whole numbers for the axis, from left to right, of which none touches the next.
+    """Return whole numbers for the axis, from left to right, none of which touches the next.
 
     places: the numbers to choose from.
     """

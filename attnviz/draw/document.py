@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # documents without maps need no NumPy
 
 
 class Facts(NamedTuple):
-    """Words joined by dots: what a reader needs to repeat the run, or a heading with remarks.
+    """Short statements joined by dots: the facts to repeat a run, or a heading with remarks.
 
-    name: stands faint before the words, in ``lead`` columns; further lines are indented as far.
-    tone: of all words without a tone of their own.
+    name: a label drawn faintly before them, ``lead`` characters wide; further lines are indented by
+        as much. tone: the style of all words without a tone of their own.
     """
 
     words: Words
@@ -39,9 +39,9 @@ class Facts(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """A text that the user gave, in one line of a terminal behind its name.
+    """A text that the user gave, drawn in one terminal line behind its name.
 
-    lead: the columns that the name takes.
+    lead: the width of the name in characters.
     """
 
     name: str
@@ -50,7 +50,10 @@ class Quote(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A sentence next to the result. longest: the most columns of a line, 0 for the whole room."""
+    """A sentence next to the result, such as a warning.
+
+    longest: the most characters of a line, 0 for the available width.
+    """
 
     text: str
     longest: int = 0
@@ -59,7 +62,7 @@ class Note(NamedTuple):
 class Say(NamedTuple):
     """A sentence of the result; the words before its first colon are drawn bold.
 
-    longest: the most columns of a line, 0 for the whole room.
+    longest: the most characters of a line, 0 for the available width.
     """
 
     text: str
@@ -67,18 +70,18 @@ class Say(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """What words of a screen mean; they are other forms of one thing."""
+    """A glossary entry: what words of a screen mean. words: several forms of one term."""
 
     words: Sequence[str]
     meaning: str
 
 
 class Explanation(NamedTuple):
-    """What is said below a screen for someone new to it.
+    """The glossary below a screen, for someone new to it.
 
-    page: of the manual, whose words are explained if they are on the screen.
-    measured: on what the numbers were measured, in a sentence.
-    terms: further words, after those of the page.
+    page: the page of the manual whose terms are explained if they are on the screen.
+    measured: a sentence on the data that the numbers were measured on.
+    terms: further entries, after those of the page.
     """
 
     page: str
@@ -92,14 +95,13 @@ class Explanation(NamedTuple):
 class Column(NamedTuple):
     """One column of a table.
 
-    title: its heading.
-    right: whether cells are aligned at the right, as numbers are.
+    title: its heading. right: whether cells are aligned at the right, as numbers are.
     tone: of its heading, and of cells if neither row nor cell has a tone.
-    keep: if room is short, columns with the lowest numbers are left out first, those up to 3 even
-        to make room for bars; columns with 9 always stay.
-    wraps: whether its words are broken within the room that is left, or below the row if that is
-        too little. Only the last column may wrap; bars stand before it.
-    cuts: whether its cells are cut if room is short, so that a row stays one line.
+    keep: if the width is short, columns with the lowest numbers are left out first, those up to 3
+        even in favour of bars; columns with 9 always stay.
+    wraps: whether its words are broken into lines in the remaining width, or below the row if that
+        is too little. Only the last column may wrap; bars stand before it.
+    cuts: whether its cells are cut if the width is short, so that a row stays one line.
     """
 
     title: str
@@ -115,12 +117,11 @@ class Row(NamedTuple):
 
     cells: one for each column; a single cell is a heading across all columns.
     bar: a value, and the value of a full bar.
-    tint: of the bar; None for the colour of the value's sign.
-    tone: of the whole row; ``plain`` leaves it to the columns.
-    tones: of single cells, by their index.
-    below: sentences under the row.
+    tint: the colour of the bar; None for the colour of the value's sign.
+    tone: the style of the whole row; ``plain`` leaves it to the columns.
+    tones: the styles of single cells, by their index. below: sentences under the row.
     ruled: whether a line is drawn above the row. spaced: whether an empty line stands above it.
-    depth: by how many steps the first cell is indented.
+    depth: by how many levels the first cell is indented.
     """
 
     cells: Sequence[str]
@@ -139,13 +140,12 @@ class Table(NamedTuple):
 
     title: a heading and remarks.
     ranked: whether rows are compared. If so, a bar stands behind each name, and columns are left
-        out from the right if room is short. Else a bar stands at the end of its row, columns are
-        left out by ``keep``, and a table that is still too wide is broken into bands.
+        out from the right if the width is short. Else a bar stands at the end of its row, columns
+        are left out by their ``keep``, and a table that is still too wide is broken into bands.
     lead: how many columns at the left are repeated in each band.
     bars: what the bars' length means, written above them.
-    more: what is left out, written below the table.
-    least: how many rows a first screen with few lines keeps, 0 for all. hidden: how many rows were
-        left out for that reason.
+    more: a remark on what is left out, written below the table. least: how many rows a first screen
+        with few lines keeps, 0 for all. hidden: how many rows were left out for that reason.
     """
 
     columns: Sequence[Column]
@@ -160,7 +160,7 @@ class Table(NamedTuple):
 
     @property
     def left_out(self) -> str:
-        """Return what is left out of the table, and how to see it."""
+        """Return the remark on the rows that are left out of the table, and how to see them."""
         return f"{self.hidden} more: --full" if self.hidden else self.more
 
 
@@ -168,7 +168,7 @@ class Table(NamedTuple):
 
 
 class Key(NamedTuple):
-    """The meaning of one colour of a picture: a sample with a letter in it, and words."""
+    """A legend entry: one colour of a picture, as a sample with a letter in it, and its meaning."""
 
     tint: Tint | None
     words: str
@@ -176,10 +176,10 @@ class Key(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A colour bar: the steps ``first`` to ``last`` of a palette from left to right.
+    """A colour bar: the colour levels ``first`` to ``last`` of a palette from left to right.
 
-    ticks: (place from 0 to 1, text). words: what is measured, before the bar. after: text behind
-        the bar.
+    ticks: (position from 0 to 1, label). words: the measured quantity, before the bar. after: a
+        remark behind the bar.
     """
 
     ticks: Sequence[tuple[float, str]]
@@ -189,6 +189,9 @@ class Scale(NamedTuple):
     last: int = 255
     palette: str = ""
 
+
+SHADE = "shade: score"
+"""The legend of cells whose shade is the score that they show."""
 
 WEIGHTS = Scale(
     [(weight**0.5, text) for weight, text in
@@ -204,7 +207,7 @@ class Cell(NamedTuple):
 
     strength: how strongly it stands out without colour, in [0, 1], or in [−1, 1] for values of
         either sign; NaN is blank.
-    tint: its colour; a cell without one is faint. text: such as a number, written if there is room.
+    tint: its colour; a cell without one is faint. text: such as a number, written if it fits.
     letter: a label of one to four letters, which is always written, cut if necessary.
     tip: everything that is known about the cell.
     values: the numbers by which a page can order cells, by their names.
@@ -275,12 +278,12 @@ class HeadGrid(NamedTuple):
 
 
 class Map(NamedTuple):
-    """The weights (query, key) of one head, NaN for weights that are not there.
+    """The weights (query, key) of one head, NaN where there is no weight.
 
-    name: of the head, which tables link to. words: the whole title, by default the name.
-    below: the head's scores, written below the title or, for a small map, below the map.
-    causal: whether later keys stay blank. limit: for values of either sign, the size from which
-        colours are full; 0 for weights. full: in a coloured text, the weight of the full colour.
+    name: the head's name, which tables link to. words: the whole title, by default the name.
+    below: the head's scores, written below the title or, for a small map, below the map. causal:
+        whether later keys stay blank. limit: for values of either sign, the size from which colours
+        are full; 0 for weights. full: the weight that has the full colour in a coloured text.
     tip: everything that is known about the map, by default ``below``.
     """
 
@@ -300,10 +303,10 @@ class Maps(NamedTuple):
     """Attention maps with tokens on both axes, side by side if they stay readable.
 
     texts: whether each map has one query, and is drawn as the text of its keys, each token on a
-        ground in the colour of its value.
-    small: (lines, columns) on a terminal of each map if it is drawn without tokens, else None.
-        rows: the most rows of small maps on a terminal, 0 for all; pages show all. across: how many
-        maps make a row of a page, 0 for as many as fit.
+        background in the colour of its value.
+    small: (lines, width in characters) on a terminal of each map if it is drawn without tokens,
+        else None. rows: the most rows of small maps on a terminal, 0 for all; pages show all.
+        across: how many maps make a row of a page, 0 for as many as fit.
     lines: the most lines of a full map on a terminal, 0 for forty; or of a text, which is cut to
         the lines with the largest values, 0 for all.
     values: whether weights are written into cells. scale: what the colours mean; None if another
@@ -329,9 +332,9 @@ LEAST_ARC, STRONG_ARC = 0.1, 0.5
 
 
 class Arc(NamedTuple):
-    """The attention weight of a head from one word to another.
+    """An arc of a drawing: the attention weight of a head from one word to another.
 
-    query, key: the indices of the tokens of the word that attends, and of the other word.
+    query: the token indices of the word that attends. key: those of the word that is attended to.
     """
 
     query: range
@@ -342,8 +345,8 @@ class Arc(NamedTuple):
 class Arcs(NamedTuple):
     """Arcs of one head over one line of text.
 
-    tokens: the text. arcs: one for each pair of words. title: a heading and remarks.
-    lines: the most on a terminal, 0 for any number.
+    tokens: the text. arcs: one for each query word and key word. title: a heading and remarks.
+    lines: the most lines on a terminal, 0 for any number.
     """
 
     tokens: Tokens
@@ -355,7 +358,7 @@ class Arcs(NamedTuple):
 class Curve(NamedTuple):
     """A curve of a plot.
 
-    points: (place, value), at least one, from left to right, all finite.
+    points: (position, value), at least one, from left to right, all finite.
     marked: whether only the points are drawn, as signs, without a line through them.
     """
 
@@ -365,25 +368,28 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place on the horizontal axis where something begins. name: what begins, for the legend."""
+    """A vertical line in a plot where something begins, such as a phase of training.
+
+    at: its position on the horizontal axis. name: what begins there, for the legend.
+    """
 
     at: float
     name: str
 
 
 class Level(NamedTuple):
-    """A value that curves are compared with. name: of the value, for the legend."""
+    """A horizontal line in a plot: a value that curves are compared with. name: for the legend."""
 
     value: float
     name: str
 
 
 class Histogram(NamedTuple):
-    """Shares of a whole by size.
+    """One histogram: the share of all measured items in each bin.
 
-    edges: of the bins, one more than ``shares``; the first bin may begin at 0.
-    top: the share at which a bar is full. ticks: (bin, name) below the bars.
-    words: a remark below its name. mark: a place, counted in bins, and its name.
+    edges: the borders of the bins, one more than ``shares``; the first bin may begin at 0.
+    top: the share at which a bar is full. ticks: (bin, label) below the bars.
+    words: a remark below its name. mark: a position, counted in bins, and its label.
     """
 
     name: str
@@ -400,7 +406,7 @@ class Plot(NamedTuple):
     """Curves over one axis, or histograms next to each other.
 
     across: the unit of the horizontal axis. ends: of that axis, left first; None for 0 and the
-        largest place. marks: vertical lines. levels: horizontal lines.
+        largest position. marks: vertical lines. levels: horizontal lines.
     rows: the lines of a terminal that the curves take, or the most lines of histograms' bars.
     """
 
@@ -422,11 +428,11 @@ Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Arcs | Plot
 class Beside(NamedTuple):
     """How the members of a group stand side by side if there is room.
 
-    columns: the width that each member needs; 0 for its full width.
-    gap: columns between two members. most: members in a row, 0 for any number.
+    columns: the width in characters that each member needs; 0 for its full width. gap: the
+        characters between two members. most: members in a row, 0 for any number.
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
-    widths: the most columns of each member, where they differ; all stand side by side then.
+    widths: the most characters of each member, where they differ; all stand side by side then.
     tight: whether drawings of words are made as narrow as their longest line, so that members with
         words stand side by side in pictures too.
     """
@@ -443,10 +449,9 @@ class Group(NamedTuple):
     """Parts, or groups of parts, that belong together; no empty line separates them on a terminal.
 
     spaced: whether an empty line separates them after all. beside: how they may stand side by side,
-        or None.
-    full: whether only pages and Markdown show the group.
-    yields: on a first screen with few lines the groups with the highest number are left out first;
-        0 always stays.
+        or None. full: whether only pages and Markdown show the group.
+    yields: the order of omission on a first screen with few lines: groups with the highest number
+        are left out first, those with 0 never.
     """
 
     parts: Sequence[Part | Group]
@@ -461,7 +466,7 @@ First = Callable[[int, int], Sequence[Group]]
 
 
 class Document(NamedTuple):
-    """Everything that one run shows.
+    """Everything that one run shows, as parts that each output format draws.
 
     name: a description for people who cannot see it. title: the heading of pages and pictures.
     groups: all groups of parts, separated by empty lines. explain: an explanation for newcomers, if

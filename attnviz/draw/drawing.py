@@ -20,10 +20,10 @@ Anchor = Literal["start", "middle", "end"]
 
 @dataclass(frozen=True)
 class Cells:
-    """A map of coloured cells on a tinted ground.
+    """A rectangle of coloured cells on a tinted background, as an item of a drawing.
 
-    x, y: the upper left corner. width, height: of the whole map.
-    steps: (rows, columns), the step of each cell in a colour table; −1 leaves it blank.
+    x, y: the upper left corner. width, height: of the whole rectangle, all in pixels.
+    steps: (rows, columns), the colour level of each cell in a colour table; −1 leaves it blank.
     palette: of these cells, None for the drawing's own.
     """
 
@@ -37,11 +37,10 @@ class Cells:
 
 @dataclass(frozen=True)
 class Label:
-    """One line of text.
+    """One line of text, as an item of a drawing.
 
-    x, y: the point of the baseline that ``anchor`` names. turn: degrees clockwise around that
-        point.
-    content: any text; formats escape it.
+    x, y: the point of the baseline that ``anchor`` names, in pixels. turn: degrees clockwise around
+        that point. content: any string; formats escape it.
     ink: a colour as ``#rrggbb``, None for the style's own.
     on: the colour of the cell on which it is written, in black or white; None outside cells.
     """
@@ -58,10 +57,10 @@ class Label:
 
 @dataclass(frozen=True)
 class Stroke:
-    """A line through points, or dots at them.
+    """A line through points, or dots at them, as an item of a drawing.
 
-    ink: a colour as ``#rrggbb``, None for that of rules and axes. dots: their radius, 0 for a line.
-        dashed: for a line that is a limit.
+    points: (x, y) in pixels. ink: a colour as ``#rrggbb``, None for that of rules and axes. dots:
+        the radius of the dots, 0 for a line. dashed: whether the line is dashed, as for limits.
     """
 
     points: Sequence[tuple[float, float]]
@@ -72,9 +71,9 @@ class Stroke:
 
 @dataclass(frozen=True)
 class Tip:
-    """A text that appears when the pointer rests on a rectangle.
+    """A remark that appears when the pointer rests on a rectangle of a drawing.
 
-    x, y: its upper left corner. width, height: of the rectangle. content: the text.
+    x, y: its upper left corner. width, height: its size, all in pixels. content: the remark.
     """
 
     x: float
@@ -89,10 +88,10 @@ Item = Cells | Label | Stroke | Tip
 
 @dataclass(frozen=True)
 class Drawing:
-    """Items, and whole drawings at their places, on a ground of a given size.
+    """A figure: items and smaller drawings at their positions, on a background of a given size.
 
     name: describes the drawing for people who cannot see it, and for links to it.
-    width, height: of the ground, in pixels. items: what is drawn on it.
+    width, height: of the background, in pixels. items: what is drawn on it.
     parts: further drawings, as (x, y, drawing).
     """
 
@@ -106,7 +105,7 @@ class Drawing:
 def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Drawing:
     """Put drawings side by side, and begin a new row whenever ``room`` pixels are full.
 
-    name: of the whole, for people who cannot see it. gap: the pixels between two drawings.
+    name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
     """
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
@@ -123,7 +122,7 @@ def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Dra
 def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
     """Put drawings below each other.
 
-    name: of the whole, for people who cannot see it. gap: the pixels between two drawings.
+    name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
     """
     parts: list[tuple[float, float, Drawing]] = []
     y = width = 0.0

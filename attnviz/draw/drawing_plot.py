@@ -74,7 +74,7 @@ def _weight(font: FontEntry) -> int:
 
 
 def _covering(texts: Iterable[str]) -> tuple[list[str], frozenset[int]]:
-    """Find installed fonts that together draw ``texts``, and the code points that no font draws."""
+    """Return installed fonts that together draw ``texts``, and the code points that no font has."""
     from matplotlib.font_manager import FontProperties, findfont
 
     base = _characters(findfont(FontProperties(family=_BASE)))
@@ -92,9 +92,9 @@ def _covering(texts: Iterable[str]) -> tuple[list[str], frozenset[int]]:
 
 @dataclass(frozen=True)
 class Pen:
-    """Writes any text in fonts that have its characters, and never as a formula.
+    """Writes any string into a matplotlib picture in fonts that have its characters.
 
-    families: in the order in which a character is looked up.
+    It is never taken as a formula. families: in the order in which a character is looked up.
     missing: code points that no installed font draws; they are written as escapes.
     """
 
@@ -103,7 +103,7 @@ class Pen:
 
     @classmethod
     def for_texts(cls, texts: Iterable[str]) -> Pen:
-        """Return a pen that can write these texts."""
+        """Return a pen with the fonts that these texts need."""
         return cls(*_covering(visible(text) for text in texts))
 
     def text(self, content: str) -> str:
@@ -118,7 +118,10 @@ class Pen:
         return f"<U+{control if 0 <= control < 0x20 else code:04X}>"
 
     def style(self, size: float, **more: Any) -> dict[str, Any]:
-        """Return the keyword arguments of a text of ``size`` points."""
+        """Return matplotlib's keyword arguments for a text of ``size`` points.
+
+        more: further keyword arguments to add.
+        """
         fixed = {"fontfamily": self.families, "parse_math": False, "usetex": False}
         return {"fontsize": size, **fixed, **more}
 
@@ -188,9 +191,9 @@ def _without_backend() -> ModuleType:
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
-    """Yield (x, y, item) for every item of a drawing and its parts.
+    """Yield (x, y, item) for every item of a drawing and of the drawings in it.
 
-    x, y: the place of the drawing; in the result, of the drawing that the item belongs to.
+    x, y: the corner of the drawing; in the result, of the drawing that the item belongs to.
     """
     yield from ((x, y, item) for item in drawing.items)
     for right, down, part in drawing.parts:

@@ -25,10 +25,10 @@ _MANUAL = Path(__file__).parents[1] / "docs"
 def said_about(
     explanation: Explanation, screen: str, spell: Callable[[str], str] = str
 ) -> Iterator[Say]:
-    """Yield sentences: on what the numbers were measured, what words mean, which page says more.
+    """Yield the sentences of an explanation: the data measured, the terms, the manual page.
 
-    Of the words on the screen the first that fit are kept, in their order on the page.
-    screen: all its characters. spell: writes a text as the screen does.
+    Of the terms on the screen the first that fit are explained, in their order on the page.
+    screen: all characters of the screen. spell: writes a text as the screen does.
     """
     measured = f"How to read this: {explanation.measured}"
     more = f"More: attnviz docs {explanation.page}."
@@ -46,7 +46,7 @@ def said_about(
 
 @cache
 def manual_terms(page: str) -> Sequence[Meaning]:
-    """Return the words of a page of the manual, and what each means there."""
+    """Return the glossary entries of a page of the manual."""
     text = (_MANUAL / f"{page}.md").read_text(encoding="utf-8")
     section = text.partition(_SECTION)[2].partition("\n## ")[0]
     found = []

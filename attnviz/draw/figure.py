@@ -45,7 +45,7 @@ _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "fai
 
 
 def document_drawing(document: doc.Document) -> Drawing:
-    """Return the whole document on one sheet, except parts that only pages show."""
+    """Return the whole document as one figure, without the parts that only pages show."""
     lines: list[tuple[Style, str]] = [("title", document.title), ("heading", document.finding)]
     heading = [line for line in lines if line[1]]
     drawings = [text_drawing(heading)] if heading else []
@@ -66,7 +66,10 @@ def _headed(drawing: Drawing) -> bool:
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
-    """Draw lines of text below each other; long facts are broken, a long title is cut."""
+    """Draw lines of text below each other; long facts are broken, a long title is cut.
+
+    lines: the style and the content of each line.
+    """
     items: list[Item] = []
     y = 0.0
     for style, line in lines:
@@ -79,7 +82,7 @@ def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
 
 
 def _tight(drawing: Drawing) -> Drawing:
-    """Return a drawing of words with the width of its longest line; others as they are."""
+    """Return a drawing of words cut to the width of its longest line; others unchanged."""
     if drawing.name != "text":
         return drawing
     lines = [item for item in drawing.items if isinstance(item, Label)]
@@ -88,7 +91,7 @@ def _tight(drawing: Drawing) -> Drawing:
 
 
 def heading_words(title: doc.Words) -> tuple[str, str]:
-    """Return a title's heading, and its remarks in one line."""
+    """Return a title's heading, and its remarks joined to one string."""
     if not title:
         return "", ""
     return title[0][0], " · ".join(text for text, _ in title[1:])
@@ -149,7 +152,7 @@ def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
 def part_drawings(
     part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plot,
 ) -> list[Drawing]:
-    """Return a drawing of each map, or one of the whole part; empty if there is nothing to draw."""
+    """Return a drawing of each map of the part, or one of the whole part; empty if it is empty."""
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []
@@ -256,7 +259,7 @@ _KEY_ROOM = 900.0
 
 
 def _grid(grid: doc.HeadGrid) -> Drawing:
-    """Return a grid of coloured cells with tips, and with their texts if cells are few."""
+    """Return the drawing of a grid of coloured cells with tips, and with texts if cells are few."""
     texts, written = [cell.content for cell in grid.cells.values()], grid.written
     longest = max(width(name) for name in grid.rows)
     left = max(longest * _DIGIT + 10, 30.0)

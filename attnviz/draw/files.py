@@ -49,7 +49,7 @@ def csv_text(text: str) -> str:
 
 
 class CsvTable:
-    """Writes rows of CSV, with their texts as ``csv_text`` returns them."""
+    """Writes rows of CSV to a stream; strings in them are escaped by ``csv_text``."""
 
     def __init__(self, stream: SupportsWrite[str]) -> None:
         self._writer = csv.writer(stream, lineterminator="\n")
@@ -65,7 +65,7 @@ class CsvTable:
 def text_file(write: TextWriter) -> Writer:
     """Return a function that writes text to a binary stream, in UTF-8.
 
-    write: writes the text to a text stream. Half of a surrogate pair becomes an escape.
+    write: the function that writes to a text stream. Half of a surrogate pair becomes an escape.
     """
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
 
@@ -125,9 +125,9 @@ def document_files(document: Callable[[], Document], palette: str) -> dict[str, 
 def check_path(path: Path, endings: Collection[str]) -> None:
     """Raise an error if ``path`` could not be written; this is cheap, so that it can come first.
 
-    endings: the endings of file names that are possible.
-    Raises UsageError for another ending or a path that is not a file,
-    LoadError for a missing or closed directory, a closed file, or a picture without matplotlib.
+    endings: the allowed endings of file names, such as ``.json``.
+    Raises UsageError for another ending or a path that is not a file, LoadError for a directory
+    that is missing or not writable, a file that is not writable, or a picture without matplotlib.
     """
     ending = path.suffix.lower()
     if ending not in endings:

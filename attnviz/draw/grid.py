@@ -37,15 +37,15 @@ _STEPS = (0.0, 0.25, 0.5, 0.75)
 
 
 def strength_glyph(strength: float, theme: Theme) -> str:
-    """Return the glyph of a strength from 0 to 1."""
+    """Return the glyph that draws a strength from 0 to 1."""
     glyphs = _ASCII_GLYPHS if theme.ascii else _GLYPHS
     return glyphs[max(sum(strength >= step for step in _STEPS) - 1, 0)]
 
 
 def cell_glyph(strength: float, tint: Tint | None, theme: Theme) -> str:
-    """Return the glyph that stands for a cell without colour, by its strength and sign.
+    """Return the glyph that shows a cell's strength and sign where there is no colour.
 
-    tint: the colour that it would have, which says if the strength has a sign; None for none.
+    tint: the colour that the cell would have; its palette says if the strength has a sign.
     """
     if tint is not None and tint.palette == DIVERGING:
         return sign_glyph(strength * abs(strength), 1.0, theme.ascii)
@@ -53,11 +53,10 @@ def cell_glyph(strength: float, tint: Tint | None, theme: Theme) -> str:
 
 
 class _Form(NamedTuple):
-    """The layout of all cells of a grid, in columns.
+    """The layout of all cells of a grid; widths are in characters.
 
-    cell: the whole cell. mark, letters, texts: the mark, the letters and the text in it; 0 for
-        none.
-    left: True aligns them at the left of their cells, as for words.
+    cell: the width of the whole cell. mark, letters, texts: the widths of the mark, the letters and
+        the text in it; 0 for none. left: True aligns them at the left of their cells, as for words.
     """
 
     cell: int
@@ -68,7 +67,7 @@ class _Form(NamedTuple):
 
     @property
     def inner(self) -> int:
-        """Return the columns of a cell's content, without the blank before the next cell."""
+        """Return the width in characters of a cell's content, without the blank after it."""
         return self.cell - 1 if self.cell > _LEAST else self.cell
 
 
@@ -82,14 +81,14 @@ def _whole(letters: int, texts: int) -> int:
 
 
 def _widest_cell(grid: HeadGrid) -> int:
-    """Return the columns of the widest cell: mark, letters, text and the blank after them."""
+    """Return the width in characters of the widest cell: mark, letters, text and a blank."""
     return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
-    """Return the layout of cells that are ``cell`` columns wide.
+    """Return the layout of cells that are ``cell`` characters wide.
 
-    Text is left out first if it has no room, then letters.
+    Text is left out first if it does not fit, then letters.
     """
     letters, texts = _contents(grid)
     inner = cell - 1 if cell > _LEAST else cell
@@ -102,16 +101,17 @@ def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
 
 
 def full_width(grid: HeadGrid) -> int:
-    """Return the columns that the cells take if there is room for all."""
+    """Return the width in characters of the whole grid with its cells at their full width."""
     return names_width(grid.rows) + _widest_cell(grid) * len(grid.columns)
 
 
 def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    """Return all cells in at most ``room`` columns, with the title above and the key below.
+    """Return all cells of a grid, with the title above and the key below.
 
-    Cells hold letters and text if both fit in all, else the letters, cut if necessary. If not even
-    three letters fit, rows continue in lines of one length if the screen has enough of them, each
-    after the name of its first cell. Cells that do not exist stay blank.
+    room: the available width in characters. Cells hold letters and text if both fit in all, else
+        the letters, cut if necessary. If not even three letters fit, rows continue in lines of one
+        length if the screen has enough of them, each after the name of its first cell. Cells that
+        do not exist stay blank.
     """
     title = Block(tuple(wrapped(spelled_parts(grid.title, theme), room, theme)), room)
     halved = (
@@ -149,7 +149,10 @@ def _ended(lines: list[Line], grid: HeadGrid) -> Block:
 
 
 def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    """Return only the colours, two rows in each line, with names such as ``L4 L5``."""
+    """Return a grid by its colours only: two rows in each line, with names such as ``L4 L5``.
+
+    room: the available width in characters.
+    """
     count, rows = len(grid.columns), len(grid.rows)
     names = [" ".join(grid.rows[row : row + 2]) for row in range(0, rows, 2)]
     indent = names_width(names)
@@ -166,12 +169,15 @@ def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
 
 
 def names_width(names: Sequence[str]) -> int:
-    """Return the columns that the names of the rows take, with the blank after them."""
+    """Return the width in characters of the names of the rows, with the blank after them."""
     return max(map(width, names)) + 1
 
 
 def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
-    """Return how many cells are in a line: a whole row, or fewer so that words fit."""
+    """Return how many cells stand in a line: a whole row, or fewer so that words fit.
+
+    room: the available width in characters.
+    """
     count, (letters, texts) = len(grid.columns), _contents(grid)
     least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
     if room // count >= least:
@@ -186,7 +192,10 @@ def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
 
 
 def _headings(names: Sequence[str], form: _Form) -> Line:
-    """Return the columns' names above their cells, or some of their numbers if cells are narrow."""
+    """Return the line of column names above the cells, or some column numbers if cells are narrow.
+
+    names: the columns' names. form: the layout of the cells.
+    """
     if max(map(width, names)) < form.cell:
         start = " " * form.mark
         shown = [
@@ -205,7 +214,10 @@ def _headings(names: Sequence[str], form: _Form) -> Line:
 
 
 def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
-    """Return one drawn cell; a wide enough one ends in a blank."""
+    """Return one drawn cell; a blank follows if the layout has space for it.
+
+    entry: the cell, None for a blank one. form: the layout of all cells.
+    """
     if entry is None or math.isnan(entry.strength):
         return [Segment(" " * form.cell)]
     text = entry.text.strip() if form.texts else ""
@@ -226,7 +238,10 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
 
 
 def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, room: int) -> Block:
-    """Draw the samples of the key, each with its meaning."""
+    """Draw the legend of a grid: a sample of each colour with its meaning.
+
+    room: the available width in characters.
+    """
     samples = [line for entry in key for line in _sample(entry, theme, room)]
     if scale is not None:
         samples += scale_samples(scale, theme, room, lambda share: strength_glyph(share, theme))
@@ -248,9 +263,10 @@ def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
 def scale_samples(
     scale: Scale, theme: Theme, room: int, glyph: Callable[[float], str]
 ) -> list[Line]:
-    """Return lines: the scale's words, a sample for each of its ticks, and the words behind it.
+    """Return the legend of a colour scale: its words, a sample for each tick, and its last words.
 
-    room: the columns of a line. glyph: returns what a colour from 0 to 1 looks like without colour.
+    room: the available width in characters. glyph: returns the glyph that draws a level from 0 to 1
+        without colour.
     """
     samples = [text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), room) if line]
     for place, text in scale.ticks:

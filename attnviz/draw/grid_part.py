@@ -27,12 +27,12 @@ APART = 2
 
 
 class GridCell(NamedTuple):
-    """A cell of a grid with a cursor.
+    """A cell of a grid that has a cursor.
 
     texts: its text in ever shorter forms, the longest first; the last may be empty.
-    tint: its colour; a cell without one is faint.
-    strength: from 0 to 1, or from −1 with a tint of either sign: it has a glyph without colour.
-    faint: the colour of a faint cell that has no room for text.
+    tint: its colour; a cell without one is faint. strength: from 0 to 1, or from −1 if the tint
+        shows a sign; its glyph is drawn where there is no colour.
+    faint: the colour of a cell without a tint that is too narrow for text.
     """
 
     texts: tuple[str, ...]
@@ -41,15 +41,15 @@ class GridCell(NamedTuple):
     faint: Tint | None = None
 
     def fitting(self, room: int) -> str:
-        """Return the longest text that fits in this many columns."""
+        """Return the longest text of the cell that is at most ``room`` characters wide."""
         return next((text for text in self.texts if width(text) <= room), "")
 
 
 class GridPart(NamedTuple):
-    """A grid of which as many rows are drawn as fit, with a cursor.
+    """A grid with a cursor, drawn with as many rows as fit.
 
     rows, columns: their names. cells: by (row, column), counted from 0.
-    cursor: the cell that stands out. crossed: cells that are crossed out.
+    cursor: the cell that is highlighted. crossed: cells that are crossed out.
     """
 
     rows: Sequence[str]
@@ -59,7 +59,7 @@ class GridPart(NamedTuple):
     crossed: Collection[tuple[int, int]] = ()
 
     def widths(self) -> tuple[int, ...]:
-        """Return the columns that the grid takes with each form of its texts, the widest first."""
+        """Return the grid's width in characters with each form of its texts, the widest first."""
         left, count, texts = names_width(self.rows), len(self.columns), self.cells.values()
         forms = max((len(cell.texts) for cell in texts), default=1)
         wide = [
@@ -70,11 +70,12 @@ class GridPart(NamedTuple):
 
 
 class GridPicture(NamedTuple):
-    """The lines of a part of a grid, and where its cells are.
+    """The drawn lines of a part of a grid, and the positions of its cells, for mouse clicks.
 
-    left, top: the column and the line of the first cell. wide, tall: the columns and lines of one.
+    left, top: the character and the line of the first cell. wide, tall: the size of a cell in
+        characters and lines.
     first: the first row that is drawn. shared: how many rows share a line.
-    shape: how many rows and columns the grid has.
+    shape: the numbers of rows and columns of the grid.
     """
 
     lines: Sequence[Line]
@@ -87,7 +88,11 @@ class GridPicture(NamedTuple):
     top: int = 1
 
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
-        """Return the row and column that are drawn there, the upper one of two; None if none is."""
+        """Return the row and column of the cell at a position of the screen; None outside cells.
+
+        column, line: the position in characters and lines. Of two rows in a line the upper one
+            counts.
+        """
         row = self.first + (line - self.top) // self.tall * self.shared
         number = (column - self.left) // self.wide
         inside = line >= self.top and column >= self.left
@@ -95,9 +100,10 @@ class GridPicture(NamedTuple):
 
 
 def draw_part(part: GridPart, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
-    """Return the grid in this many lines and columns, with the row of the cursor among its rows.
+    """Return the grid drawn so that the row of the cursor is visible.
 
-    focused: True if keys move the cursor; then the names of its row and its column stand out more.
+    lines, columns: the available lines and width in characters. focused: True if keys move the
+        cursor; then the names of its row and its column stand out more.
     """
     left, (count, rows) = names_width(part.rows), (len(part.columns), len(part.rows))
     wide = max(min((columns - left) // count, _WIDEST), 1)
@@ -130,8 +136,8 @@ def draw_small_maps(
 ) -> GridPicture:
     """Return a grid of small maps, each under its name and its cell.
 
-    maps: by (row, column). size: the lines and columns of each map.
-    focused: True if keys move the cursor.
+    maps: the drawn map by (row, column). size: the lines and the width in characters of each map.
+        focused: True if keys move the cursor.
     """
     tall, wide = size
     left = names_width(part.rows)
@@ -155,9 +161,10 @@ def draw_small_maps(
 
 
 def _headings(part: GridPart, left: int, wide: int, lit: Style) -> Line:
-    """Return the names of the columns; if they have no room, the numbers of some of them.
+    """Return the line of the grid's column names; if they do not fit, of some column numbers.
 
-    left: the columns before the first cell. wide: those of a cell. lit: the cursor's style.
+    left: the characters before the first cell. wide: the width of a cell in characters. lit: the
+        style of the cursor's column.
     """
     names = part.columns
     if max(map(width, names)) >= wide:
@@ -174,9 +181,9 @@ def _headings(part: GridPart, left: int, wide: int, lit: Style) -> Line:
 
 
 def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Line:
-    """Return one cell; a blank parts it from the next if it is wide enough.
+    """Return one drawn cell; a blank separates it from the next if it is wide enough.
 
-    place: its row and column. wide: the columns that it takes.
+    place: its row and column. wide: its width in characters.
     """
     cell = part.cells.get(place)
     if cell is None:
@@ -195,9 +202,9 @@ def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Li
 
 
 def _halves(part: GridPart, row: int, column: int, wide: int, theme: Theme) -> Segment:
-    """Return a cell and the one below it in one line, by their colours alone.
+    """Return a cell and the one below it in one line, by their colours only.
 
-    row, column: of the upper cell. wide: the columns that both take.
+    row, column: of the upper cell. wide: the width of both in characters.
     """
     found: list[Style | None] = []
     for place in ((row, column), (row + 1, column)):

@@ -31,11 +31,12 @@ def heatmap(
     lines: int = MOST_LINES,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map of ``weights`` (query, key) in at most ``room`` columns and ``lines`` lines.
+    """Return a map of ``weights`` (query, key) with its labels.
 
     NaN stays blank. Each query has a line if that fits, even beyond ``lines`` in maps that are not
     square; else two queries share a line, or cells are downsampled and a caption says so.
-    values: True writes each weight in its cell if there are enough columns.
+    room: the available width in characters. values: True writes each weight in its cell if the
+        cells are wide enough. lines: the most lines.
     limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
     theme = theme.signed if limit else theme
@@ -69,24 +70,26 @@ def heatmap(
 
 
 def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
-    """Return the cells of a map with a line for each query; None if it does not fit.
+    """Return the layout of a map with a line for each query; None if it does not fit.
 
-    room, lines: the columns and lines there are. values: True if weights should be in the cells.
+    room, lines: the available width in characters and lines. values: True if weights should be
+        written in the cells.
     """
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(room, values)
 
 
 def values_fit(axes: Axes, room: int) -> bool:
-    """Return True if a map in ``room`` columns has cells wide enough for every weight."""
+    """Return True if a map with ``room`` characters of width can show every weight as text."""
     cells = axes.cells(room - band_room(axes), True)
     return cells is not None and cells.values
 
 
 def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tuple[int, ...]:
-    """Return the quality of a map in ``room`` columns, as a tuple to compare: larger is better.
+    """Return how well a map can be drawn, as a tuple for comparisons: larger is better.
 
-    values: True if weights should be in the cells. lines: the most lines.
+    room: the available width in characters. values: True if weights should be written in the cells.
+        lines: the most lines.
     """
     room -= band_room(axes)
     cells = _plan(axes, room, values, lines)
@@ -99,8 +102,8 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
 def _value(weight: float, theme: Theme, limit: float) -> str:
     """Return a weight in three characters: ``.07``, ``1.0``; a dot for one that rounds to zero.
 
-    limit: 0 for weights. For values of either sign it is the size with the full colour; these have
-        as many characters as their cell, such as ``+.07``.
+    limit: 0 for weights. For values of either sign, the absolute value with the full colour; such a
+        value is as wide as its cell, such as ``+.07``.
     """
     if limit:
         scale = NumberScale(limit)
@@ -115,9 +118,9 @@ def _cut(label: str, cells: int, theme: Theme) -> str:
 
 
 def row_label(axes: Axes, query: int, room: int, numbered: bool, theme: Theme) -> str:
-    """Return a query's label, aligned at the right of ``room`` columns, and a blank.
+    """Return a query's label, aligned at the right, and a blank.
 
-    numbered: True if its index is at the left.
+    room: the width of the label in characters. numbered: True if its index stands at the left.
     """
     label = _cut(axes.queries[query], room, theme)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
@@ -125,7 +128,10 @@ def row_label(axes: Axes, query: int, room: int, numbered: bool, theme: Theme) -
 
 
 def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
-    """Return the lines above the columns: words, or the numbers of as many columns as fit."""
+    """Return the lines above the map that name the keys: by words, or by numbers where they fit.
+
+    cells: the layout of the map.
+    """
     if cells.header is None:
         return []
     indent = axes.label_width
@@ -143,7 +149,10 @@ def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
 
 
 def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Line]:
-    """Return the words that the columns' numbers stand for, if no row names them."""
+    """Return lines that list the keys by number, if the map shows numbers only.
+
+    Empty if the rows already name the same tokens. room: the available width in characters.
+    """
     alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
     if cells.header != "numbers" or alike:
         return []
@@ -154,7 +163,10 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Lin
 
 
 def _room_for_values(axes: Axes, room: int) -> list[Line]:
-    """Return lines that say how many columns values in the cells would need."""
+    """Return lines that say which width the map would need to write values in its cells.
+
+    room: the available width in characters, for breaking the lines.
+    """
     needed = axes.value_room()
     lines = at_blanks(f"values need {needed} columns (--width {needed})", room)
     return [text_line((line, DIM)) for line in lines]
@@ -164,8 +176,9 @@ def _room_for_values(axes: Axes, room: int) -> list[Line]:
 
 
 def _dense_labels(axes: Axes, room: int) -> int:
-    """Return the columns of the labels next to a dense map, which gets at least half of the
-    room.
+    """Return the width in characters of the row labels next to a downsampled map.
+
+    The map gets at least half of ``room``, the available width.
     """
     labels = _LEAST_NAME if axes.diagonal else min(axes.label_width - 1, LONGEST_LABEL)
     return min(axes.digits + 1 + labels + 1, max(room // 2, 2))
@@ -185,10 +198,11 @@ def _dense(
     lines: int,
     limit: float,
 ) -> Block:
-    """Return a map with small cells; a line has the index and the text of its first query.
+    """Return a map with small cells; each line has the index and the text of its first query.
 
-    room, lines: the most columns and lines. values: True if weights were wanted in the cells.
-    limit: for values of either sign the size with the full colour; 0 for weights.
+    room, lines: the available width in characters and lines. values: True if weights were to be
+        written in the cells.
+    limit: for values of either sign the absolute value with the full colour; 0 for weights.
     """
     plan = _dense_fit(axes, theme, room, lines)
     steps = cell_steps(weights, plan.factors, axes.causal, limit)

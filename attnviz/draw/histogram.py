@@ -22,11 +22,12 @@ _ASCII_LEVELS = " .:#"
 
 
 class _Layout(NamedTuple):
-    """How the bins of a histogram are laid out.
+    """The layout of the bars of a histogram.
 
-    rows: the lines of the bars. beside: whether histograms stand side by side. merged: how many
-        bins make a bar. wide: the columns of a bar. bins: the number of bins. apart: whether the
-        first bin stands apart, with a blank behind it, because it has no lower end.
+    rows: the height of the bars in lines. beside: whether histograms stand side by side. merged:
+        how many bins make one bar. wide: the width of a bar in characters. bins: the number of
+        bins. apart: whether the first bin stands apart, with a blank behind it, because it has no
+        lower end.
     """
 
     rows: int
@@ -46,7 +47,7 @@ class _Layout(NamedTuple):
         return self.wide * (self.bars + self.apart) + self.apart
 
     def column(self, place: float) -> int:
-        """Return the column of a place that is counted in bins."""
+        """Return the character position of ``place``, a position that is counted in bins."""
         if place >= self.bins:
             return self.columns - 1
         bar = math.floor((place - self.apart) / self.merged + 1e-9)
@@ -56,10 +57,11 @@ class _Layout(NamedTuple):
 def histogram_blocks(
     histograms: Sequence[Histogram], theme: Theme, room: int, rows: int = _MOST_ROWS
 ) -> Block:
-    """Draw histograms in ``room`` columns, side by side if they fit, else below each other.
+    """Draw histograms side by side if they fit, else below each other.
 
-    A bar is as tall as its share of ``top`` in ``rows`` lines; a bin that is not empty is always
-    seen. More than two histograms are made coarser rather than put below each other.
+    room: the available width in characters. rows: the most lines of a bar.
+    The height of a bar is its share divided by the histogram's ``top``; a bin that is not empty is
+    always visible. More than two histograms are made coarser rather than put below each other.
     """
     layout = _layout(histograms[0], len(histograms), room, min(rows, _MOST_ROWS))
     gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
@@ -111,7 +113,7 @@ def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Blo
 
 
 def _glyph(rows: float, row: int, levels: str) -> str:
-    """Return the glyph of a bar in one of the lines.
+    """Return the glyph of a bar in one of the lines that it is drawn in.
 
     rows: the height of the bar in lines. row: the line, counted from the bottom.
     levels: the glyphs from an empty to a full line.

@@ -75,7 +75,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
-    """Yield the whole page; each part that is a drawing is a separate element.
+    """Yield the lines of a whole HTML page; each drawing is a separate element.
 
     Maps of heads that a document gives for that are shown interactively, see ``draw.page``.
     palette: the name of the colours of cells.

@@ -40,9 +40,9 @@ _LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
 
 
 def spelled(text: str) -> str:
-    """Spell ``text`` in characters that every console can write; it may grow longer.
+    """Return ``text`` in ASCII characters that every console can show; it may grow longer.
 
-    Use it only for texts of attnviz itself: other texts are escaped, not spelled.
+    Use it only for texts of attnviz itself: texts of users and models are escaped instead.
     """
     if text.isascii():
         return text
@@ -63,7 +63,7 @@ _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 
 def _shown(character: str, after: str) -> str:
-    """Return one character as it can be printed after the text ``after``."""
+    """Return one character in a form that can be printed. after: the string printed before it."""
     if character in _PICTURES:
         return _PICTURES[character]
     if character < " ":
@@ -85,7 +85,7 @@ def _shown(character: str, after: str) -> str:
 def visible(text: str, encoding: str = "utf-8") -> str:
     """Escape every control, format and unassigned character of ``text``.
 
-    A character that ``encoding`` lacks becomes a backslash escape.
+    encoding: of the output; a character that it lacks becomes a backslash escape.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -96,8 +96,11 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 
 
 def token_label(text: str, encoding: str = "utf-8") -> str:
-    """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``."""
-    bare = text.strip(" ")
+    """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``.
+
+    Letters that the tokenizer took apart, as BERT's does with Korean syllables, are composed (NFC).
+    """
+    bare = unicodedata.normalize("NFC", text.strip(" "))
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
 
@@ -105,14 +108,14 @@ def token_label(text: str, encoding: str = "utf-8") -> str:
 
 
 def _grouped(names: str) -> str:
-    """Write ``<0xED><0x95>`` as ``<ED 95>``."""
+    """Return the bytes ``<0xED><0x95>`` in a token's string as ``<ED 95>``."""
     return "<" + names.replace("<0x", "").replace(">", " ").strip().upper() + ">"
 
 
 def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
     """Join neighbouring tokens to one word, and their bytes to the characters that they form.
 
-    encoding: of the output; characters that it lacks are escaped.
+    texts: the tokens. encoding: of the output; characters that it lacks are escaped.
     """
 
     def characters(match: re.Match[str]) -> str:
@@ -145,7 +148,7 @@ def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
 
 
 class _Part(NamedTuple):
-    """A character, or the ``number``-th of the ``of`` tokens that hold its bytes."""
+    """A piece of a token's label: a character, or the ``number``-th of the ``of`` bytes of one."""
 
     character: str
     number: int = 1
@@ -156,7 +159,7 @@ class _Part(NamedTuple):
 
 
 def _parts(texts: Sequence[str]) -> list[list[_Part]]:
-    """Return the contents of each token: its text, or the characters that its bytes belong to."""
+    """Return the pieces of each token: its text, or the characters that its bytes are part of."""
     parts: list[list[_Part]] = []
     for split, run in groupby(texts, lambda text: _BYTES.search(text) is not None):
         if not split:
@@ -179,7 +182,7 @@ def _parts(texts: Sequence[str]) -> list[list[_Part]]:
 
 
 def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield (first, one after the last) of tokens; tokens of one character together."""
+    """Yield (first, one after the last) index of the tokens that form whole characters together."""
     start = 0
     for place, parts in enumerate(_parts(texts), start=1):
         if not parts or parts[-1].number == parts[-1].of:
@@ -188,7 +191,7 @@ def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _raw(text: str) -> bytes:
-    """Return the bytes of a text; bytes written as ``<0xED>`` become that byte."""
+    """Return the bytes of a string; a byte written as ``<0xED>`` becomes that byte."""
     parts = re.split(f"({_BYTES.pattern})", text)
     return b"".join(
         _unwritten(part) if place % 2 else part.encode("utf-8", "replace")
@@ -201,7 +204,7 @@ def _unwritten(names: str) -> bytes:
 
 
 def split_into_bytes(tokens: Tokens) -> str:
-    """Return a line of advice if tokens are parts of characters, else an empty string."""
+    """Return advice for the reader if tokens are parts of characters, else an empty string."""
     for first, last in whole_characters(tokens.texts):
         if last - first > 1:
             word = cut(word_label(tokens.texts[first:]).split()[0], _LONGEST_SPECIAL)
@@ -210,24 +213,24 @@ def split_into_bytes(tokens: Tokens) -> str:
 
 
 def width(text: str) -> int:
-    """Return the terminal cells that a text takes."""
+    """Return the width of a string in terminal characters."""
     return cell_len(text)
 
 
 def fit(text: str, cells: int, ellipsis: str = "…") -> str:
-    """Pad or cut ``text`` to exactly ``cells`` cells, with an ellipsis if something was cut."""
+    """Pad or cut ``text`` to exactly ``cells`` characters' width; a cut ends in ``ellipsis``."""
     if cell_len(text) > cells > 0:
         return set_cell_size(text, cells - cell_len(ellipsis)) + ellipsis
     return set_cell_size(text, cells)
 
 
 def cut(text: str, cells: int) -> str:
-    """Cut ``text`` with an ellipsis if it is longer than ``cells`` terminal cells."""
+    """Cut ``text`` with an ellipsis if it is wider than ``cells`` characters."""
     return text if width(text) <= cells else fit(text, cells)
 
 
 def cut_at_word(text: str, cells: int) -> str:
-    """Cut ``text`` like ``cut``, behind a whole word unless that leaves less than half of it."""
+    """Cut ``text`` to ``cells`` characters, behind a whole word if that leaves at least half."""
     if width(text) <= cells:
         return text
     whole = cut(text, cells).removesuffix("…")
@@ -245,7 +248,7 @@ def short_name(name: str) -> str:
 
 
 def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
-    """Break ``text`` into at most ``lines`` pieces of at most ``cells`` cells.
+    """Break ``text`` into at most ``lines`` pieces, each at most ``cells`` characters wide.
 
     The last piece ends in an ellipsis if the text goes on. A character wider than ``cells`` is
     shown as an ellipsis.
@@ -265,9 +268,10 @@ def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
 
 
 def at_blanks(text: str, cells: int, indent: str = "", ellipsis: str = "…") -> list[str]:
-    """Break ``text`` at blanks into lines of at most ``cells`` cells; later lines are indented.
+    """Break ``text`` at blanks into lines at most ``cells`` characters wide.
 
-    A word longer than a line is cut with an ellipsis.
+    indent: the blanks before all lines but the first. A word longer than a line is cut with an
+        ellipsis.
     """
     lines = [""]
     start = ""

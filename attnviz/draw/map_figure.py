@@ -35,7 +35,7 @@ _LONGEST_LABEL = 16
 
 
 def _cell(tokens: int) -> float:
-    """Return a cell's side in pixels for this many tokens on the longer axis."""
+    """Return the side of a cell in pixels for a map with this many tokens on its longer axis."""
     for most, pixels in _CELLS:
         if tokens <= most:
             return pixels
@@ -43,7 +43,7 @@ def _cell(tokens: int) -> float:
 
 
 def _every(cell: float) -> int:
-    """Return how many cells share one axis label."""
+    """Return how many cells share one axis label. cell: the side of a cell in pixels."""
     return math.ceil(_LINE / cell)
 
 
@@ -83,8 +83,9 @@ def _values(
 ) -> Iterator[Item]:
     """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot.
 
-    steps: the colour step of each cell. x, y: the map's corner. cell: the side of a cell in pixels.
-    limit: for values of either sign the size with the full colour; 0 for weights.
+    steps: the colour level of each cell. x, y: the map's corner. cell: the side of a cell in
+        pixels.
+    limit: for values of either sign the absolute value with the full colour; 0 for weights.
     """
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
@@ -103,10 +104,10 @@ def _tips(
     corner: tuple[float, float],
     cell: float,
 ) -> Iterator[Item]:
-    """Yield a tip for each cell or, if there are many, for each query with its largest values.
+    """Yield a tip for each cell or, if cells are many, for each query with its largest values.
 
     names: the labels of the queries, then of the keys. causal: True leaves later keys out.
-    corner: x and y of the map. cell: the side of a cell in pixels.
+    corner: x and y of the map. cell: the side of a cell, all in pixels.
     """
     (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
@@ -137,11 +138,10 @@ def room_for_values(shown: Map) -> bool:
 
 
 def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
-    """Draw one map in full under its name and its scores, with a cell for each weight.
+    """Draw one map with token labels under its name and its scores, with a cell for each weight.
 
     index_base: the number of the first token, 0 or 1. written: True writes every value in its cell.
-        If
-    labels would touch, only every second (third …) is drawn, and a line below says so.
+    If labels would touch, only every second (third …) is drawn, and a line below says so.
     """
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     queries, keys, weights, limit = shown.queries, shown.keys, shown.weights, shown.limit
@@ -180,9 +180,9 @@ _BAND = 16.0
 
 
 def _bands(shown: Map, left: float, top: float, cell: float) -> Iterator[Item]:
-    """Yield the regions of a map, their names below it and their colours at its left.
+    """Yield the coloured bands and the names of a map's regions, at its left and below it.
 
-    left, top: its corner. cell: the side of a cell, all in pixels.
+    left, top: the map's corner. cell: the side of a cell, all in pixels.
     """
     queries, keys = shown.queries.regions, shown.keys.regions
     marks, below = region_marks([*queries, *keys]), top + len(shown.queries) * cell + 2
@@ -204,7 +204,7 @@ _NAME_HEIGHT = _CAPTION_HEIGHT = 16
 
 
 def small_map_figure(shown: Map) -> Drawing:
-    """Draw one map without tokens between its name and its scores; a long text is pooled."""
+    """Draw one map without token labels between its name and scores; downsample a long text."""
     finite = np.nan_to_num(shown.weights)
     steps = cell_steps(finite, _factors(shown), shown.causal, shown.limit)
     queries, keys = steps.shape
@@ -227,7 +227,7 @@ def _factors(shown: Map) -> tuple[int, int]:
 
 
 def pooling_words(shown: Map) -> str:
-    """Return what a cell of a pooled map means; empty if a cell is one weight."""
+    """Return what a cell of a downsampled map means; empty if each cell is one weight."""
     return pooling(_factors(shown), shown.limit > 0)
 
 
@@ -235,7 +235,7 @@ _BAR, _THICK = 256.0, 12.0
 
 
 def scale_figure(scale: Scale) -> Drawing:
-    """Draw a colour bar with its ticks and its words."""
+    """Draw a colour bar with its ticks and its remarks."""
     half = [_LETTER * width(text) / 2 for _, text in scale.ticks] or [0.0]
     left = max(_LETTER * width(scale.words) + 10 if scale.words else 0.0, half[0])
     steps = np.rint(np.linspace(scale.first, scale.last, 128)).astype(np.intp)[None, :]
@@ -257,7 +257,7 @@ _ROW, _ACROSS = 18.0, 110
 
 
 def text_figure(shown: Map) -> Drawing:
-    """Draw the text of a map of one query, with a tip of each token's value."""
+    """Draw a map of one query as its text in colours, with a tip of each token's value."""
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     items: list[Item] = [Label(0, 14, shown.name, "title")]
     regions, marks = shown.keys.regions, region_marks(shown.keys.regions)

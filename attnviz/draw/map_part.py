@@ -30,9 +30,9 @@ _WRITTEN = 4
 
 @dataclass(frozen=True)
 class MapPart:
-    """A map with a cursor; only as much of it is drawn as fits.
+    """A map with a cursor, drawn as far as it fits.
 
-    weights: (query, key); NaN where there is none. axes: their labels.
+    weights: (query, key); NaN where there is none. axes: the labels of both axes.
     cursor: the query and key whose cell, row and column are highlighted.
     corner: the first query and key to draw; it moves if the cursor would not be visible.
     limit: the absolute value with the full colour, for values of either sign; 0 for weights.
@@ -45,9 +45,9 @@ class MapPart:
     limit: float = 0.0
 
     def ends_on_diagonal(self, plan: Fit, lines: int, columns: int) -> bool:
-        """Return True if all of a causal map fits with the tokens at the ends of its rows.
+        """Return True if a whole causal map fits, with each token at the end of its row.
 
-        plan: how cells are drawn. lines, columns: the room.
+        plan: the layout of the cells. lines, columns: the available lines and width in characters.
         """
         names = self.axes.queries
         ends = (plan.wide * (place + 1) + 1 + width(name) for place, name in enumerate(names))
@@ -59,19 +59,19 @@ class MapPart:
         )
 
     def gutter(self, columns: int) -> int:
-        """Return how many columns the numbers and tokens at the left take.
+        """Return the width in characters of the token numbers and tokens at the left of the map.
 
-        columns: how many there are for the whole.
+        columns: the available width of the whole in characters.
         """
         names = min(max(map(width, self.axes.queries), default=0), _LONGEST_NAME)
         return min(names + self.axes.digits + 2, columns // 2)
 
 
 class MapPicture(NamedTuple):
-    """The lines of a part of a map, and where its cells are.
+    """The drawn lines of a part of a map, and the positions of its cells, for mouse clicks.
 
-    left, top: the column and the line of the first cell. corner: its query and key.
-    plan: how cells are drawn. shape: how many queries and keys the map has.
+    left, top: the character and the line of the first cell. corner: its query and key.
+    plan: the layout of the cells. shape: the numbers of queries and keys of the map.
     whole: whether all of the map is drawn.
     """
 
@@ -84,7 +84,10 @@ class MapPicture(NamedTuple):
     whole: bool
 
     def cell_at(self, column: int, line: int) -> Place | None:
-        """Return the query and key that are drawn there, or None if no cell is."""
+        """Return the query and key of the cell at a position of the screen; None outside cells.
+
+        column, line: the position in characters and lines.
+        """
         if column < self.left or line < self.top:
             return None
         row = (line - self.top) // self.plan.tall * self.plan.rows
@@ -95,10 +98,11 @@ class MapPicture(NamedTuple):
 
 
 def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -> MapPicture:
-    """Return as much of a map around its cursor as this many lines and columns hold.
+    """Return as much of a map around its cursor as fits.
 
-    plan: how cells are drawn. The tokens stand on the diagonal if the whole map fits so; else they
-    stand at the left, and the key of the cursor above its column.
+    plan: the layout of the cells. lines, columns: the available lines and width in characters.
+    The tokens stand on the diagonal if the whole map fits that way; else they stand at the left,
+    and the key of the cursor above its cells.
     """
     axes = part.axes
     gutter = 0 if part.ends_on_diagonal(plan, lines, columns) else part.gutter(columns)
@@ -144,11 +148,11 @@ def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -
 
 
 def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
-    """Return the first cell to draw in one direction, so that the cursor is seen.
+    """Return the index of the first row or column to draw, so that the cursor is visible.
 
-    corner: the first cell drawn before, which is kept if possible. place: the cursor's cell.
-    seen: how many cells fit. total: how many there are.
-    The map moves by a quarter of its visible part, not with every step of the cursor.
+    corner: the first one drawn before, which stays if possible. place: the cursor's index.
+    seen: how many fit. total: how many there are.
+    The map moves by a quarter of its visible part, not with every move of the cursor.
     """
     seen = max(seen, 1)
     if not corner <= place < corner + seen:
@@ -157,9 +161,10 @@ def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
 
 
 def _short_value(value: float, wide: int, limit: float) -> str:
-    """Return a weight as ``.53``, in fewer than four columns as ``.5``; empty if it rounds to 0.
+    """Return a weight as ``.53``, in fewer than four characters as ``.5``; empty if it rounds to 0.
 
-    wide: the columns. limit: for values of either sign the size with the full colour, else 0.
+    wide: the available characters. limit: for values of either sign the absolute value with the
+        full colour, else 0.
     """
     size = abs(value)
     if wide < _WRITTEN:
@@ -171,9 +176,10 @@ def _short_value(value: float, wide: int, limit: float) -> str:
 
 
 def _name_above(part: MapPart, column: int, columns: int, theme: Theme) -> Line:
-    """Return the number and the token of the cursor's key in the line above its column.
+    """Return the line above the map with the number and the token of the cursor's key.
 
-    column: where the cursor's cell begins. columns: the length of the line.
+    column: the character position of the cursor's cell. columns: the length of the line in
+        characters.
     """
     sign = "v" if theme.ascii else "▾"
     name = f"{part.cursor.key} {part.axes.keys[part.cursor.key]}"
@@ -184,10 +190,10 @@ def _name_above(part: MapPart, column: int, columns: int, theme: Theme) -> Line:
 
 
 def _name_at_left(part: MapPart, query: int, plan: Fit, gutter: int, theme: Theme) -> Segment:
-    """Return the number and the token at the left of a line, which begins with ``query``.
+    """Return the number and the token at the left of a line of a map.
 
-    If the cursor's query shares the line, they are those of the cursor.
-    plan: how cells are drawn. gutter: the columns at the left of the map.
+    query: the first query of the line; if the cursor's query is in the line, it is named instead.
+    plan: the layout of the cells. gutter: the width in characters at the left of the map.
     """
     here = query <= part.cursor.query < query + plan.rows * plan.factors[0]
     shown = part.cursor.query if here else query
@@ -196,14 +202,14 @@ def _name_at_left(part: MapPart, query: int, plan: Fit, gutter: int, theme: Them
 
 
 def _ink(part: MapPart, query: int, theme: Theme) -> Style:
-    """Return the style of a query's name: the colour of its region, if there are regions."""
+    """Return the style of a query's label: the colour of its region, if the text has regions."""
     regions = part.axes.query_regions
     tint = region_marks(regions)[regions[query]].tint if regions else None
     return (theme.ink(tint) if tint is not None else None) or DIM
 
 
 def _name_at_end(part: MapPart, query: int, theme: Theme) -> Line:
-    """Return a token at the end of its row, on the diagonal."""
+    """Return the query's token as the end of its row, on the diagonal."""
     style = BOLD if query == part.cursor.key else _ink(part, query, theme)
     style = theme.accent() if query == part.cursor.query else style
     return text_line(" ", (part.axes.queries[query], style))

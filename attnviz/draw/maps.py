@@ -25,9 +25,10 @@ _LEAST_THUMBNAIL, _NAMED = 8, 13
 
 
 def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return the largest weight of each block of ``factors`` = (queries, keys).
+    """Downsample a map: return the largest weight of each block of cells.
 
-    The last blocks may be smaller. NaN does not count: a block of NaN alone gives NaN.
+    factors: the numbers of queries and keys of a block. The last blocks may be smaller. NaN does
+        not count: a block of NaN alone gives NaN.
     """
     for axis, factor in enumerate(factors):
         if factor > 1:
@@ -37,18 +38,18 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
 
 
 def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return the value of the largest size in each block, of two equal sizes the positive one.
+    """Downsample signed values: return the value of largest size in each block of cells.
 
-    factors: how many queries and keys a block has.
+    Of two equal sizes the positive one counts. factors: the numbers of queries and keys of a block.
     """
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
 
 def pooling(factors: tuple[int, int], signed: bool = False) -> str:
-    """Return what a cell means if it is more than one weight; else an empty string.
+    """Return in words how a map is downsampled, such as ``downsampled 2× (max)``; else empty.
 
-    factors: how many queries and keys a cell stands for. signed: True for values of either sign.
+    factors: the numbers of queries and keys of a block. signed: True for values of either sign.
     """
     queries, keys = factors
     kept = "largest |value|" if signed else "max"
@@ -62,11 +63,11 @@ def pooling(factors: tuple[int, int], signed: bool = False) -> str:
 def cell_steps(
     weights: NDArray[np.floating], factors: tuple[int, int], causal: bool, limit: float = 0.0
 ) -> NDArray[np.intp]:
-    """Return the colour step of each cell of a downsampled map.
+    """Return the colour level of each cell of a downsampled map.
 
-    factors: how many queries and keys a cell stands for. The step is −1 for NaN and, if the map is
-        causal, for cells that hold only future keys.
-    limit: for values of either sign, the size from which colours are full; 0 for weights.
+    factors: the numbers of queries and keys of a block of weights that makes one cell. The level is
+        −1 for NaN and, if the map is causal, for cells that contain only future keys.
+    limit: for values of either sign, the absolute value from which colours are full; 0 for weights.
     """
     if limit:
         steps = diverging_steps(pool_signed(weights, factors), limit)
@@ -78,12 +79,11 @@ def cell_steps(
 
 
 class Fit(NamedTuple):
-    """How the cells of a map are drawn.
+    """The layout of the cells of a map.
 
-    wide: the columns of a cell. halves: whether a line shows two rows of cells.
-    factors: how many queries and keys a cell stands for; both are equal if the map is square, or
-        its diagonal would be bent.
-    tall: the lines of a cell.
+    wide: the width of a cell in characters. halves: whether a line shows two rows of cells.
+    factors: the numbers of queries and keys of a cell; both are equal if the map is square, or its
+        diagonal would be bent. tall: the height of a cell in lines.
     """
 
     wide: int
@@ -98,7 +98,7 @@ class Fit(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A place of a map: a query and a key."""
+    """The position of a cell in a map: the indices of a query and a key."""
 
     query: int
     key: int
@@ -109,9 +109,10 @@ CellText = Callable[[int, int], str]
 
 
 def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> Fit:
-    """Return the finest way to draw a map in ``lines`` × ``columns``; wide cells are preferred.
+    """Return the finest layout of a map that fits; wide cells are preferred.
 
-    If one character can show two queries, in colour, a cell may be one column by half a line.
+    lines, columns: the available lines and width in characters. In colour, if one character can
+        show two queries, a cell may be one character wide and half a line high.
     """
     best: Fit | None = None
     for wide, halves in ((2, False), (1, theme.half_blocks)):
@@ -132,13 +133,13 @@ def cell_lines(
     text: CellText | None = None,
     cursor: Place | None = None,
 ) -> list[Line]:
-    """Return the cells of a map, line by line.
+    """Return the cells of a map as lines.
 
-    steps: the colour step of each cell, −1 for a blank one. fit: how cells are drawn.
-    text: returns what is written in the middle line of each cell; None for cells without text and
-        for half blocks.
-    cursor: the row and the column, counted in ``steps``, of the cell that stands out. If there is
-        text, the other cells of its row and its column stand out a little.
+    steps: the colour level of each cell, −1 for a blank one. fit: the layout of the cells.
+    text: returns the string in the middle line of each cell; None for cells without text and for
+        half blocks.
+    cursor: the row and the column, counted in ``steps``, of the cell that is highlighted. If there
+        is text, the other cells of its row and its column are highlighted a little.
     """
     if fit.halves:
         if len(steps) % 2:
@@ -165,11 +166,11 @@ def cell_lines(
 def _cell(
     step: int, place: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
 ) -> Segment:
-    """Return one line of a cell, whose row and column are ``place``.
+    """Return one line of a cell.
 
-    step: its colour, −1 if it is blank. wide: its columns. text: returns what is written in it, or
-        None.
-    cursor: the row and column of the cell that stands out, or None.
+    step: its colour level, −1 if it is blank. place: its row and column. wide: its width in
+        characters. text: returns the string to write in it, or None.
+    cursor: the row and column of the highlighted cell, or None.
     """
     written = text(*place) if text is not None and step >= 0 else ""
     if place == cursor:
@@ -185,8 +186,8 @@ def _cell(
 def _two_rows(pair: list[list[int]], row: int, theme: Theme, cursor: Place | None) -> Line:
     """Return two rows of cells in one line.
 
-    pair: the colour steps of both rows. row: the index of the first one.
-    cursor: the row and column of the cell that stands out, or None.
+    pair: the colour levels of both rows. row: the index of the first one.
+    cursor: the row and column of the highlighted cell, or None.
     """
     upper, lower = pair
     if cursor is None or cursor.query not in (row, row + 1):
@@ -211,10 +212,10 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map of at most ``lines`` × ``columns``, downsampled if need be.
+    """Return a map without labels, downsampled if necessary.
 
-    causal: True leaves later keys blank.
-    limit: for values of either sign, the size from which colours are full; 0 for weights.
+    lines, columns: the most lines and the most characters. causal: True leaves later keys blank.
+    limit: for values of either sign, the absolute value from which colours are full; 0 for weights.
     """
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
@@ -226,12 +227,12 @@ def small_map(
 def thumbnails_fit(
     tokens: int, rows: int, across: int, lines: int, columns: int
 ) -> tuple[int, int] | None:
-    """Return the lines and columns of each of ``rows`` × ``across`` small maps, a cell a weight.
+    """Return the lines and the width of each of ``rows`` × ``across`` small maps, or None.
 
-    tokens: the length of the text.
-    Each has a line of words above and an empty one below, and two columns to the next. None if they
-    do not fit in ``lines`` × ``columns``, or show too little: fewer than 8 × 8 cells, or a text of
-    more than forty tokens.
+    Each cell is one weight. Each map has a line of words above, an empty line below, and two blanks
+    before the next map. None if they do not fit, or show too little: fewer than 8 × 8 cells, or a
+    text of more than forty tokens.
+    tokens: the length of the text. lines, columns: the available lines and width in characters.
     """
     size = (tokens + 1) // 2, max(tokens, _NAMED)
     room = (lines + 1) // rows - 2 >= size[0] and (columns + 2) // across - 2 >= size[1]

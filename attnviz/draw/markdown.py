@@ -128,7 +128,7 @@ def _grid(grid: doc.HeadGrid) -> Iterator[str]:
 
 
 def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
-    """Yield lines with a map's name, its scores and, for a short text, its weights.
+    """Yield Markdown lines with a map's name, its scores and, for a short text, its weights.
 
     part: the part of the document that the map belongs to.
     """
@@ -156,7 +156,7 @@ def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
 
 
 def _plot(plot: doc.Plot) -> Iterator[str]:
-    """Yield a table with some points of each curve, or the bars."""
+    """Yield Markdown tables with some points of each curve, or with the bars of histograms."""
     for curve in plot.curves:
         yield f"{_safe(curve.name)}\n"
         points = curve.points

@@ -17,11 +17,11 @@ _SUFFIXES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 
 @dataclass(frozen=True)
 class NumberScale:
-    """How the values of a view are written.
+    """The common number format of the values of a table or a grid.
 
-    limit: the largest size among them, in the displayed unit; 0 if all are zero.
-    signed: whether positive values have a plus.
-    percent: whether values are percentages, which have no power and at most one decimal.
+    limit: the largest absolute value among them, in the displayed unit; 0 if all are zero.
+    signed: whether positive values have a plus. percent: whether values are percentages, which have
+        no power-of-ten factor and at most one decimal.
     """
 
     limit: float
@@ -32,7 +32,7 @@ class NumberScale:
     def over(
         cls, values: Iterable[float], signed: bool = True, percent: bool = False
     ) -> NumberScale:
-        """Return the scale of these values; values that are not finite do not count.
+        """Return the number format that fits these values; values that are not finite do not count.
 
         signed: True writes a plus before positive values. percent: True if they are percentages.
         """
@@ -41,19 +41,19 @@ class NumberScale:
 
     @property
     def power(self) -> int:
-        """Return the power of ten, a multiple of three, in which all values are counted."""
+        """Return the exponent of the values' power-of-ten factor, a multiple of 3; 0 for none."""
         if self.percent or self.limit == 0 or 0.01 <= self.limit < 1000:
             return 0
         return max(math.floor((math.log10(self.limit) + 1) / 3) * 3, _LEAST_POWER)
 
     @property
     def times(self) -> str:
-        """Return the power behind a unit or a value, such as `` ×1e-3``; empty if there is none."""
+        """Return the power-of-ten factor as printed after a unit: `` ×1e-3``; empty for none."""
         return f" ×1e{self.power}" if self.power else ""
 
     @property
     def decimals(self) -> int:
-        """Return the decimals that give the largest value 3 or 4 digits, a percentage 2."""
+        """Return how many decimals give the largest value 3 or 4 digits, a percentage 2 digits."""
         largest = self.limit / 10.0**self.power
         if 0 < largest < 0.1 and not self.percent:
             return 4
@@ -61,9 +61,10 @@ class NumberScale:
         return max((2 if self.percent else 4) - before, 0)
 
     def text(self, value: float, decimals: int | None = None) -> str:
-        """Return a value without its power, such as ``+0.532``; zero after rounding has no sign.
+        """Return a value divided by the power-of-ten factor, such as ``+0.532``.
 
-        decimals: how many to write; None for as many as the largest value of the scale needs.
+        decimals: how many to write; None for as many as the largest value of the scale needs. Zero
+            after rounding has no sign.
         """
         sign = "+" if self.signed else ""
         digits = self.decimals if decimals is None else decimals
@@ -72,12 +73,12 @@ class NumberScale:
 
     @property
     def room(self) -> int:
-        """Return the characters that show the largest value with two digits or more; at most 6."""
+        """Return the width in characters, at most 6, for two digits of the largest value."""
         least = 4 if self.power or self.limit >= 0.1 else 5
         return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
     def fitted(self, value: float, room: int) -> str | None:
-        """Return a value in at most ``room`` columns with at least one decimal, such as ``+.53``.
+        """Return a value in at most ``room`` characters, with at least one decimal: ``+.53``.
 
         None if ``room`` is too small for some value of this scale.
         """
@@ -93,12 +94,12 @@ class NumberScale:
 
 
 def _without_zero(text: str) -> str:
-    """Write ``+0.53`` as ``+.53``."""
+    """Return a number such as ``+0.53`` without the zero before its point: ``+.53``."""
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
 def short_number(number: float) -> str:
-    """Write a number with at most three significant digits: ``850``, ``40 k``, ``1.25 M``."""
+    """Return a number with at most three significant digits: ``850``, ``40 k``, ``1.25 M``."""
     for size, suffix in _SUFFIXES:
         if round(number) >= size:
             return f"{number / size:.3g}{suffix}"
@@ -111,19 +112,19 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """Return names as a list, such as ``a, b and c``."""
+    """Return names joined to a string, such as ``a, b and c``, with ``last`` for the ``and``."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def whole_percent(share: float) -> str:
-    """Return a share of either sign, such as ``61%``, which may round to ``0%``."""
+    """Return a share of either sign in whole percent, such as ``61%``; a small one is ``0%``."""
     return f"{share:.0%}".replace("-0%", "0%")
 
 
 def percent(share: float, whole: bool = False) -> str:
-    """Write a share such as ``0%``, ``0.17%`` or ``56.0%``; with ``whole`` such as ``56%``.
+    """Return a share in percent, such as ``0%``, ``0.17%`` or ``56.0%``.
 
-    share: in [0, 1].
+    share: in [0, 1]. whole: True rounds it to whole percent, such as ``56%``.
     """
     shown = 100 * share
     if whole:
@@ -140,9 +141,10 @@ _SLACK = 1e-9
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], int]:
-    """Return two to ``most`` round numbers between two ends, and the decimals that they need.
+    """Return round numbers for an axis from ``low`` to ``high``, and the decimals that they need.
 
-    low must be below high; ``most`` must be at least 6 to guarantee two numbers.
+    There are two to ``most`` numbers. low must be below high; ``most`` must be at least 6 to
+    guarantee two numbers.
     """
     parts = most - 1
     span = high - low
@@ -155,7 +157,7 @@ def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], in
 
 
 def spoken_time(seconds: float) -> str:
-    """Write a time such as ``40 s``, ``3 min`` or ``2.5 h``."""
+    """Return a number of seconds as a string such as ``40 s``, ``3 min`` or ``2.5 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

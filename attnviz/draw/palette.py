@@ -12,7 +12,10 @@ RGB = tuple[int, int, int]
 
 
 class Tint(NamedTuple):
-    """A colour: a step, 0 to 255, of a palette; an empty name means the user's palette."""
+    """A colour of a palette.
+
+    step: the colour level, 0 to 255. palette: empty for the user's palette.
+    """
 
     step: int
     palette: str = ""
@@ -64,17 +67,17 @@ STEPS = 256
 
 
 def series_tint(number: int) -> Tint:
-    """Return the colour of the curve of this number, from 0; curve 8 has that of curve 0."""
+    """Return the colour of a curve by its number from 0; curve 8 has the colour of curve 0."""
     hue = [*_SERIES][number % len(_SERIES)]
     return Tint(0, f"{hue} {hue}")
 
 
 @lru_cache
 def colour_table(name: str) -> tuple[RGB, ...]:
-    """Return the 256 colours of a palette, evenly spaced between its anchors.
+    """Return the 256 colours of a palette, evenly spaced between its given colours (anchors).
 
-    name: a name in ``PALETTES``, or own anchors such as ``181c24 56b4e9``. Raises KeyError for any
-        other name.
+    name: a name in ``PALETTES``, or anchors in hexadecimal such as ``181c24 56b4e9``. Raises
+        KeyError for any other name.
     """
     spelled = name if " " in name else _ANCHORS[name]
     anchors = [tuple(bytes.fromhex(anchor)) for anchor in spelled.split()]
@@ -92,7 +95,7 @@ def colour_table(name: str) -> tuple[RGB, ...]:
 
 
 def paper_table(name: str) -> tuple[RGB, ...]:
-    """Return the colours of a palette for pictures and pages, whose ground is white."""
+    """Return the 256 colours of a palette for pictures and pages, whose background is white."""
     return colour_table(_ON_PAPER.get(name, name))
 
 
@@ -100,7 +103,10 @@ _GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
 
 
 def shades(colour: str) -> str:
-    """Return a palette from a faint shade of a colour, RRGGBB, at step 0 to the colour itself."""
+    """Return a palette from a faint shade of a colour to the colour itself, as two anchors.
+
+    colour: RRGGBB in hexadecimal.
+    """
     full = bytes.fromhex(colour)
     faint = bytes(
         round(dark + (bright - dark) * _FAINTEST)
@@ -143,7 +149,7 @@ _ACCENT = "ff5c5c"
 
 
 def accent_colour(name: str) -> RGB:
-    """Return the colour of a cursor over a palette, which does not have this colour itself."""
+    """Return the colour of a cursor on top of a palette: one that the palette does not contain."""
     red, green, blue = bytes.fromhex(_ACCENTS.get(name, _ACCENT))
     return red, green, blue
 

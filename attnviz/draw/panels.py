@@ -24,7 +24,10 @@ _TITLE_LINES = 3
 
 
 def maps_block(part: Maps, theme: Theme, room: int) -> Block:
-    """Return the maps in ``room`` columns, followed by what their colours mean."""
+    """Return the maps side by side or below each other, followed by a legend of their colours.
+
+    room: the available width in characters.
+    """
     title = Block(tuple(_lines(part.title, theme, room)), room)
     key = Block((), 0)
     if part.scale is not None:
@@ -58,7 +61,7 @@ def _texts(part: Maps, theme: Theme, room: int) -> Block:
 
 
 def map_axes(shown: Map, theme: Theme) -> Axes:
-    """Return the labels of a map's rows and columns, as this theme can print them."""
+    """Return the labels of a map's rows and columns in characters that the console can show."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
     return Axes(
         queries,
@@ -77,7 +80,10 @@ def _lines(words: Words, theme: Theme, room: int) -> list[Line]:
 
 
 def _full(part: Maps, theme: Theme, room: int) -> Block:
-    """Put as many maps in a row as fit without showing less of any than it shows alone."""
+    """Return maps at full size, as many in a row as fit without showing less of any of them.
+
+    room: the available width in characters.
+    """
     axes = [map_axes(shown, theme) for shown in part.maps]
     most = part.lines or MOST_LINES
     wide = _map_room(part, axes, theme, room)
@@ -131,9 +137,10 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
 
 
 def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: int) -> int:
-    """Return the lines that maps of ``room`` columns each take together, with their titles.
+    """Return how many lines all maps take together, with their titles.
 
-    axes: the labels of each map. width: the columns of the screen.
+    axes: the labels of each map. room: the width of one map in characters. width: that of the
+        screen.
     """
     across = (width + _GAP) // (room + _GAP)
     drawn = [
@@ -153,9 +160,10 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: 
 
 
 def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
-    """Draw small maps in rows with a line between; a row is one of a page, or a part of it.
+    """Draw small maps in rows with an empty line between rows.
 
-    size: the lines and columns of each map. room: the columns of the screen.
+    A row is one row of a page, or a part of it. size: the lines and the width in characters of each
+    map. room: the available width in characters.
     """
     lines, columns = size
     across = max((room + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
@@ -173,9 +181,9 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
 
 
 def _pooled(shown: Map, size: tuple[int, int], theme: Theme) -> list[str]:
-    """Return in words how a small map is downsampled; empty if it is not.
+    """Return in a list the sentence on how a small map is downsampled; empty if it is not.
 
-    size: its lines and columns.
+    size: the lines and the width in characters of the map.
     """
     (queries, keys), (lines, columns) = shown.weights.shape, size
     words = pooling(fitted(queries, keys, lines, columns, theme).factors, shown.limit > 0)

@@ -60,7 +60,7 @@ def plot_figure(plot: Plot) -> Drawing:
 
 
 class _Axes:
-    """Turns values into places on the paper.
+    """The two axes of a plot in a figure; they convert values into pixel positions.
 
     ends: of the horizontal axis, left first. up: of the vertical axis, low first.
     """
@@ -77,7 +77,7 @@ class _Axes:
         return _TOP + (high - value) / (high - low) * _TALL
 
     def drawn(self, plot: Plot) -> Iterator[Item]:
-        """Yield both axes with round numbers, marks and levels."""
+        """Yield the items that draw both axes: round numbers, and the plot's marks and levels."""
         foot, right = _TOP + _TALL, _LEFT + _ACROSS
         ticks, digits = round_ticks(*self._up)
         for tick in ticks:
@@ -102,10 +102,10 @@ class _Axes:
         ]
 
     def curve(self, curve: Curve, ink: str, sign: str, number: int) -> Iterator[Item]:
-        """Yield a curve's line, and its sign at intervals that differ between curves.
+        """Yield the items that draw a curve: its line, and its sign at intervals.
 
-        ink: its colour. sign: marks it for readers without colour. number: its index among the
-            curves.
+        The intervals differ between curves. ink: the curve's colour. sign: identifies it for
+        readers without colour. number: its index among the curves.
         """
         points = [(self.x(place), self.y(value)) for place, value in curve.points]
         if not curve.marked:
@@ -126,7 +126,7 @@ class _Axes:
 
 
 def _legend(plot: Plot, pens: Sequence[tuple[str, str]]) -> Iterator[tuple[Item, ...]]:
-    """Yield a line for each curve, mark and level, placed relative to the top of the line.
+    """Yield the items of a legend line for each curve, mark and level, relative to the line's top.
 
     pens: the colour and the sign of each curve.
     """
@@ -153,7 +153,10 @@ def _moved(item: Item, down: float) -> Item:
 
 
 def _histogram(found: Histogram) -> Drawing:
-    """Draw bars of equal width, whatever the bins' sizes; a gap follows a first bin from 0."""
+    """Draw a histogram with bars of equal width, whatever the sizes of the bins.
+
+    A gap follows a first bin that begins at 0.
+    """
     apart = found.edges[0] == 0
     items: list[Item] = [
         Label(_BARS_LEFT, 14, found.name, "name"),

@@ -13,8 +13,8 @@ from attnviz.draw.theme import Theme, Words
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
     """Break text at blanks, with later lines indented by two; the text must be safe to print.
 
-    room: the columns of a line; a word wider than that is cut.
-    style: of all words; without one those before the first colon are bold.
+    room: the available width in characters; a wider word is cut.
+    style: of all words; None draws those before the first colon bold.
     """
     lines = at_blanks(text, room, "  ", theme.ellipsis)
     if style is not None:
@@ -27,7 +27,7 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
 def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7) -> Line:
     """Return a text in one line behind its name, cut at the end of the line.
 
-    room: the columns of the line. lead: those that the name takes.
+    room: the available width in characters. lead: the width of the name in characters.
     """
     shown = visible(" ".join(content.split()), theme.encoding)
     shown = fit(shown, room - lead, theme.ellipsis) if width(shown) > room - lead else shown
@@ -42,7 +42,7 @@ def spelled_parts(parts: Words, theme: Theme) -> Words:
 def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
     """Return lines with the parts (text, tone) joined by dots, broken between two parts.
 
-    room: the columns of a line. A part longer than a line is broken at blanks.
+    room: the available width in characters. A part longer than a line is broken at blanks.
     """
     lines: list[Line] = []
     used = 0
@@ -59,9 +59,9 @@ def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
 
 
 def one_line(parts: Words, theme: Theme, room: int) -> Line:
-    """Return a line with the parts (text, tone) joined by dots, as many as it holds.
+    """Return one line with as many of the parts (text, tone) as fit, joined by dots.
 
-    room: the columns of the line. Only the first part may be cut.
+    room: the available width in characters. Only the first part may be cut.
     """
     line: Line = []
     used, dot = 0, theme.dot
@@ -83,7 +83,7 @@ def one_line(parts: Words, theme: Theme, room: int) -> Line:
 
 
 def cut_at_word(text: str, room: int, theme: Theme) -> str:
-    """Return the words of a text that fit into ``room`` columns, then an ellipsis."""
+    """Return as many whole words of a text as fit in ``room`` characters, then an ellipsis."""
     kept = fit(text, room, theme.ellipsis)
     whole = kept.removesuffix(theme.ellipsis).rstrip()
     if " " in whole and not text.startswith(f"{whole} "):

@@ -26,12 +26,12 @@ _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
 
 
 def fits_two_lines(finding: str) -> bool:
-    """Return whether a finding takes at most two lines of a terminal of 80 columns."""
+    """Return whether the finding, a sentence, takes at most two lines of 80 characters."""
     return len(at_blanks(finding, 80)) <= 2
 
 
 def share(value: float) -> str:
-    """Return a number in [0, 1] in three characters, such as ``.07``; a dash if not measured."""
+    """Return a number in [0, 1] in three characters, such as ``.07``; a dash for NaN."""
     if math.isnan(value):
         return "–"
     return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
@@ -45,11 +45,11 @@ def probability(value: float) -> str:
 
 
 def label_text(label: HeadLabel, room: int) -> str:
-    """Return a label and its score in at most ``room`` characters.
+    """Return a head's label and its score in at most ``room`` characters.
 
     The label's short form is used if its name does not fit.
-    A label that only describes this text says so, if there is room. The score is left out if there
-    is none, or no room for it.
+    A label that only describes this text gets the words ``on text``, if they fit. The score is left
+    out if there is none, or if it does not fit.
     """
     value = "" if math.isnan(label.score) else f" {share(label.score)}"
     here = " on text" if value and not label.is_finding else ""
@@ -59,7 +59,7 @@ def label_text(label: HeadLabel, room: int) -> str:
 
 
 def known_text(label: HeadLabel) -> str:
-    """Return the label of a head that was known before, with its score, without this text's.
+    """Return a head's known label with the score measured before, not the score on this text.
 
     An attention sink has no score here, because its score is always that of the current text.
     """
@@ -67,7 +67,7 @@ def known_text(label: HeadLabel) -> str:
 
 
 def label_words(label: HeadLabel) -> list[str]:
-    """Return a label and its score, its measure on this text, and that of uniform attention."""
+    """Return a label with its score, then its score on this text and that of uniform attention."""
     if label is NO_LABEL:
         return [label.name]
     words = [f"{label.said} {share(label.score)}"]
@@ -84,7 +84,7 @@ def entropy_words(scores: HeadScores) -> list[str]:
 
 
 def label_source(labels: Iterable[HeadLabel], form: str = "labels of {date}, {source}") -> str:
-    """Return the source of the labels that ``patterns`` kept; empty if there are none.
+    """Return the source of the labels that ``patterns`` stored; empty if there are none.
 
     form: the text to return, with the fields {source} and {date}.
     """
@@ -95,12 +95,12 @@ def label_source(labels: Iterable[HeadLabel], form: str = "labels of {date}, {so
 
 
 def label_title(labels: Iterable[HeadLabel]) -> str:
-    """Return the title of a column of labels, which says where those of ``patterns`` come from."""
+    """Return the heading of a table column of labels, with the source of labels of ``patterns``."""
     return label_source(labels, "label (patterns, {date})") or "label"
 
 
 def spoken_date(date: str) -> str:
-    """Return a date such as ``2026-11-21`` as ``21 Nov 2026``; ``an unknown date`` for none."""
+    """Return the date ``2026-11-21`` as ``21 Nov 2026``, an empty one as ``an unknown date``."""
     if not date:
         return "an unknown date"
     year, month, day = map(int, date.split("-"))
@@ -114,13 +114,13 @@ def shape_words(info: ModelInfo) -> str:
 
 
 def size_words(record: AttentionRecord) -> str:
-    """Return how many tokens the axes have, in words."""
+    """Return in words how many tokens the attention covers; for cross-attention both axes."""
     queries, keys = len(record.queries), len(record.keys)
     return f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
 
 
 def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
-    """Return the model and its weights in words, as parts (text, bold) of a line."""
+    """Return the model and the origin of its parameters, as parts (text, bold) of a line."""
     if info.is_array:
         return [
             (info.name, True),
@@ -143,9 +143,10 @@ def named(info: ModelInfo) -> list[tuple[str, bool]]:
 
 
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
-    """Return the notes that a reader of attention must know.
+    """Return the warnings that a reader of attention must know, as a group of the document.
 
-    They include advice if some of the ``tokens`` of the text are parts of characters.
+    notes: the warnings of the run. Advice is added if some of the ``tokens`` are parts of
+        characters.
     """
     advice = split_into_bytes(tokens)
     kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
@@ -153,7 +154,10 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
 
 
 def advised(first: First, tokens: Tokens) -> First:
-    """Return a first screen that ends in advice if some ``tokens`` are parts of characters."""
+    """Return the first screen with advice at its end if some ``tokens`` are parts of characters.
+
+    first: returns the groups of the screen for its width and lines.
+    """
     advice = split_into_bytes(tokens)
     if not advice:
         return first

@@ -42,7 +42,7 @@ _NAMES = "123456789"
 
 
 class RegionMark(NamedTuple):
-    """How a region is drawn.
+    """The sign of a region in drawings.
 
     letter: its character. tint: its colour; None for the rest of a text, which has no colour.
     """
@@ -52,7 +52,7 @@ class RegionMark(NamedTuple):
 
 
 def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
-    """Return how each region is drawn, by its name. regions: that of each token."""
+    """Return each region's letter and colour, by its name. regions: the region of each token."""
     marks: dict[str, RegionMark] = {}
     for name in dict.fromkeys(regions):
         if name in REST:
@@ -67,7 +67,7 @@ def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
 
 
 def runs_of(regions: Sequence[str]) -> Iterator[tuple[str, range]]:
-    """Yield each run of tokens of one region, with its places."""
+    """Yield each run of consecutive tokens of one region: its name and the token indices."""
     at = 0
     for name, same in groupby(regions):
         start, at = at, at + len([*same])
@@ -77,9 +77,9 @@ def runs_of(regions: Sequence[str]) -> Iterator[tuple[str, range]]:
 def band_line(
     cells: Sequence[tuple[str, int]], marks: Mapping[str, RegionMark], theme: Theme
 ) -> Line:
-    """Return the names of regions in one line.
+    """Return a line with the names of regions, each over or under its tokens.
 
-    cells: for each token its region, and the columns that it takes. marks: by region.
+    cells: for each token its region, and its width in characters. marks: by region.
     """
     line: Line = []
     for name, same in groupby(cells, key=lambda each: each[0]):
@@ -94,7 +94,7 @@ def band_line(
 
 
 def band_room(axes: Axes) -> int:
-    """Return how many columns the band at the left of a map takes."""
+    """Return the width in characters of the region band at the left of a map; 0 without regions."""
     return BAND if axes.key_regions else 0
 
 
@@ -103,8 +103,8 @@ def banded(
 ) -> list[Line]:
     """Return the lines of a map with the regions at their left and below, if the axes have any.
 
-    above: the lines over the first row. rows: the lines of the map. plan: how cells are drawn.
-    indent: the columns before the first cell.
+    above: the lines over the first row. rows: the lines of the map. plan: the layout of the cells.
+    indent: the characters before the first cell.
     """
     if not axes.key_regions:
         return [*above, *rows]
@@ -122,9 +122,9 @@ def banded(
 
 
 def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
-    """Return the band of one row: the region's character on its colour, and a blank.
+    """Return the region sign of one row of a map: the region's letter on its colour, and a blank.
 
-    name: of the region. marks: how each region is drawn.
+    name: of the region. marks: the sign of each region.
     """
     mark = marks[name]
     style = theme.ground(mark.tint) if mark.tint is not None and theme.colour else None
@@ -135,11 +135,12 @@ def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
 
 
 def clearest(found: RegionShares) -> tuple[int, int, int]:
-    """Return the indices of a head, a query region and a key region: the result most worth telling.
+    """Return the indices of the head, query region and key region whose share is reported first.
 
-    Two regions that a person named, if there are two, one of them clearly above uniform in some
-    head if that happens; rather from the last region of the text, such as an answer; then with
-    the largest sum of what heads are clearly above uniform, or with the largest share above it.
+    Preferred are two regions that a person named, in a head with a share clearly above uniform;
+    then the last region of the text as the query, such as an answer; then the regions with the
+    largest sum of shares that are clearly above uniform, or else with the largest difference to
+    uniform.
     """
     queries, keys = ([*each] for each in (found.queries, found.keys))
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
@@ -163,7 +164,10 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
 
 
 def region_table(found: RegionShares) -> doc.Table:
-    """Return a table of the share between each two regions, mean of all heads, next to uniform."""
+    """Return a table of the attention share between each two regions, next to the uniform share.
+
+    The shares are means over all heads.
+    """
     values, even = found.share.mean(0), found.uniform.mean(0)
     rows = [
         doc.Row([cut(visible(name), _LONGEST), str(size), *map(_beside, values[at], even[at])])
@@ -174,9 +178,9 @@ def region_table(found: RegionShares) -> doc.Table:
 
 
 def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Table:
-    """Return a table of the heads, with what each gives to every region from one query region.
+    """Return a table of heads, with the share that each gives to every region from one region.
 
-    This query region is the one that ``clearest`` finds, with a key region. Heads clearly above
+    The query region is the one that ``clearest`` finds, with a key region. Heads clearly above
     uniform between these two come first and stand out, the one furthest above first.
     name: returns the displayed name of a head. most: how many heads, 0 for all.
     """
@@ -209,11 +213,10 @@ def _beside(value: float, even: float) -> str:
 
 
 def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int = 0) -> doc.Group:
-    """Return a table of the shares between regions, and one of the shares of each head.
+    """Return two tables: the attention shares between regions, and the shares of each head.
 
-    name: returns the displayed name of a head.
-    room, lines: the columns and lines of a first screen, on which heads are shown only beside; 0 to
-        show everything.
+    name: returns the displayed name of a head. room, lines: the width in characters and the lines
+        of a first screen, which shows heads only if they fit beside; 0 shows everything.
     """
     mean = region_table(found)
     heads = region_heads(found, name, max(len(mean.rows), lines - 2) if lines else 0)
@@ -226,29 +229,30 @@ def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int 
 
 
 def region_finding(found: RegionShares, name: HeadName) -> str:
-    """Return a sentence: which region attends to which more than uniform, and in which heads.
+    """Return the finding: which region attends to which more than uniform, and in which heads.
 
     name: returns the displayed name of a head.
     """
     at = clearest(found)
     head, query, key = at
     one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
-    ends = f"“{cut(visible(one), _LONGEST)}” attends to “{cut(visible(other), _LONGEST)}”"
+    one_name, other_name = (cut(visible(name), _LONGEST) for name in (one, other))
+    ends = f"Region {one_name} attends to region {other_name}"
     sink = found.on_sink[at]
     rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
     best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
     even, mean = share(found.uniform[at]), share(float(found.share[:, query, key].mean()))
     clear, heads = int(found.clear[:, query, key].sum()), len(found.heads)
     if clear and heads == 1:
-        return f"{ends} more than uniform attention would: {best} (uniform {even})."
+        return f"{ends} more than uniform attention: {best} (uniform {even})."
     if clear:
         most = ", most in " if clear > 1 else ": "
         return (
-            f"{ends} more than uniform attention would in {clear} of {heads} heads{most}{best} "
+            f"{ends} more than uniform attention in {clear} of {heads} heads{most}{best} "
             f"(uniform {even}); mean of all {mean}."
         )
     if (few := found.queries[one]) < found.least_queries:
-        why = f"The former has {counted(few, 'token')}: too few to tell from chance."
+        why = f"{one_name} has {counted(few, 'token')}: too few to tell from chance."
     else:
         why = f"{'In no head' if heads > 1 else 'Not'} clearly more than uniform attention."
     most = f"most in {best} (uniform {even}); mean of all {mean}"

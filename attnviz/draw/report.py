@@ -36,7 +36,7 @@ class Report(ABC):
     ``save("name.html")`` writes. A subclass provides ``data``, ``rows`` and ``document``.
 
     command: the name of the question, which is that of the command and of the Python function.
-    lists: the keys of ``data`` whose entries have a line each in JSON; None writes one line.
+    lists: the keys of ``data`` whose entries have a line each in JSON; None writes all in one line.
     palette, ascii: how it is drawn by default; ``palette`` is ``viridis``, ``magma``, ``blues`` or
         ``grey``.
     """
@@ -48,17 +48,18 @@ class Report(ABC):
 
     @abstractmethod
     def data(self) -> dict[str, Any]:
-        """Return the object of ``--json``."""
+        """Return the JSON object that ``--json`` prints."""
 
     @abstractmethod
     def rows(self) -> Iterable[Iterable[object]]:
-        """Yield the table of plain numbers and texts; the first row is the header."""
+        """Yield the rows of the CSV table, numbers and strings; the first row is the header."""
 
     @abstractmethod
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        """Return everything that can be shown, for any outlet.
+        """Return everything that can be shown, as a document that each output format draws.
 
-        explain: add an explanation for newcomers. hints: add what to try next on the command line.
+        explain: True adds a glossary for newcomers. hints: True adds what to try next on the
+            command line.
         """
 
     def arrays(self) -> Mapping[str, Writer]:
@@ -67,7 +68,7 @@ class Report(ABC):
 
     @property
     def finding(self) -> str:
-        """Return the answer in a sentence."""
+        """Return the answer to the question in a sentence."""
         return self.document().finding
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
@@ -77,7 +78,7 @@ class Report(ABC):
         write_object(self.data(), stream, self.lists)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, as ``save("name.json")`` writes it."""
+        """Return the JSON object that ``save("name.json")`` writes, as a dictionary."""
         stream = io.StringIO()
         self.write_json(stream)
         found: dict[str, Any] = json.loads(stream.getvalue())
@@ -93,9 +94,9 @@ class Report(ABC):
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file in the format of its ending, whole or not at all.
+        """Save the report to ``path`` in the format of its ending, whole or not at all.
 
-        Raises UsageError for an unknown ending, LoadError if it cannot be written.
+        Raises UsageError for an unknown ending, LoadError if the file cannot be written.
         """
         from attnviz.draw.files import save
         from attnviz.draw.theme import Theme
@@ -112,7 +113,7 @@ class Report(ABC):
         return f"<attnviz.{self.command}: {visible(document.finding or document.title)}>"
 
     def __str__(self) -> str:
-        """Return the drawing in plain characters, as wide as the terminal."""
+        """Return the report drawn in plain characters, as wide as the terminal."""
         from rich.console import Console
 
         from attnviz.draw.theme import Theme
@@ -131,7 +132,7 @@ class Report(ABC):
         return Measurement(min(_LEAST_WIDTH, options.max_width), options.max_width)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the page of ``save("name.html")`` in its own frame."""
+        """Return the HTML that a notebook shows: the page of ``save("name.html")`` in a frame."""
         from attnviz.draw.html import framed_document
 
         return framed_document(self.document(), self.palette)
@@ -159,7 +160,7 @@ def report_files(
 ) -> dict[str, Writer]:
     """Return the functions that write a report to a stream, by the ending of the file's name.
 
-    document, screen: return the document, and the screen in plain characters; called when needed.
+    document: returns the document. screen: returns the screen in plain characters.
     palette: the name of the colours of cells.
     """
     from attnviz.draw.files import document_files, table_file, text_file

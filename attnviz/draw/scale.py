@@ -22,9 +22,9 @@ _COARSE = 15
 
 
 def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.intp]:
-    """Return each value's step in 0 … 255, same shape: 0 at −limit, 255 at +limit; −1 for NaN.
+    """Return each value's colour level in 0 … 255, same shape: 0 at −limit, 255 at +limit.
 
-    Zero is step 128; values beyond the limit count as the limit.
+    Zero is level 128 and NaN is −1; values beyond the limit count as the limit.
     """
     roots = np.sign(values) * np.sqrt(np.minimum(np.abs(values) / (limit or 1.0), 1.0))
     levels = np.floor(_MIDDLE + roots * _MIDDLE + 0.5)
@@ -33,29 +33,29 @@ def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.in
 
 
 def signed_tint(value: float, limit: float) -> Tint:
-    """Return the colour of one value of either sign."""
+    """Return the colour of a value of either sign; values of ±limit have the full colour."""
     return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
 
 
 def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
-    """Return each weight's step in 0 … 255 of a colour table, same shape; −1 for NaN."""
+    """Return the colour level in 0 … 255 of each weight, same shape; −1 for NaN."""
     levels = np.sqrt(np.clip(weights, 0.0, 1.0)) * (STEPS - 1)
     steps: NDArray[np.intp] = np.rint(np.nan_to_num(levels, nan=-1.0)).astype(np.intp)
     return steps
 
 
 def visible_cells(queries: int, keys: int, causal: bool) -> NDArray[np.bool_]:
-    """Return which cells (query, key) a map draws: in causal maps not those of future keys."""
+    """Return a mask (query, key) of the cells that a map draws: if causal, no future keys."""
     cells = np.ones((queries, keys), dtype=bool)
     return np.tril(cells) if causal else cells
 
 
 @lru_cache(maxsize=8)
 def coarse_steps(palette: str) -> NDArray[np.intp]:
-    """Return for each step the one that replaces it in 256 colours; the last one is for −1, blank.
+    """Return for each colour level the one that replaces it on a terminal of 256 colours.
 
-    They are few, and no two look alike there: equal neighbours can then be sent together, which
-    saves most of the bytes that a map costs over ssh.
+    The last entry is for −1, blank. The replacements are few, and no two look alike there: equal
+    neighbours can then be sent together, which saves most of the bytes that a map costs over ssh.
     """
     table, first = colour_table(palette), dict[int | None, int]()
     kept = []

@@ -22,10 +22,10 @@ def signed_grid(
     unclear: Collection[tuple[int, int]] = (),
     why: str = "",
 ) -> doc.HeadGrid:
-    """Return a grid of values by (row, column), each in its colour and with two digits or more.
+    """Return a grid of signed values, each in its colour and with two digits or more.
 
-    rows, columns: their names. values: the values by their indices.
-    scale: of the values; the title or a ``signed_scale`` should state its power.
+    rows, columns: their names. values: by (row, column).
+    scale: the number format; the title or a ``signed_scale`` should state its power-of-ten factor.
     unclear: cells that are drawn faint. why: the reason, for their tips.
     """
     limit = scale.limit
@@ -41,9 +41,10 @@ def signed_grid(
 
 
 def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale:
-    """Return the colour bar; if values have two signs, its range is the same on both sides.
+    """Return the colour bar of signed values; with both signs its range is symmetric.
 
-    unit: of the values, such as ``nats``. change: the name of what the colour's root is taken of.
+    scale: the number format of the values. unit: of the values, such as ``nats``. change: the
+        symbol of the measured change.
     """
     first = -1.0 if scale.signed else 0.0
     ticks = [
@@ -73,10 +74,10 @@ def layer_grid(
 ) -> doc.HeadGrid:
     """Return a grid of values by (layer, column), with a row for each layer that has any.
 
-    scale: of the values. column: returns the name of a column.
+    scale: the number format of the values. column: returns the name of a column.
     base: the number of the first layer as shown, 0 or 1.
-    unclear: places whose 95% interval includes zero, drawn faint. blank: places without a value.
-    bar: the colour bar; None on a first screen, whose title then states the power.
+    unclear: cells whose 95% interval includes zero, drawn faint. blank: cells without a value.
+    bar: the colour bar; None on a first screen, whose title then states the power-of-ten factor.
     """
     places = {*values, *blank}
     layers, columns = (sorted({place[axis] for place in places}) for axis in (0, 1))
@@ -105,10 +106,9 @@ def ranked_table(
 ) -> doc.Table:
     """Return a table with a row for each name: a bar for its value, and further columns.
 
-    scale: of the values.
-    columns: titles and cells; a title that is a text makes a column of numbers. Columns with only
-        empty cells are left out. grey: True for rows that chance explains, drawn faint below the
-        others.
+    names, values: of the rows. scale: the number format of the values. columns: (title, cells of
+        all rows); a title that is a string makes a column of numbers. Columns with only empty cells
+        are left out. grey: True for rows that chance explains, drawn faint below the others.
     """
     filled = [(column, cells) for column, cells in columns if any(cells)]
     faint = grey or [False] * len(names)
@@ -128,9 +128,9 @@ def ranked_table(
 
 
 def explained(table: doc.Table, column: str, words: str) -> doc.Table:
-    """Return the table with a line above it on what a column means, if it has that column.
+    """Return the table with a line above it that explains a column, if it has that column.
 
-    column: its title. words: what it means.
+    column: the column's title. words: its meaning.
     """
     if all(each.title != column for each in table.columns):
         return table
@@ -138,5 +138,8 @@ def explained(table: doc.Table, column: str, words: str) -> doc.Table:
 
 
 def interval_text(ends: Sequence[float] | None, scale: NumberScale) -> str:
-    """Write an interval such as ``[+0.296, +0.566]``; empty if ``ends`` is None."""
+    """Return an interval as a string such as ``[+0.296, +0.566]``; empty if ``ends`` is None.
+
+    scale: the number format.
+    """
     return f"[{', '.join(map(scale.text, ends))}]" if ends else ""

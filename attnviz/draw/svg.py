@@ -26,8 +26,8 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
     """Encode a map as a PNG image.
 
-    steps: (rows, columns), the colour step of each cell; −1 is transparent. palette: their name.
-    An image has 256 entries, and transparency needs one: steps 0 and 1, whose colours look the
+    steps: (rows, columns), the colour level of each cell; −1 is transparent. palette: its name.
+    An image has 256 entries, and transparency needs one: levels 0 and 1, whose colours look the
     same, share an entry.
     """
     rows, columns = steps.shape
@@ -47,9 +47,9 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
 
 
 def png_uri(steps: NDArray[np.intp], palette: str) -> str:
-    """Return an image of cells as a ``data:`` address, which is part of the page.
+    """Return a map as a ``data:`` address of a PNG image, which an HTML page can contain.
 
-    steps: (rows, columns), the colour step of each cell; −1 is transparent. palette: their name.
+    steps: (rows, columns), the colour level of each cell; −1 is transparent. palette: its name.
     """
     return "data:image/png;base64," + base64.b64encode(png(steps, palette)).decode("ascii")
 
@@ -109,7 +109,10 @@ def _place(x: float, y: float, width: float, height: float) -> str:
 
 
 def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
-    """Return by colour step the path commands of runs of equal cells; a cell is one unit."""
+    """Return by colour level the SVG path commands of runs of equal cells.
+
+    A cell is one unit wide.
+    """
     pieces: dict[int, list[str]] = defaultdict(list)
     for row, line in enumerate(steps):
         starts = np.flatnonzero(np.diff(line, prepend=-2))
@@ -207,12 +210,18 @@ def _opening(drawing: Drawing, attributes: str) -> str:
 
 
 def svg_element(drawing: Drawing, palette: str) -> str:
-    """Return a drawing as an SVG element of a page that contains ``STYLE``."""
+    """Return a drawing as an SVG element for a page whose style sheet contains ``STYLE``.
+
+    palette: the name of the colours of cells.
+    """
     return "\n".join([_opening(drawing, ""), *_content(drawing, palette), "</svg>"])
 
 
 def svg_document(drawing: Drawing, palette: str) -> str:
-    """Return a drawing as an SVG file, on white, or on dark if the viewer prefers that."""
+    """Return a drawing as an SVG file, on white, or on dark if the viewer prefers that.
+
+    palette: the name of the colours of cells.
+    """
     namespace = 'xmlns="http://www.w3.org/2000/svg" '
     pieces = [
         _opening(drawing, namespace),

@@ -38,7 +38,10 @@ def bar_tint(row: Row, table: Table) -> Tint:
 
 
 def table_block(table: Table, theme: Theme, room: int) -> Block:
-    """Return the table within ``room`` columns, under its title."""
+    """Return the table under its title, with columns left out if it is too wide.
+
+    room: the available width in characters.
+    """
     title = Block(tuple(wrapped(spelled_parts(table.title, theme), room, theme)), room)
     table = _spelled(table, theme)
     widths = _widths(table, room)
@@ -65,7 +68,7 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
 
 
 def _spelled(table: Table, theme: Theme) -> Table:
-    """Return the table in characters that the console has; names of ranked rows are strong."""
+    """Return the table in characters that the console can show; names of ranked rows are bold."""
     columns = [column._replace(title=theme.spell(column.title)) for column in table.columns]
     if table.ranked:
         columns[0] = columns[0]._replace(tone="strong")
@@ -92,9 +95,10 @@ def _headings(table: Table) -> Row:
 
 
 def _widths(table: Table, room: int) -> dict[int, int]:
-    """Return the width of each column, 0 for one without any cell.
+    """Return the width in characters of each column, by its index; 0 for one without any cell.
 
-    If room is short, the widest columns that may be cut are made narrower.
+    room: the available width in characters; if it is short, the widest columns that may be cut are
+        made narrower.
     """
     rows = [row for row in table.rows if len(row.cells) > 1]
     widths = {}
@@ -135,10 +139,12 @@ def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
 
 
 def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) -> list[list[int]]:
-    """Return the columns in bands that fit, each beginning with the leading columns.
+    """Split columns that are too wide together into bands, which are drawn below each other.
 
-    places: the indices of the columns. widths: by index, changed in place. lead: how many lead.
-    If several leading columns leave no room for another, only the first is repeated, cut if
+    Each band is a list of column indices and begins with the leading columns.
+    places: the indices of the columns. widths: by index, in characters, changed in place. room: the
+        available width. lead: how many columns lead.
+    If several leading columns leave no space for another, only the first is repeated, cut if
     necessary.
     """
     others = places[lead:]
@@ -191,9 +197,9 @@ def _row(
 def _line(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme
 ) -> Line:
-    """Return the cells of one line, with blanks only if something follows.
+    """Return the cells of a row as one line, with blanks between them.
 
-    band: the indices of the columns to draw. widths: by index.
+    band: the indices of the columns to draw. widths: their widths in characters, by index.
     """
     line: Line = []
     pending = 0
@@ -211,9 +217,9 @@ def _line(
 
 
 def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segment:
-    """Return the content of a column: a text, or the bar and its caption.
+    """Return one cell of a row: its text, or the bar or the bar's caption.
 
-    place: the column's index. room: its width.
+    place: the column's index. room: its width in characters.
     """
     if place == _BAR:
         caption = (row.tones or {}).get(_BAR)
@@ -226,9 +232,9 @@ def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segmen
 
 
 def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
-    """Return a bar with the length of a row's value, exact to half a column.
+    """Return a bar with the length of a row's value, exact to half a character.
 
-    cells: the columns of a full bar.
+    cells: the length of a full bar in characters.
     """
     value, limit = row.bar or (0.0, 0.0)
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
@@ -242,7 +248,8 @@ def _hanging(
 ) -> list[Line]:
     """Return a row whose last cell has several lines, next to the other cells or below them.
 
-    band: the indices of the columns to draw. widths: by index. room: the columns of a line.
+    band: the indices of the columns to draw. widths: their widths in characters, by index. room:
+        the available width in characters.
     """
     *others, last = band
     start = _used_by(others, widths) + _GAP

@@ -36,10 +36,10 @@ _PAGE = 100  # the columns of what stands for a page
 def terminal_block(
     document: doc.Document, theme: Theme, room: int, *, everything: bool = False
 ) -> Block:
-    """Return the whole document in ``room`` columns.
+    """Return the whole document as lines of a terminal.
 
-    everything: also draw the groups that are otherwise for pages alone, such as a row for every
-        head.
+    room: the available width in characters. everything: also draw the groups that are otherwise for
+        pages only, such as a row for every head.
     """
     groups = [group._replace(full=group.full and not everything) for group in document.whole]
     shown = _stacked(groups, theme, room)
@@ -48,7 +48,7 @@ def terminal_block(
 
 
 def page_reading(document: doc.Document) -> Sequence[doc.Say]:
-    """Return the explanation of a page, which is of what a terminal would show of it."""
+    """Return the glossary sentences of an HTML page: of the terms that a terminal would show."""
     if not document.explain:
         return ()
     shown = _stacked(document.whole, Theme(colour=False), _PAGE).plain
@@ -56,7 +56,7 @@ def page_reading(document: doc.Document) -> Sequence[doc.Say]:
 
 
 def _reading(document: doc.Document, shown: Block, theme: Theme, room: int) -> Block:
-    """Return the explanation for newcomers, of the words in the block ``shown``."""
+    """Return the glossary of the terms in the block ``shown``, at most ``room`` characters wide."""
     if not document.explain:
         return Block((), room)
     return _group(doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, room)
@@ -71,9 +71,10 @@ def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1)
 
 
 def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
-    """Return a screen: what was measured, the finding, what fits into ``lines``, then next steps.
+    """Return the first screen: what was measured, the finding, the groups that fit, then hints.
 
-    An explanation, if there is one, stands below these lines.
+    room, lines: the available width in characters and lines. An explanation, if there is one,
+        stands below these lines.
     """
     if document.first is None:
         return terminal_block(document, theme, room)
@@ -90,7 +91,10 @@ def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) ->
 
 
 def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
-    """Return the heading in one line, with as much of the text as fits."""
+    """Return the heading of the document in one line, with as much of the quoted text as fits.
+
+    room: the available width in characters.
+    """
     name, *more = document.heading
     words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
@@ -113,7 +117,10 @@ def _finding(document: doc.Document, theme: Theme, room: int) -> Sequence[Line]:
 
 
 def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
-    """Return the hints that fit into one line; the last ones explain and show everything."""
+    """Return the hints that fit into one line; the last ones are to explain and to show everything.
+
+    room: the available width in characters.
+    """
     hints = [
         text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
     ]
@@ -127,7 +134,7 @@ def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
 
 
 def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
-    """Return the groups in at most ``lines`` lines.
+    """Return the groups of a screen in at most ``lines`` lines. room: the available width.
 
     Until they fit, tables lose rows; groups are left out, those with the highest ``yields`` first;
     grids of colours get two rows a line; grids lose rows and maps are left out; empty lines go. A
@@ -164,10 +171,10 @@ _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 
 
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
-    """Return the group with fewer rows, or one map less.
+    """Return the group with fewer rows, or with one map less.
 
     kind: the kind of part to shorten. over: by how many lines the screen is too long.
-    Of several such parts, the one that can lose most is shortened.
+    Of several parts of this kind, the one that can lose most is shortened.
     """
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
@@ -186,7 +193,11 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
 
 
 def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
-    """Return how many rows or maps the part of this kind that can lose most can lose."""
+    """Return how many rows or maps a part can lose.
+
+    For a group, the most that one of its parts can.
+    kind: the kind of part that counts; others can lose none.
+    """
     if isinstance(part, doc.Group):
         return max((_spare(member, kind) for member in part.parts), default=0)
     if not isinstance(part, kind):
@@ -199,7 +210,10 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
 
 
 def _may_halve(part: doc.Part | doc.Group) -> bool:
-    """Return whether the part is, or contains, a grid of colours alone with a line for each row."""
+    """Return whether the part is or contains a grid that can be halved in height.
+
+    That is a grid of colours without texts that has a line for each row.
+    """
     if isinstance(part, doc.Group):
         return any(map(_may_halve, part.parts))
     if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
@@ -208,7 +222,7 @@ def _may_halve(part: doc.Part | doc.Group) -> bool:
 
 
 def _halved(group: doc.Group) -> doc.Group:
-    """Return the group with two rows a line in each grid that ``_may_halve`` finds."""
+    """Return the group with two rows in each line of the grids that ``_may_halve`` accepts."""
     parts: list[doc.Part | doc.Group] = []
     for part in group.parts:
         if isinstance(part, doc.Group):
@@ -248,9 +262,9 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
 def _yielding(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, room: int
 ) -> Block:
-    """Return the first of two parts next to the second, or above it if that leaves too little room.
+    """Return two parts side by side, or one above the other if the first has too little width.
 
-    how: how they may stand side by side.
+    how: the conditions for standing side by side. room: the available width in characters.
     """
     first, second = parts
     right = _member(second, theme, room)
@@ -263,7 +277,7 @@ def _yielding(
 
 
 def _full_width(part: doc.Part | doc.Group) -> int:
-    """Return the columns that a grid takes if there is room for all of it; 0 for other parts."""
+    """Return the width in characters of a grid with all cells at full width; 0 for other parts."""
     if isinstance(part, doc.Group):
         return max(map(_full_width, part.parts), default=0)
     return full_width(part) if isinstance(part, doc.HeadGrid) else 0

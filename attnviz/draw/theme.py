@@ -52,9 +52,10 @@ _TONES: dict[Tone, Style | None] = {
 
 
 def strength(value: float, limit: float) -> int:
-    """Return the strength of a value without colour, from 0 (almost none) to 3.
+    """Return how strongly a value is drawn without colour, from 0 (almost none) to 3.
 
-    It follows from the square root of value / limit. limit: the value with the full strength.
+    The strength follows from the square root of value / limit. limit: the value with the full
+    strength.
     """
     root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
     return sum(root >= level for level in _LEVELS)
@@ -63,7 +64,7 @@ def strength(value: float, limit: float) -> int:
 def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
     """Return one glyph for a value's sign and strength; a dot for almost none.
 
-    limit: the size with the full strength. ascii_only: True for a glyph of ASCII.
+    limit: the absolute value with the full strength. ascii_only: True for a glyph of ASCII.
     """
     level = strength(value, limit)
     if not level:
@@ -75,15 +76,13 @@ def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
 
 @dataclass(frozen=True)
 class Theme:
-    """How one console can draw.
+    """What one console can show: the colours and characters with which everything is drawn.
 
-    palette: a name of ``PALETTES``.
-    colour: whether cells are coloured, which needs 256 colours; with 16, a ramp of glyphs says
-        more.
-    ascii: whether only ASCII is drawn.
+    palette: a name of ``PALETTES``. colour: whether cells are coloured, which needs 256 colours;
+        with 16, a ramp of glyphs says more. ascii: whether only ASCII is drawn.
     encoding: of the stream; characters of tokens that it lacks are escaped.
-    lines: of the screen, for what fits itself to them.
-    coarse: whether the console has 256 colours and no more.
+    lines: of the screen, for parts that adapt to its height.
+    coarse: whether the console has exactly 256 colours.
     """
 
     palette: str = "viridis"
@@ -98,7 +97,10 @@ class Theme:
 
     @classmethod
     def of(cls, console: Console, palette: str, ascii_only: bool) -> Theme:
-        """Return the best theme that a console supports."""
+        """Return the best theme that a console supports.
+
+        palette: the name of the colours. ascii_only: True if only ASCII may be drawn.
+        """
         encoding = console.encoding
         carries_blocks = not ascii_only
         try:
@@ -121,22 +123,22 @@ class Theme:
 
     @property
     def trace(self) -> str:
-        """Return the glyph of a weight that rounds to zero without being zero."""
+        """Return the glyph for a weight that is not zero but rounds to zero."""
         return "." if self.ascii else "·"
 
     @property
     def dot(self) -> str:
-        """Return the separator of the parts of a line."""
+        """Return the dot that separates the parts of a line."""
         return " - " if self.ascii else " · "
 
     @property
     def signed(self) -> Theme:
-        """Return the theme for values of either sign, with the steps of ``diverging_steps``."""
+        """Return this theme with the palette for values of either sign, see ``diverging_steps``."""
         return replace(self, palette=DIVERGING)
 
     @property
     def half_blocks(self) -> bool:
-        """Return whether one character can show two queries."""
+        """Return whether one character can show two rows of cells, one above the other."""
         return self.colour and not self.ascii
 
     def spell(self, text: str) -> str:
@@ -144,19 +146,22 @@ class Theme:
         return visible(spelled(text) if self.ascii else text, self.encoding)
 
     def tone(self, tone: bool | Tone) -> Style | None:
-        """Return the style of a tone; True is ``strong``."""
+        """Return the style of a tone, which names how important a text is; True is ``strong``."""
         if not self.colour and tone in VERDICTS:
             return DIM if tone == "skipped" else BOLD
         return _TONES["strong" if tone is True else tone or "plain"]
 
     def ink(self, tint: Tint) -> Style | None:
-        """Return the style of text in a colour; None without colour."""
+        """Return the style of a text in this colour; None if the console has no colour."""
         if not self.colour:
             return None
         return Style(color=Color.from_rgb(*colour_table(tint.palette or self.palette)[tint.step]))
 
     def ground(self, tint: Tint) -> Style | None:
-        """Return the style of a coloured ground with black or white text; None without colour."""
+        """Return the style of a coloured background with black or white text.
+
+        None without colour.
+        """
         if not self.colour:
             return None
         shade = colour_table(tint.palette or self.palette)[tint.step]
@@ -166,7 +171,7 @@ class Theme:
     def accent(self, ground: bool = False) -> Style:
         """Return the style of a cursor: a colour that the palette lacks; reversed without colour.
 
-        ground: whether it colours the ground of a cell and not its text.
+        ground: whether it colours the background of a cell and not its text.
         """
         if not self.colour:
             return Style(reverse=True, bold=True)
@@ -176,22 +181,28 @@ class Theme:
         return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
 
     def lit(self, step: int) -> Style:
-        """Return the style of a cell in the row or the column of a cursor: its colour, lighter."""
+        """Return the style of a cell in the cursor's row or column: a lighter shade of its colour.
+
+        step: the colour level of the cell.
+        """
         shade = lighter(colour_table(self.palette)[step])
         ink = Color.from_rgb(*contrasting(shade))
         return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=True)
 
     def glyph(self, step: int) -> str:
-        """Return the glyph of a step: of the ramp, or of the sign and size of a signed value."""
+        """Return the glyph that shows a colour level where there is no colour.
+
+        With the diverging palette the glyph shows sign and size, else the weight.
+        """
         if self.palette == DIVERGING:
             root = 2 * step / (STEPS - 1) - 1
             return sign_glyph(root * abs(root), 1.0, self.ascii)
         return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
 
     def _style(self, fore: int, back: int) -> Style:
-        """Return the style of a text and its ground.
+        """Return the style of a text and its background.
 
-        fore, back: the steps of the palette for them; −1 leaves the terminal's own colour.
+        fore, back: their colour levels in the palette; −1 leaves the terminal's own colour.
         """
         known = self._styles.get((fore, back))
         if known is None:
@@ -203,9 +214,9 @@ class Theme:
         return known
 
     def cells(self, step: int, cells: int, text: str = "") -> Segment:
-        """Return the colour of one weight across ``cells`` columns, with ``text`` written in it.
+        """Return one cell of a map: a weight's colour or glyph, with ``text`` written in it.
 
-        step: of the colour in the palette, −1 for a blank.
+        step: the colour level, −1 for a blank. cells: the width in characters.
         """
         if step < 0:
             return Segment(" " * cells)
@@ -217,7 +228,10 @@ class Theme:
         return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
 
     def halves(self, upper: Style | None, lower: Style | None, cells: int) -> Segment:
-        """Draw two colours above each other across ``cells`` columns; None leaves a half blank."""
+        """Draw two colours above each other in one line, with half blocks.
+
+        upper, lower: the style of each half; None leaves it blank. cells: the width in characters.
+        """
         if upper is None:
             return Segment("▄" * cells, lower) if lower else Segment(" " * cells)
         return Segment("▀" * cells, upper + Style(bgcolor=lower.color) if lower else upper)
@@ -225,11 +239,11 @@ class Theme:
     def stacked(
         self, upper: Sequence[int], lower: Sequence[int], short: bool = False
     ) -> list[Segment]:
-        """Draw two rows of steps in one line of half blocks; equal neighbours are joined.
+        """Draw two rows of cells in one line of half blocks.
 
-        upper, lower: the steps; −1 is blank.
-        short: whether two equal steps are a blank on their colour, which takes a terminal fewer
-            bytes than a half block.
+        upper, lower: the colour level (0 to 255) of each cell; −1 is blank.
+        short: True draws two equal levels as a blank on a coloured background, which takes a
+            terminal fewer bytes than a half block.
         """
         line: list[Segment] = []
         for (above, below), alike in groupby(zip(upper, lower, strict=True)):

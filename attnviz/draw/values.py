@@ -26,8 +26,8 @@ def write_object(
 ) -> None:
     """Write a JSON object in ASCII, so that no name can send control characters to a terminal.
 
-    lists: its lists that come last, with a line for each entry. Without any, everything is
-        indented; None writes one line.
+    data: the object. lists: the keys of lists that are written last, with a line for each entry. If
+        it is empty, everything is indented; None writes one line.
     """
     if not lists:
         indent = None if lists is None else 1
@@ -45,9 +45,9 @@ def write_object(
 def table_of(
     names: Sequence[str], entries: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[object, ...]]:
-    """Yield JSON objects as rows: the header, then each object's values of these names.
+    """Yield a table from JSON objects: the header, then one row for each object.
 
-    names: the keys, which are the header. entries: the objects.
+    names: the keys of the values, which are the header. entries: the objects.
     """
     yield tuple(names)
     for entry in entries:
@@ -55,7 +55,7 @@ def table_of(
 
 
 def token_facts(tokens: Tokens) -> dict[str, Any]:
-    """Return the tokens of a text and their ids."""
+    """Return the tokens of a text and their ids as JSON values."""
     return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
 
 
@@ -66,7 +66,10 @@ _PLAIN = (
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
-    """Return where the numbers come from, as JSON values; None for facts that an array lacks."""
+    """Return the facts about a model, such as its name and sizes, as JSON values.
+
+    A fact that an attention array without a model lacks is None.
+    """
     known = not info.is_array
     return {
         "name": info.name,
@@ -90,9 +93,10 @@ _MOST = 2**17
 
 
 def model_of(facts: Mapping[str, Any]) -> ModelInfo:
-    """Return the model that ``model_facts`` described, from a file that anyone may have written.
+    """Return the model from the facts that ``model_facts`` wrote.
 
-    Raises KeyError, TypeError or ValueError for anything else.
+    facts: from a file that anyone may have written. Raises KeyError, TypeError or ValueError for
+        anything else.
     """
     given = {name: facts[name] for name in _PLAIN}
     if facts["weights"] == "given":
@@ -112,10 +116,10 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:
-    """Return a head's label and its support, as JSON values; None for what this text lacks.
+    """Return a head's label and its scores as JSON values; None for scores that were not measured.
 
     ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for a description of the head on
-    this text; ``date`` is when ``patterns`` kept the label. ``score`` is that of the source;
+    this text; ``date`` is when ``patterns`` stored the label. ``score`` is that of the source;
     ``measured`` the score measured before, for a known label; ``on_text`` and ``base_rate`` are of
     this text.
     """
@@ -132,7 +136,7 @@ def label_facts(label: HeadLabel) -> dict[str, Any]:
 
 
 def known_label_facts(label: HeadLabel) -> dict[str, Any]:
-    """Return a label that was known before, as JSON values, without fields of this text."""
+    """Return a head's label from before this run, without scores on this text, as JSON values."""
     facts = label_facts(label)
     return {name: facts[name] for name in ("name", "score", "source", "date")}
 
@@ -142,7 +146,7 @@ _EXACT_POWER = 22
 
 
 def json_number(value: float | None) -> float | None:
-    """Return a number that JSON has; None for one that is missing or not finite."""
+    """Return a number as JSON can write it; None for one that is missing or not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -152,10 +156,10 @@ def json_numbers(values: Mapping[Any, float | None]) -> dict[str, float | None]:
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return float64 numbers, same shape, with the shortest ``repr`` that reads back as ``values``.
+    """Return float64 numbers, same shape, with the shortest ``repr`` that gives ``values`` again.
 
     float64 input is returned as it is, since its ``repr`` is shortest already. Numbers of a million
-    and more read back as well, but may have a digit too many.
+    and more may have a digit too many.
     """
     exact = values.astype(np.float64)
     if values.dtype != np.float32:

@@ -20,9 +20,10 @@ from attnviz.errors import LoadError, UsageError
 
 
 def lock(descriptor: int, name: str) -> None:
-    """Lock an open file against other runs until this process closes it, if the system can.
+    """Lock an open file so that other runs cannot use it until this process closes it.
 
-    name: the name for the message. Raises UsageError if another run has locked it.
+    descriptor: of the open file. name: the name for the message. Systems without such locks do
+        nothing. Raises UsageError if another run has locked it.
     """
     try:
         import fcntl
@@ -36,7 +37,10 @@ def lock(descriptor: int, name: str) -> None:
 
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Lock an existing directory against other runs; UsageError if another run uses it."""
+    """Lock an existing directory during the block, so that other runs cannot use it.
+
+    Raises UsageError if another run uses it.
+    """
     if os.name == "nt":  # Windows opens no directories
         yield
         return
@@ -57,8 +61,8 @@ def _replaced(path: Path, named: bool) -> Path:
     """Return the path of the file that is replaced when ``path`` is written; nothing is created.
 
     named: True if a person named ``path``; only then a link is followed.
-    Raises UsageError if something other than a regular file is there, LoadError if it cannot be
-    looked at.
+    Raises UsageError if something other than a regular file is there, LoadError if the path cannot
+    be checked.
     """
     try:
         final = path.resolve() if named else path.parent.resolve() / path.name
@@ -76,7 +80,7 @@ def _replaced(path: Path, named: bool) -> Path:
 
 
 def check_writable(path: Path, *, named: bool = False) -> None:
-    """Raise an error if ``whole_file`` could not write ``path``; create nothing.
+    """Raise an error if ``whole_file`` could not write ``path``; no file is created.
 
     named: True if a person named ``path``; only then a link is followed.
     Raises UsageError for something other than a file, LoadError for missing rights or directories.

@@ -31,11 +31,11 @@ Outputs: TypeAlias = Callable[[Input], Held]
 
 @contextmanager
 def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Iterator[None]:
-    """Run ``model.root`` without these (layer, head) pairs inside this context, for any batch.
+    """Run ``model.root`` without these heads inside this context, for any batch.
 
-    Their outputs are set to zero.
-    The model is in evaluation mode inside the context; its former state is restored on leaving,
-    also after an exception. Raises UsageError for a head that does not exist.
+    heads: (layer, head) of each. Their outputs are set to zero. The model is in evaluation mode
+        inside the context; its former state is restored on leaving, also after an exception. Raises
+        UsageError for a head that does not exist.
     """
     check_heads(model.heads, heads)
     variant = Variant(tuple(sorted(set(heads)))) if heads else None
@@ -83,7 +83,8 @@ def resampled(
     The second value is True if a longer text was cut to the length of ``given`` or a shorter one
     was left out. Raises UsageError if no text other than ``given`` is at least as long.
     outputs: runs the model over one text. kind: the kind of attention whose heads these are.
-    others: the texts to draw from, which may contain ``given``. seed: of the random draws.
+    others: the texts to draw from, which may contain ``given``. seed: of the random draws. draws:
+        the most texts to draw.
     """
     length = _length(kind, given)
     ids = given.ids, given.target_ids
@@ -107,7 +108,7 @@ def resampled(
 
 
 def _length(kind: Kind, given: Input) -> int:
-    """Return how many queries the text ``given`` has in attention of this kind."""
+    """Return the number of query tokens of attention of this kind over the text ``given``."""
     return len(given.predicted if kind in ("decoder", "cross") else given.text)
 
 

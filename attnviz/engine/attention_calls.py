@@ -39,7 +39,7 @@ instead of the weights."""
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One call of an attention function, as transformers makes it.
+    """One call of an attention function that transformers makes, with ways to answer it.
 
     module: the attention module that calls. mask: what the model passes as the attention mask.
     query, key, value: (batch, heads, token, dim). options: the remaining keyword arguments.
@@ -55,16 +55,20 @@ class AttentionCall:
     found: FoundAttention
 
     def own(self) -> Attended:
-        """Return output and weights of the model's own attention function; weights may be None."""
+        """Compute the call with the model's own attention function.
+
+        Return the output and the attention weights; the weights may be None.
+        """
         return self._by(self.found.own, self.mask)
 
     def eager(self) -> Attended:
-        """Return output and weights of the eager function, which always computes the weights."""
+        """Compute the call with the eager function, which always returns the weights too."""
         return self._by(self.found.eager, self.additive_mask())
 
     def hiding(self, hidden: Tensor) -> Attended:
-        """Return the call's output and weights with the scores of some keys set to −inf.
+        """Compute the call with some keys hidden: their attention scores are set to −inf.
 
+        Return the output and the attention weights.
         hidden: boolean (head, query, key), True for a key that is hidden from the query.
         Raises UsageError if a query would see no key.
         """
@@ -78,9 +82,10 @@ class AttentionCall:
         return self._by(self.found.eager, seen)
 
     def mixing(self, change: Callable[[Tensor], Tensor]) -> Attended:
-        """Return the call's output and weights after its weights were changed.
+        """Compute the call with changed attention weights; return the output and the weights.
 
-        change: receives the weights (batch, head, query, key) and returns those to use instead.
+        change: receives the attention weights (batch, head, query, key) and returns those to use
+            instead.
         Raises UnsupportedError if the output is not the values mixed by the weights.
         """
         output, weights = self.eager()
@@ -117,11 +122,11 @@ class AttentionCall:
     def visible(
         self, start: int = 0, rows: int | None = None, keys: int | None = None
     ) -> Tensor | None:
-        """Return (batch, rows, keys), True where the mask lets a query see the key in some head.
+        """Return a mask (batch, rows, keys): True if a query sees the key in at least one head.
 
         start, rows: the first query and the number of queries; all of them by default.
         keys: the number of keys from the first on; all of them by default.
-        The result is None without a mask of four axes that covers the keys.
+        None is returned without a mask of four axes that covers the keys.
         """
         batch, _, queries, _ = self.query.shape
         stop = queries if rows is None else start + rows
@@ -151,9 +156,10 @@ class AttentionCall:
 
 @contextmanager
 def taking_calls(attend: Callable[[AttentionCall], Attended]) -> Iterator[None]:
-    """Let a function answer the attention calls of this thread inside this context.
+    """Answer the attention calls of this thread by a given function inside this context.
 
-    attend: receives each call, and returns the output and the weights that replace the model's own.
+    attend: receives each call, and returns the output and the attention weights that replace the
+        model's own.
     """
     with answering(lambda found: partial(_attend, attend, found)):
         yield
@@ -187,22 +193,24 @@ _FUSED = functional.scaled_dot_product_attention
 
 
 class Compute(Protocol):
-    """Computes a softmax or a fused attention.
+    """A function that computes one softmax or one fused attention call.
 
-    hidden: a boolean tensor of the shape of the scores; True keys are left out. None hides no key.
+    hidden: a boolean tensor of the shape of the attention scores; True keys are left out. None
+        hides no key.
     """
 
     def __call__(self, hidden: Tensor | None = None) -> Tensor: ...
 
 
 class IncompleteError(Exception):
-    """The attention function was not called once per layer. The engine catches this error."""
+    """Raised if the attention function was not called once per layer; the engine catches it."""
 
 
 class SoftmaxWatch(FunctionWatch):
-    """Hands every softmax over keys and every fused attention to ``notice`` while it is active.
+    """Hands every softmax over keys and every fused attention call to ``notice`` while active.
 
-    batch: the number of texts. A softmax over experts or classes has as many rows or no such axis.
+    A base class. batch: the number of texts. A softmax over experts or classes has as many rows or
+    no such axis.
     lengths: the numbers of tokens that an axis over queries or keys can have.
     """
 
@@ -213,9 +221,10 @@ class SoftmaxWatch(FunctionWatch):
 
     @abstractmethod
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        """Answer one call instead of ``compute``, which would compute its ordinary result.
+        """Return the result of one softmax or fused attention call; a subclass may change it.
 
-        scores: the shape (..., query, key) of the softmax's input.
+        scores: the shape (..., query, key) of the softmax's input. compute: computes the ordinary
+            result.
         """
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -258,7 +267,7 @@ FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", 
 
 
 def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
-    """Return the arguments of torch's fused attention, with a mask that hides further keys.
+    """Return the arguments of torch's fused attention with a mask that hides additional keys.
 
     named: the arguments by name. hidden: boolean (..., query, key), True for a key to hide.
     """
@@ -275,9 +284,9 @@ def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
 
 
 def _require_another(seen: Tensor, hidden: Tensor) -> None:
-    """Raise UsageError if a row of scores, or of a mask, loses its last visible key.
+    """Raise UsageError if a query loses its last visible key.
 
-    seen: (..., query, key) with −inf for each key that is hidden in the end.
+    seen: the attention scores or the mask (..., query, key) with −inf for each hidden key.
     hidden: boolean (..., query, key), True for the keys that are hidden in addition to the model's.
     The softmax would then run over keys that the model's mask hides from the query.
     """
@@ -309,8 +318,9 @@ class MaskWatch(SoftmaxWatch):
         return weights
 
     def mask_of(self, weights: Tensor) -> Tensor | None:
-        """Return (batch, query, key), True where some head sees the key; None if not recorded.
+        """Return the recorded mask (batch, query, key) of some attention weights; None if unknown.
 
+        It is True where at least one head sees the key.
         weights: the tensor that the model reports; its memory must be the one that a softmax
             returned.
         """
@@ -322,7 +332,7 @@ class MaskWatch(SoftmaxWatch):
 
 
 class StrayAttention(SoftmaxWatch):
-    """Raises IncompleteError for attention that bypasses the observed function, while it is active.
+    """Raises IncompleteError while active, for attention that bypasses the observed function.
 
     allowed: set to True while the observed function itself runs.
     """
@@ -348,11 +358,12 @@ _PLAIN = ("eager", "sdpa", None)
 
 @contextmanager
 def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Iterator[None]:
-    """Set all modules to evaluation and all configs to ``implementation`` in this context.
+    """Set all modules to evaluation mode and all configs to one attention implementation.
 
-    None keeps each config's own implementation if it is eager or sdpa, and otherwise sets eager.
-    Experts in float64 run one by one, because grouped matrix products lack that type. At exit, also
-    after an exception, configs and modules are as they were.
+    This holds inside the context. implementation: its name; None keeps each config's own
+    implementation if it is eager or sdpa, and otherwise sets eager. Experts in float64 run one by
+    one, because grouped matrix products lack that type. At exit, also after an exception, configs
+    and modules are as they were.
     """
     modules, configs = list(model.modules()), _configs(model)
     with ExitStack() as held:
@@ -377,7 +388,7 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
 
 
 def implementations(model: PreTrainedModel) -> set[str | None]:
-    """Return the attention implementations that the configs of the model and its parts name."""
+    """Return the names of the attention implementations in the configs of a model and its parts."""
     return {config._attn_implementation for config in _configs(model).values()}
 
 
@@ -399,14 +410,14 @@ def _configs(model: PreTrainedModel) -> dict[int, Any]:
 
 
 def _locks_of(keys: list[int]) -> list[Any]:
-    """Return one lock for each key, in one order, so that two threads cannot block each other."""
+    """Return one lock for each key, in a fixed order, so that two threads cannot deadlock."""
     with _locks_guard:
         return [_locks.setdefault(key, RLock()) for key in keys]
 
 
 @contextmanager
 def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
-    """Run without the hooks that transformers installs when weights are first requested."""
+    """Run the block without the hooks that transformers adds to return attention weights."""
     hooks = [(module, set(module._forward_hooks)) for module in model.modules()]
     marked = [module for module in model.modules() if _MARK in module.__dict__]
     try:

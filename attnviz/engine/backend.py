@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # torch only where needed
 
 
 class Backend(Protocol):
-    """Runs one model.
+    """The interface to all that the engine does with one model, in NumPy or torch.
 
     in_order: True if the logits of self-attention always predict the next token; False if this must
         be found out by a trial.
@@ -42,9 +42,10 @@ class Backend(Protocol):
     def observe(
         self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
     ) -> None:
-        """Run the model once over inputs of one length; hand the wanted weights to ``observer``.
+        """Run the model once over inputs of one length.
 
-        cells: the number of weights in a block; None hands over whole matrices.
+        Hand the requested attention weights to ``observer``.
+        cells: the most attention weights in a block; None hands over whole matrices.
         Raises UsageError if whole matrices are needed and do not fit into memory.
         """
 
@@ -53,37 +54,39 @@ class Backend(Protocol):
     ) -> None:
         """Run the model; hand the queries and keys of each wanted layer to ``observe``.
 
-        wants: returns True for a wanted layer. Of an encoder–decoder the encoder is observed.
+        wants: returns True for a wanted layer, given its index. Of an encoder–decoder the encoder
+            is observed.
         Raises UnsupportedError also if the model does more with them than scale, add and softmax.
         """
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
-        """Return a function that runs inputs, and sentences on what it cannot observe of the heads.
+        """Return a function that runs inputs and observes heads, and notes on what it cannot see.
 
-        kind: the kind of attention. given: an input on which a torch model is tried.
+        kind: the kind of attention. given: an input for a trial of a torch model.
         causal: True if the model's logits predict the next token.
         """
 
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
     ) -> Reader:
-        """Return a reader of a text that grows from ``begun``, with ``removed`` heads set to zero.
+        """Return a reader, which runs the model on a growing text and observes its attention.
 
-        tokens: what an encoder reads. kind: the attention to observe.
+        tokens: what an encoder runs on. begun: the first tokens of the text. kind: the attention to
+            observe. removed: heads whose outputs are set to zero.
         Raises UsageError for heads that do not exist, UnsupportedError also if the model does not
         predict the next token.
         """
 
     def open_attributor(self, given: Input) -> Attributor:
-        """Return an object that splits logits into contributions, tried on ``given``.
+        """Return an object that splits logits into contributions of the model's parts.
 
-        Raises UsageError if the model predicts no tokens.
+        given: a text for a trial. Raises UsageError if the model predicts no tokens.
         """
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
     ) -> Sequence[PathRead]:
-        """Run two texts of one length, and return what the heads of every layer read in both.
+        """Run two texts of one length, and return the queries, keys and values of every layer.
 
         clean, corrupt: the texts. senders: the heads whose share in the difference is wanted.
         Raises UsageError for a head that does not exist.
@@ -94,31 +97,37 @@ class Backend(Protocol):
     ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
         """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
 
-        The logits (token, word) are what the head alone adds, with the scales of the norms held.
-        tokens: the ids, each of which is a text of its own. heads: the wanted heads.
+        The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
+        tokens: the ids, each of which is a text of its own. heads: the heads to measure.
         Raises UsageError for a model that does not predict the next token.
         """
         ...
 
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
-        """Return an object that runs the model with edges of attention cut."""
+        """Return an object that runs the model with some query–key pairs of its attention cut.
+
+        kind: the kind of attention. given: a text for a trial.
+        """
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
-        """Return a torch model whose heads can be ablated, tried on a few tokens of ``given``."""
+        """Return a torch model whose heads can be ablated. given: a text for a short trial.
+
+        kind: the kind of attention.
+        """
 
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
-        """Return the model ready to ablate its heads over ``inputs``.
+        """Return an object that ablates the model's heads over ``inputs`` and measures the effect.
 
-        kind: the attention whose heads are ablated.
+        kind: the attention whose heads are ablated. options: how they are ablated.
         references: the texts whose outputs replace those of ablated heads, for mean and resample.
         """
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-        """Return the model ready to put values of one prompt into the other prompt of each pair.
+        """Return an object that patches: it puts values of one prompt into the run of the other.
 
-        kind: the attention whose sites are patched.
+        kind: the attention whose values are patched. pairs: the prompt pairs.
         """
 
 

@@ -29,14 +29,14 @@ _TARGET_TOKENS = 64
 
 @dataclass(frozen=True)
 class Choice:
-    """Which part of a model's attention over a text is wanted.
+    """A choice of heads of a model's attention over a text, as typed by a person.
 
     layers, heads: as typed after ``--layer`` and ``--head``, numbered from ``index_base``.
     kind, target: the kind of attention and the second text, of an encoder–decoder or of two texts;
         None takes the model's default.
     truncate: True cuts a text that is longer than the model's context; otherwise it is refused.
     no_known_labels: True leaves out labels of heads that were measured before.
-    encode: reads the text in place of the model's ``encode``, with its regions; None without any.
+    encode: tokenizes the text, with its regions, in place of the model's ``encode``; None for that.
     """
 
     layers: str | None = None
@@ -53,8 +53,8 @@ class Choice:
 class Asked:
     """A checked request for a model's attention over one text.
 
-    given: what the model reads. For the cross attention of ``mha`` its target holds the queries.
-    kind: the wanted kind of attention.
+    given: the tokens that the model runs on. For the cross attention of ``mha`` its target is the
+        text of the queries. kind: the wanted kind of attention.
     heads: the chosen heads by layer, both from 0; None means all.
     """
 
@@ -64,7 +64,7 @@ class Asked:
 
 
 def asked(model: Model, text: str, choice: Choice) -> Asked:
-    """Return the checked request for ``text`` as ``choice`` describes it.
+    """Return the checked request for the attention over ``text``, as ``choice`` describes it.
 
     Raises UsageError if the choice or the text does not fit the model, or the memory is too small.
     """
@@ -87,13 +87,13 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
 
 
 def check_regions(kind: Kind, tokens: Tokens) -> None:
-    """Raise UsageError for regions of a text that this kind of attention does not see."""
+    """Raise UsageError for a text with regions if this kind of attention does not use that text."""
     if kind == "decoder" and tokens.regions:
         raise UsageError("regions are those of the text, not of the decoder's: add --kind cross")
 
 
 def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
-    """Return the attention of ``model`` over ``text``, and True if the choice left out any head.
+    """Return the attention of ``model`` over ``text``, and whether some heads were left out.
 
     Raises UsageError if the choice, the text or the memory does not fit the model.
     """
@@ -129,9 +129,10 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
 def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | None = None) -> Tokens:
     """Return the tokens of ``text``.
 
-    truncate: True cuts the text at the model's context; None is for callers without that option.
-    encode: reads the text in place of the model's own ``encode``; None takes the model's.
-    Raises UsageError if there are no tokens or, without truncation, more than the context holds.
+    truncate: True cuts the text at the model's context; None (no cut) leaves the hint at
+        ``--truncate`` out of the error.
+    encode: tokenizes the text in place of the model's own ``encode``; None takes the model's.
+    Raises UsageError if there are no tokens or, without truncation, more than the context allows.
     """
     read = encode or model.encode
     tokens = read(text, None)
@@ -149,10 +150,10 @@ def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | Non
 
 
 def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """Return the decoder's tokens: those of the user's text, or those that the model itself writes.
+    """Return the decoder's tokens: those of the user's text, or those that the model generates.
 
-    tokens: what the encoder reads. choice: its ``target`` is the user's text, or None.
-    Raises UsageError if the decoder has no room for the user's text.
+    tokens: what the encoder runs on. choice: its ``target`` is the user's text, or None.
+    Raises UsageError if the user's text is longer than the decoder's context.
     """
     limit = model.target_context
     if choice.target is None:
@@ -173,7 +174,8 @@ def written_targets(
 ) -> tuple[Tokens, ...]:
     """Return the decoder's tokens for each text, or an empty tuple for models without a decoder.
 
-    texts: what the encoder reads. choice: its ``target`` is the user's text for the decoder.
+    texts: those that the encoder runs on. choice: its ``target`` is the user's text for the
+        decoder.
     """
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
@@ -200,7 +202,7 @@ def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Toke
 
 
 def require_maps(heads: int, queries: int, keys: int, advice: str) -> None:
-    """Raise UsageError before the model runs if the memory cannot hold the attention maps.
+    """Raise UsageError if the free memory is too small for attention maps of this size.
 
     heads, queries, keys: the size of the maps. advice: the end of the message, what to do instead.
     """
@@ -223,7 +225,7 @@ def capture(
 
     kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``.
     target: the tokens of the decoder or of the queries; required for ``decoder`` and ``cross``.
-    heads: the heads to keep of each layer; None keeps all.
+    heads: the heads to record of each layer; None records all.
 
     Raises UnsupportedError if the architecture's attention cannot be observed, UsageError if no
     chosen layer has a chosen head.
@@ -248,7 +250,7 @@ def record_of(
 ) -> AttentionRecord:
     """Return the record of one run of ``model``, with notes on numbers that mislead a reader.
 
-    given: what the model read. layers: the weights that it had.
+    given: the text of the run. kind: of attention. layers: its attention weights.
     """
     tokens = given.text
     if kind not in _DECODER_KINDS:
@@ -265,12 +267,15 @@ def record_of(
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:
-    """Return True if every weight of a query on a later key is exactly zero or not a number."""
+    """Return True if all attention weights of queries on later keys are zero or not a number."""
     return layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
-    """Return a note if rows do not sum to one, as with the learned sinks of gpt_oss."""
+    """Return a note if the attention weights of a query do not sum to one.
+
+    This is so with the learned sinks of gpt_oss.
+    """
     sums = np.concatenate([layer.weights.sum(-1).ravel() for layer in layers])
     least = float(np.min(sums[~np.isnan(sums)], initial=1.0))
     if least > 1 - _ROUNDING:

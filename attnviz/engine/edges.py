@@ -36,11 +36,10 @@ NOTHING_LEFT = (
 
 @dataclass(frozen=True)
 class EdgePrediction:
-    """The predictions of a model for one text.
+    """The predictions of a model for one text, with or without cut query–key pairs.
 
-    places: the positions whose predictions are kept.
-    log_probabilities: (place, word), of the token after each place; of a masked model, of the token
-        at that place while it is hidden.
+    places: the positions whose predictions are stored. log_probabilities: (place, vocab), of the
+        token after each place; of a masked model, of the token at that place while it is hidden.
     losses: (token,) in nats; NaN for a token that was not predicted.
     """
 
@@ -55,16 +54,15 @@ class EdgePrediction:
         return float(known.mean()) if known.size else float("nan")
 
     def kl(self, other: EdgePrediction) -> NDArray[np.float64]:
-        """Return KL(this ‖ other) at each place, in nats, at least 0."""
+        """Return KL(this ‖ other) of the predictions at each position, in nats, at least 0."""
         return kl_divergence(self.log_probabilities, other.log_probabilities)
 
 
 class CutPass(NamedTuple):
-    """One pass that is to run.
+    """One pass that the model is to run, and the predictions that are wanted from it.
 
-    given: what the model reads. places: the positions whose predictions over the whole vocabulary
-        are wanted.
-    words: pairs (position, id of the token whose loss is wanted there).
+    given: the text. places: the positions whose predictions over the whole vocabulary are wanted.
+    words: tuples (position, id of the token whose loss is wanted there).
     """
 
     given: Input
@@ -73,9 +71,10 @@ class CutPass(NamedTuple):
 
 
 class Cutter(Protocol):
-    """Runs a model in which some queries do not see some keys; such a pair is an edge.
+    """The interface to run a model in which some queries do not see some keys.
 
-    name: the model's class. predicts: True if the model has a language-model head.
+    Such a query–key pair is called an edge. name: the model's class. predicts: True if the model
+    has a language-model head.
     mask_id: the token that hides a word from a masked model; None if there is none.
     """
 
@@ -84,21 +83,24 @@ class Cutter(Protocol):
     mask_id: int | None
 
     def check(self, given: Input) -> None:
-        """Raise UnsupportedError if editing scores changes results even when no edge is cut."""
+        """Raise UnsupportedError if editing attention scores changes results without any cut edge.
+
+        given: a text for the trial.
+        """
 
     def run(
         self, passes: Iterable[CutPass], heads: Heads, edges: Edges
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield each pass's log-probabilities (place, word) and its words' losses (word,), in nats.
+        """Yield for each pass its log-probabilities (place, vocab) and losses (word,), in nats.
 
-        heads: pairs (layer, head). edges: pairs (query, key) of positions, each cut in each head.
+        heads: (layer, head) of each. edges: query–key pairs of positions, each cut in each head.
         Raises UsageError if a head does not exist or a query would see no key, UnsupportedError if
         an edge cannot be cut.
         """
 
 
 class CutScan:
-    """A model and one text, ready for edges to be cut.
+    """Measures the predictions of one text while query–key pairs (edges) of the attention are cut.
 
     cutter: runs the model. given: a text of at least two tokens.
     causal: True if each token predicts the next one; else a token is predicted while hidden.
@@ -134,11 +136,10 @@ class CutScan:
     ) -> EdgePrediction:
         """Return the predictions of the text, with the edges cut in these heads.
 
-        places: the positions whose predictions are kept.
-        heads: pairs (layer, head); without any no edge is cut.
-        edges: pairs (query, key) of positions.
-        losses: True measures the loss of each token; of a masked model at most ``MOST_MASKED``
-            evenly spaced ones.
+        places: the positions whose predictions are stored.
+        heads: (layer, head) of each; without any no edge is cut.
+        edges: query–key pairs of positions. losses: True measures the loss of each token; of a
+            masked model at most ``MOST_MASKED`` evenly spaced ones.
         on_pass: called after each pass of the model.
         """
         passes = self._passes(places, losses)
@@ -154,7 +155,7 @@ class CutScan:
     def passes(self, places: Sequence[int], losses: bool) -> int:
         """Return the number of passes of the model that ``outcome`` makes.
 
-        places: the positions whose predictions are kept. losses: True measures each token's loss.
+        places: the positions whose predictions are stored. losses: True measures each token's loss.
         """
         return len(self._passes(places, losses))
 

@@ -20,7 +20,7 @@ _LOGITS = 2**22
 
 
 class NumpyCutter:
-    """Runs a NumPy stack in which some queries do not see some keys; see ``Cutter``."""
+    """Runs a NumPy model in which some queries do not see some keys; see ``Cutter``."""
 
     def __init__(self, model: StackModel) -> None:
         self._model = model
@@ -45,8 +45,8 @@ class NumpyCutter:
     def _masks(self, tokens: int, heads: Heads, edges: Edges) -> dict[int, NDArray[np.bool_]]:
         """Return for each layer a boolean (head, query, key), True if the query may see the key.
 
-        tokens: the length of the text. heads: pairs (layer, head).
-        edges: pairs (query, key) of positions that are hidden.
+        tokens: the length of the text. heads: (layer, head) of each. edges: query–key pairs of
+            positions to hide.
         """
         masks: dict[int, NDArray[np.bool_]] = {}
         for layer, head in heads:
@@ -65,10 +65,10 @@ class NumpyCutter:
     def _predicted(
         self, end: NDArray[np.floating], places: tuple[int, ...], words: tuple[tuple[int, int], ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return log-probabilities (place, word), and the wanted words' losses (word,) in nats.
+        """Return log-probabilities (place, vocab), and the words' losses (word,) in nats.
 
         end: the final hidden states (token, width). places: the positions of the log-probabilities.
-        words: pairs (position, token id) whose losses are wanted.
+        words: tuples (position, token id) whose losses are wanted.
         """
         stack, size = self._model.stack, max(1, _LOGITS // self._model.stack.shape.vocabulary)
         logs, losses = np.empty((len(places), stack.shape.vocabulary)), np.empty(len(words))

@@ -20,9 +20,10 @@ from attnviz.records import Input
 
 @contextmanager
 def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> Iterator[None]:
-    """Run the borrowed ``model`` over ``given`` without some edges inside this context.
+    """Run the block with some query–key pairs (edges) cut in the borrowed ``model``.
 
-    heads: pairs (layer, head) in which they are cut. edges: pairs (query, key) of positions.
+    heads: (layer, head) of each in which they are cut. edges: query–key pairs of positions. given:
+        the text of the run.
     Raises UsageError for a head that does not exist, and while the model runs UnsupportedError if
     an edge cannot be cut.
     """
@@ -71,7 +72,10 @@ class TorchCutter:
                 yield logs[list(places)].cpu().numpy(), lost.cpu().numpy()
 
     def _run(self, given: Input, heads: Heads, edges: Edges) -> Tensor:
-        """Return log-probabilities (token, word) in float64, with the edges cut in the heads."""
+        """Return log-probabilities (token, vocab) in float64, with the edges cut in the heads.
+
+        heads: (layer, head) of each. edges: query–key pairs of positions.
+        """
         if not heads:
             logits = self._model.run(given)
         else:

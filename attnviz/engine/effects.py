@@ -34,15 +34,15 @@ Metric = Literal["loss_delta", "kl", "flip_rate", "output_mse", "output_cosine",
 
 
 class MetricInfo(NamedTuple):
-    """How a metric of an ablation is named, shown and interpreted.
+    """A metric of an ablation: its names, its number format and its interpretation.
 
-    label: a short name for a column. title: a long name.
+    label: a short name for a table column. title: a long name.
     unit: shown behind a value; empty if it has none.
     meaning: one clause that explains the number to a reader.
     signed: True if an ablation can make it negative; otherwise it is at least zero.
     factor: the shown number divided by the stored one. percent: True shows it as a percentage.
-    matters: +1 or −1, the sign of the metric when the removed head had served what it measures.
-    aside: True if it gets a column next to the metric that ranks.
+    matters: +1 or −1, the sign of the metric if removing the head does harm.
+    aside: True if it gets a column next to the metric that ranks the heads.
     """
 
     label: str
@@ -89,18 +89,17 @@ METRICS: Mapping[Metric, MetricInfo] = {
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """The choices that decide the numbers of a scan.
+    """The options of a scan, which ablates heads and measures the effect.
 
-    mode: what replaces the output of an ablated head.
-    positions: which predictions count; ``last`` counts the prediction after the text, and the loss
-        of the text's last token.
-    pair: the token ids of answer and foil for ``logit_diff``, or None.
+    mode: what replaces the output of an ablated head. positions: which predictions count; ``last``
+        counts the prediction after the text, and the loss of the text's last token.
+    pair: the ids of answer token and foil token for ``logit_diff``, or None.
     per_position: True uses a separate mean for each position; only for the mode ``mean``.
-    draws: the number of other texts that values are taken from for each text; for ``resample``.
-    seed: of the draws and of the control's random directions.
-    control: True removes a random direction of equal norm instead of each ablation.
+    draws: for ``resample``, how many other texts replace each text's values, one after the other.
+    seed: of the draws and of the control's random directions. control: True measures a random
+        baseline: it removes a random direction of equal norm in place of each ablation.
     token_losses: True keeps the loss of each token.
-    max_memory: the bytes that a scan may hold; None uses a share of the free memory.
+    max_memory: the most bytes that a scan may use; None takes a share of the free memory.
     Raises UsageError for numbers out of range.
     """
 
@@ -127,7 +126,7 @@ class ScanOptions:
 class Variant:
     """One ablation: heads that are removed together.
 
-    heads: (layer, head) pairs without repetition, in ascending order, of any number of layers.
+    heads: (layer, head) of each, without repetition, in ascending order, of any layers.
     name: a name such as ``head 3 of every layer``; None if the heads alone describe the ablation.
     """
 
@@ -150,22 +149,22 @@ class Variant:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Return the heads' outputs that are replaced, one site for each head."""
+        """Return the patch site of each ablated head: its output, which is replaced."""
         return tuple(Site("output", layer, head) for layer, head in self.heads)
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
-        """Return the heads ablated in one layer."""
+        """Return the heads of this ablation that are in one layer."""
         return tuple(head for at, head in self.heads if at == layer)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The costs of some ablations over one text: one complete piece of a scan.
+    """The measured effect of some ablations over one text: one finished piece of a scan.
 
     text: the index of the text. variants: the index of each ablation among those of the scan.
     metrics: (ablations,) float64 for each metric that the model and the text have.
-    baseline: the clean model's own numbers on this text: ``loss`` in nats per token if the model
-        has one, and ``logit_diff`` if it was requested.
+    baseline: the unchanged model's own numbers on this text: ``loss`` in nats per token if the
+        model has one, and ``logit_diff`` if it was requested.
     errors: the standard errors over draws, shaped as ``metrics``; only for values from other texts.
     token_losses: (ablations, tokens) or None: the increase of each token's loss in nats; NaN for a
         token that is not predicted, such as the first.

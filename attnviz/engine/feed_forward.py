@@ -29,7 +29,7 @@ _OTHERWISE = 3.0
 
 @dataclass(frozen=True)
 class _Layer:
-    """The modules that a layer calls next to its attention.
+    """The modules of one model layer outside of its attention.
 
     block: the module around them. modules: all of them.
     matrices: those with weights of two or more axes.
@@ -49,7 +49,7 @@ class _Layer:
 
 
 def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Module]:
-    """Return for each layer the module whose (first) output is added to the residual stream.
+    """Return for each layer the feed-forward module whose (first) output is added to the stream.
 
     model: borrowed. probe: an input of a few tokens. Layers that share a module all name it.
     Raises UnsupportedError if the module cannot be determined.
@@ -77,10 +77,10 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
 
 
 def _candidates(layer: _Layer, plain: _Outputs) -> list[nn.Module]:
-    """Return the modules whose output may be what the layer adds to the residual stream.
+    """Return the modules that may be the feed-forward block of a layer, smallest first.
 
-    They are the last matrix that is called and the modules around it, smallest first, if their
-    output has the shape of the stream. plain: the outputs of an unchanged pass.
+    They are the last matrix that is called and the modules around it, if their output has the shape
+    of the residual stream. plain: the outputs of an unchanged pass.
     """
     last = max(layer.matrices, key=lambda module: plain.last.get(id(module), -1))
     stream = plain.of[id(layer.block)][0].shape
@@ -99,12 +99,12 @@ def _first_wrong(
     chosen: Mapping[int, nn.Module],
     plain: _Outputs,
 ) -> int | None:
-    """Return the first layer whose chosen module is not all that it adds to the residual stream.
+    """Return the first layer whose chosen module is not its feed-forward block; None if all are.
 
-    The result is None if there is no such layer. To find out, each chosen module's output is held
-    while every other matrix of its layer is disturbed: the layer's result must not change.
-    probe: a short input. chosen: by layer, the module that is tried.
-    plain: the outputs of an unchanged pass.
+    To find out, each chosen module's output is kept unchanged while every other matrix of its layer
+    is disturbed: the layer's result must not change.
+    probe: a short input. chosen: the module to test, by layer. plain: the outputs of an unchanged
+        pass.
     """
     held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()
@@ -137,7 +137,10 @@ def _first_wrong(
 
 
 def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
-    """Return the innermost block around an attention that has matrices outside of the attention."""
+    """Return the modules of the innermost block around an attention with matrices outside of it.
+
+    point: the attention call.
+    """
     around = enclosing_block(model.root)
     attention = {id(each.module) for each in model.hook_points.found}
     block = around.get(id(point.module))
@@ -156,8 +159,8 @@ def _others(
 ) -> Iterator[nn.Module]:
     """Yield the modules inside ``module`` that contain no attention.
 
-    around: the module to note as the one around them. attention: the ``id`` of attention's modules.
-    outer: receives for each yielded module's ``id`` the module around it.
+    around: the module to record as the one around them. attention: the ``id`` of attention's
+        modules. outer: receives for each yielded module's ``id`` the module around it.
     """
     for child in module.children():
         if isinstance(child, nn.ModuleList):
@@ -174,10 +177,10 @@ def _is_matrix(module: nn.Module) -> bool:
 
 
 class _Outputs:
-    """The outputs of modules in one pass.
+    """Records the outputs of chosen modules in one pass.
 
     of: the first tensor of each call, by the module's ``id``.
-    last: the place of the module's last call among all calls, by its ``id``.
+    last: the index of the module's last call among all calls, by its ``id``.
     """
 
     def __init__(self) -> None:

@@ -35,12 +35,11 @@ _uncached: WeakSet[nn.Module] = WeakSet()
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """One run over one batch.
+    """A planned run of a transformers model over one batch of texts.
 
-    model: the whole model, whose state is borrowed. module: the part of it that runs.
-    inputs: its arguments: ``input_ids`` (batch, token) and, of an encoder–decoder,
-        ``decoder_input_ids``.
-    kinds: the kinds of attention that it computes. wanted: those of them that are wanted.
+    model: the whole model, whose state is borrowed. module: the part of it that runs. inputs: its
+        arguments: ``input_ids`` (batch, token) and, of an encoder–decoder, ``decoder_input_ids``.
+    kinds: the kinds of attention that it computes. wanted: those of them that are requested.
     compare: True if the observed pass may first be compared with a plain pass.
     cached: True runs with a cache of keys and values if the model has one.
     logits: True lets the vocabulary projection see every token, otherwise only one.
@@ -66,11 +65,11 @@ class ForwardPass:
         return {self.inputs[name].shape[1] for name in texts if name in self.inputs}
 
     def queries(self, kind: Kind) -> int:
-        """Return the number of query tokens."""
+        """Return the number of query tokens in attention of this kind."""
         return self.inputs[_TARGET if kind in ("decoder", "cross") else _SOURCE].shape[1]
 
     def keys(self, kind: Kind) -> int:
-        """Return the number of key tokens."""
+        """Return the number of key tokens in attention of this kind."""
         return self.inputs[_TARGET if kind == "decoder" else _SOURCE].shape[1]
 
     def run(self, **options: Any) -> Any:
@@ -94,14 +93,17 @@ class ForwardPass:
         _uncached.add(self.module)
 
     def takes(self, option: str) -> bool:
-        """Return True if the module can be called with this keyword."""
+        """Return True if the module can be called with the keyword ``option``."""
         parameters = _parameters(self.module)
         return option in parameters or any(
             parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
         )
 
     def check(self, kind: Kind, weights: Any) -> None:
-        """Raise UnsupportedError unless ``weights`` are one token matrix per text and head."""
+        """Raise UnsupportedError unless ``weights`` has the shape (text, head, query, key).
+
+        kind: the kind of attention, which gives the expected sizes.
+        """
         expected = (self.batch, "heads", self.queries(kind), self.keys(kind))
         shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or (shape[0], "heads", *shape[2:]) != expected:
@@ -119,10 +121,11 @@ def plan_pass(
     attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
 ) -> ForwardPass:
-    """Return the pass over the smallest part: the trunk without its head, or only the encoder.
+    """Return the plan of a run of the smallest part that computes the wanted attention.
 
+    That is the trunk without its language-model head, or only the encoder.
     wanted: the kinds of attention. input_ids, attention_mask, decoder_input_ids: (text, token).
-    Raises UnsupportedError for a model that does not read token ids, UsageError if decoder or cross
+    Raises UnsupportedError for a model that does not take token ids, UsageError if decoder or cross
     attention is wanted without a decoder text.
     """
     require_token_ids(model)
@@ -164,8 +167,8 @@ def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
 def _short_vocabulary(module: Any) -> Iterator[None]:
     """Let the vocabulary projection see only one token if the trunk cannot be run without it.
 
-    The weights do not depend on the logits, and the projection takes a third of a small model's
-    time. Other threads that use the module meanwhile get all of their logits.
+    Attention weights do not depend on the logits, and the projection takes a third of a small
+    model's time. Other threads that use the module meanwhile get all of their logits.
     """
     find = getattr(module, "get_output_embeddings", None)  # a bare stack may have none
     head = find() if find else None

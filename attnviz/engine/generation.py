@@ -26,9 +26,9 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen.
+    """The options of text generation: how each next token is chosen.
 
-    tokens: the largest number of tokens to write.
+    tokens: the largest number of tokens to generate.
     temperature: 0 takes the likeliest token (greedy).
     top_k: choose only among the k likeliest tokens; None means all.
     top_p: choose only among the fewest likeliest tokens with this probability together, or None.
@@ -56,11 +56,14 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Return True if no random number is drawn."""
+        """Return True if always the likeliest token is chosen, without a random number."""
         return self.temperature == 0
 
     def choose(self, scores: Floats, generator: np.random.Generator) -> int:
-        """Return the id of the next token, given the scores (word,) of all tokens."""
+        """Return the id of the next token. scores: the logits (vocab,) of all tokens.
+
+        generator: draws the random number.
+        """
         if self.greedy:
             return int(np.argmax(scores))
         order = np.argsort(-scores, kind="stable")[: self.top_k]
@@ -74,14 +77,14 @@ class Sampling:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One token that was written.
+    """One generation step: a generated token and where the heads attend while it is predicted.
 
-    place: the index of the query, which is the last token that was read.
+    place: the index of the query, which is the last token before the generated one.
     id, text: the chosen token. ended: True if it ends the text.
     probability: of the token under the model at temperature 1, in [0, 1], whatever the sampling.
     likely: the five likeliest tokens. entropy: of the whole distribution, in nats.
-    rows: the weights (head, key) of the query in each layer, over the keys 0 to ``place``; for
-        cross attention over the text that the encoder reads.
+    rows: the attention weights (head, key) of the query in each layer, over the keys 0 to
+        ``place``; for cross attention over the encoder's text.
     """
 
     place: int
@@ -103,16 +106,16 @@ def generate(
     removed: Collection[Head] = (),
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Step]:
-    """Yield each step as ``model`` continues ``tokens``, as soon as its token is known.
+    """Yield each generation step as ``model`` continues ``tokens``, as soon as its token is known.
 
-    tokens: the prompt, or the text that an encoder reads; its decoder starts from scratch.
+    tokens: the prompt, or an encoder's text; its decoder starts from scratch.
     kind: the attention to observe; None means ``self``, or ``decoder``.
     removed: the heads whose outputs are set to zero at every token.
-    cancelled: called before each step; True ends the text.
+    cancelled: called before each step; True ends the generation.
 
-    The text ends with an end token, or when the model's context is full. Raises UnsupportedError
-    for a model that does not predict the next token, UsageError for a prompt that leaves no room
-    and for heads that do not exist.
+    The generation ends with an end token, or when the model's context is full. Raises
+    UnsupportedError for a model that does not predict the next token, UsageError for a prompt that
+    fills the whole context and for heads that do not exist.
     """
     kind = written_kind(model, kind)
     context = written_context(model, kind)
@@ -133,9 +136,11 @@ def generate(
 
 
 def written_kind(model: Model, kind: Kind | None = None) -> Kind:
-    """Return the kind of attention whose queries are the written text.
+    """Return the kind of attention to observe while a model generates text.
 
-    Raises UsageError for a kind that has no such queries.
+    Its queries are the generated tokens. kind: a requested kind, which is checked; None takes
+    ``self`` or, of an encoder–decoder, ``decoder``. Raises UsageError for a kind that has no such
+    queries.
     """
     kinds: tuple[Kind, ...] = ("self",) if "self" in model.kinds else ("decoder", "cross")
     if kind is not None and kind not in kinds:
@@ -147,9 +152,10 @@ def written_kind(model: Model, kind: Kind | None = None) -> Kind:
 
 
 def written_context(model: Model, kind: Kind) -> int | None:
-    """Return how many tokens prompt and written text may have together; None means no limit.
+    """Return how many tokens prompt and generated text may have together; None for no limit.
 
-    The limit is the same as for texts that ``attnviz heads`` reads with this kind of attention.
+    kind: the attention that is observed. The limit is the same as for texts that ``attnviz heads``
+        takes with this kind of attention.
     """
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.target_context
@@ -157,9 +163,9 @@ def written_context(model: Model, kind: Kind) -> int | None:
 
 
 def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
-    """Return the tokens that the text begins with: the prompt, or a decoder's start token.
+    """Return the first tokens of the generated text: the prompt, or a decoder's start token.
 
-    tokens: the prompt, or what an encoder reads. kind: the attention that is observed.
+    tokens: the prompt, or an encoder's text. kind: the attention that is observed.
     """
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.greedy_target(tokens, 1)
@@ -167,9 +173,10 @@ def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
 
 
 def written(prompt: Tokens, steps: Sequence[Step], region: str = "written") -> Tokens:
-    """Return the tokens of the prompt followed by those that the steps wrote.
+    """Return the tokens of the prompt followed by the generated tokens.
 
-    region: the name of the region that the new tokens form, used if the prompt has regions.
+    steps: the generation steps. region: the name of the region that the new tokens form, used if
+        the prompt has regions.
     """
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),

@@ -52,11 +52,11 @@ def open_reader(
     kind: Kind,
     removed: Collection[tuple[int, int]],
 ) -> Reader:
-    """Return a reader of a text that grows from ``begun``, step by step.
+    """Return a reader, which runs a torch model on a text that grows token by token.
 
     open_heads: the method of ``Backend``; it is used if cached steps cannot be observed.
-    tokens: what an encoder reads. kind: the attention to observe.
-    removed: the heads whose outputs are set to zero.
+    tokens: what an encoder runs on. begun: the first tokens of the text. kind: the attention to
+        observe. removed: the heads whose outputs are set to zero.
     Raises UnsupportedError if the model does not predict the next token or its attention cannot be
     observed, UsageError for heads that do not exist.
     """
@@ -88,10 +88,10 @@ _INSIDE: tuple[What, ...] = ("pattern",)
 
 
 class _Plain:
-    """Reads the whole text at each step, for models that only report their weights.
+    """A reader that runs the whole text at each step; for models that only report their weights.
 
-    open_heads: the method of ``Backend``. kind: the attention to observe.
-    source: what an encoder reads; None without one. removed: the heads whose outputs are zero.
+    open_heads: the method of ``Backend``. kind: the attention to observe. source: the encoder's
+        tokens; None without an encoder. removed: the heads whose outputs are set to zero.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class _Plain:
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Open the model, and store in ``causal`` whether tokens are hidden from earlier tokens.
+        """Open the model, and find out whether its attention is causal, which ``causal`` stores.
 
-        ids: the token ids at the beginning of the text, on which this is found out.
+        ids: the first token ids of the text, for this trial.
         """
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
@@ -121,9 +121,9 @@ class _Plain:
         )
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """Return the next token's scores (word,) and by layer the last query's weights (head, key).
+        """Return the next token's logits (vocab,), and the last query's attention weights by layer.
 
-        ids: the token ids of the whole text so far.
+        The weights are (head, key). ids: the token ids of the whole text so far.
         """
         given = _input(self._source, ids)
         found = self._run(given, self._removed)
@@ -132,7 +132,7 @@ class _Plain:
 
     @torch.inference_mode()
     def _scores(self, given: Input) -> Floats:
-        """Return the scores (word,) that the unobserved model gives to the next token."""
+        """Return the logits (vocab,) that the unobserved model gives to a text's next token."""
         whole = self._model.model
         texts = {"input_ids": given.ids, "decoder_input_ids": given.target_ids}
         inputs = {
@@ -147,10 +147,10 @@ class _Plain:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What is known after the first ``tokens`` tokens were read.
+    """The result of running the model on the first ``tokens`` tokens of a text.
 
-    scores: (word,), of the next token. rows: by layer, the last query's weights (head, key).
-    cache: the keys and values of these tokens.
+    scores: the logits (vocab,) of the next token. rows: by layer, the last query's attention
+        weights (head, key). cache: the keys and values of these tokens.
     """
 
     tokens: int
@@ -160,7 +160,10 @@ class _Read:
 
 
 class _Looking:
-    """Reads with an intervention that records the weights and sets removed heads to zero."""
+    """A reader that records attention weights while the model runs, and sets removed heads to zero.
+
+    It uses the model's cache of keys and values.
+    """
 
     def __init__(self, model: PatchableModel, source: Tokens | None) -> None:
         self._model = model
@@ -178,9 +181,9 @@ class _Looking:
 
     @torch.inference_mode()
     def begin(self, ids: Sequence[int]) -> None:
-        """Read the beginning of the text, and compare the result with that of a plain pass.
+        """Run the model on the first tokens, and compare the result with that of a plain pass.
 
-        ids: its token ids. Raises LostTrackError if the two differ.
+        ids: their ids. Raises LostTrackError if the two differ.
         """
         model, given = self._model, _input(self._source, ids)
         with model.hook_points.borrowed():
@@ -194,15 +197,15 @@ class _Looking:
             raise LostTrackError("it predicts something else while its patterns are seen")
 
     def remove(self, heads: Collection[tuple[int, int]]) -> None:
-        """Set the outputs of these heads to zero from now on."""
+        """Set the outputs of these heads to zero from now on. heads: (layer, head) of each."""
         for layer, head in heads:
             self._removed.setdefault(layer, []).append(head)
             self._read = None
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Return the next token's scores (word,) and by layer the last query's weights (head, key).
+        """Return the next token's logits (vocab,), and the last query's attention weights by layer.
 
-        ids: the token ids of the whole text so far.
+        The weights are (head, key). ids: the token ids of the whole text so far.
         """
         text = tuple(ids)
         if self._read is None or text != self._ids:
@@ -228,10 +231,10 @@ class _Looking:
 
     @torch.inference_mode()
     def _pass(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
-        """Return the result of a pass over a text.
+        """Run the model on a text; return the result.
 
-        ids: its token ids. before: what an earlier pass over its beginning returned; then only the
-            tokens after those are read. None reads all.
+        ids: the token ids of the text. before: the result for its first tokens, whose cache is then
+            continued; None runs on all tokens.
         """
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
@@ -259,7 +262,7 @@ class _Looking:
 
 
 def _whole_row(row: Floats, keys: int) -> Floats:
-    """Return the row (head, key) with zeros put before it until it has ``keys`` keys.
+    """Return attention weights (head, key), padded with zeros in front to ``keys`` keys.
 
     A cache may drop keys that lie outside of a window. Raises LostTrackError for a longer row.
     """
@@ -274,9 +277,9 @@ def _most(model: PatchableModel) -> float:
 
 
 def _alike(found: _Read, whole: _Read, most: float) -> bool:
-    """Return True if a cached step agrees with a pass over the whole text.
+    """Return True if a step with the cache agrees with a pass over the whole text.
 
-    found: of the step. whole: of the pass. most: the largest difference that is allowed.
+    found: the result of the step. whole: that of the pass. most: the largest allowed difference.
     """
     return _near(found.scores, whole.scores, most) and all(
         np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
@@ -290,7 +293,7 @@ def _near(scores: Floats, others: Floats, most: float) -> bool:
 
 
 class _Look:
-    """Records the last query's weights of one kind, and sets the outputs of some heads to zero.
+    """Records the last query's attention weights in a pass, and sets some heads' outputs to zero.
 
     causal: False once an earlier query has seen a later token.
     """

@@ -35,13 +35,13 @@ def gradient_importance(
     on_progress: Callable[[int, int], None] | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> dict[tuple[int, int], float]:
-    """Return |∂loss/∂ξ| of each (layer, head), in nats per token.
+    """Return the gradient importance |∂loss/∂ξ| of each (layer, head), in nats per token.
 
-    replacements: what a gate of zero would put in the head's place; None means zero.
-    ablated: (layer, head) pairs whose gates are already zero; their slopes are returned as well.
+    ξ is a gate: a number that multiplies the head's output and is 1 in the model.
+    replacements: the outputs that a gate of zero would put in the head's place; None means zero.
+    ablated: (layer, head) of heads whose gates are already zero; their slopes are returned as well.
     on_progress: called with the number of texts done and their total.
     enough: called after each text; True skips the remaining texts.
-
     The model's state is restored. Raises UsageError if it has no language-model head, or a text is
     too short for a loss.
     """
@@ -76,8 +76,8 @@ def _gradient(
 ) -> Tensor:
     """Return ∂loss/∂ξ of every head over one text: (head,), layer by layer.
 
-    ξ is a factor of the head's output. replacements: what a gate of zero puts in its place; None is
-    zero. ablated: (layer, head) pairs whose gates are zero.
+    ξ is the head's gate, which multiplies its output. replacements: the outputs that a gate of zero
+    puts in its place; None is zero. ablated: (layer, head) of heads whose gates are zero.
     """
     gates = _Gates(model, replacements, ablated)
     runs = _runs(model, given)
@@ -109,7 +109,10 @@ def _gradient(
 
 
 def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
-    """Return passes, each with the positions that predict a token and the ids of these tokens."""
+    """Return the passes that predict the tokens of a text: one, or one for each masked token.
+
+    Each is (input, positions that predict a token, ids of these tokens).
+    """
     read = given.predicted.ids
     if not _is_masked(model, given):
         require_two(given)
@@ -126,7 +129,7 @@ def _is_masked(model: PatchableModel, given: Input) -> bool:
 
 
 class _Gates:
-    """Multiplies each head's output by its gate, which is one, or zero if the head is ablated."""
+    """Multiplies each head's output in a pass by its gate: one, or zero if the head is ablated."""
 
     def __init__(
         self, model: PatchableModel, replacements: Held | None, ablated: Collection[tuple[int, int]]

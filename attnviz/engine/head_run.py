@@ -21,12 +21,11 @@ Head: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class HeadRun:
-    """The result of one text through a model.
+    """The result of running a model on one text, with what its heads did.
 
-    weights: (head, query, key) of each layer.
-    outputs: (head, query, dim) of each layer, z_h = A_h V_h before the output projection; empty if
-        they cannot be observed.
-    logits: (token, word), of the next token; None if the model does not predict it.
+    weights: the attention weights (head, query, key) of each layer. outputs: (head, query, dim) of
+        each layer, z_h = A_h V_h before the output projection; empty if they cannot be observed.
+    logits: (token, vocab), of the next token; None if the model does not predict it.
     norms: (head, key), ‖v_j W_O^h‖ of each layer, if they were requested.
     masks: (query, key) of the layers whose mask is known, as in ``BlockFacts``.
     """
@@ -44,9 +43,9 @@ class Run(Protocol):
     def __call__(
         self, given: Input, removed: Collection[Head] = (), norms: bool = False
     ) -> HeadRun:
-        """Return the run over ``given``, with the outputs of the ``removed`` heads set to zero.
+        """Run the model on ``given`` with the outputs of the ``removed`` heads set to zero.
 
-        norms: True also measures the norms.
+        norms: True also measures the norms of the values.
         Raises UnsupportedError if heads cannot be removed or norms cannot be observed.
         """
 
@@ -54,7 +53,7 @@ class Run(Protocol):
 def unseen_outputs(
     observe: Callable[..., None], info: ModelInfo, kind: Kind, lacks: Exception
 ) -> tuple[Run, tuple[str, ...]]:
-    """Return a ``Run`` for a model of which only weights can be observed, and a note that says so.
+    """Return a ``Run`` for a model that shows only its attention weights, and a note about that.
 
     observe: the method of ``Backend``. info: names the model. kind: the attention to observe.
     lacks: the error that says why outputs and predictions cannot be observed.
@@ -73,7 +72,7 @@ def unseen_outputs(
 
 
 def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[int, Any]]:
-    """Return weights and masks by the index of their layer."""
+    """Return the attention weights and the masks of layers, by the index of the layer."""
     kept = list(layers)
     return (
         {layer.layer: layer.weights for layer in kept},
@@ -84,7 +83,7 @@ def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[in
 def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int, Floats]:
     """Return the norms (head, key) of each layer's values, measured in blocks in a separate pass.
 
-    observe: the method of ``Backend``. given: what the model reads.
+    observe: the method of ``Backend``. given: the text.
     """
     keep = KeepNorms(kind)
     observe(keep, [given])
@@ -92,7 +91,7 @@ def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int
 
 
 class KeepNorms:
-    """Keeps the norms of one kind of attention, and passes its weights on."""
+    """An observer that records only the norms of the values, of one kind of attention."""
 
     norms = True
 

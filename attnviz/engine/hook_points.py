@@ -29,12 +29,12 @@ from attnviz.records import Input, Kind
 
 @dataclass(frozen=True)
 class HookedCall:
-    """One attention call of a forward pass.
+    """One attention call of a forward pass, and which of its tensors is observed or edited.
 
     kind, layer: the kind and layer of the attention, as ``observe_transformers`` numbers them.
-    module: the module in which the heads' outputs are read. heads: their number.
+    module: the module in which the tensor is found. heads: their number.
     dim: the width of one head's output.
-    what: the tensor of the call that is meant; one without heads counts as one head.
+    what: the name of the tensor; one without heads counts as one head.
     """
 
     kind: Kind
@@ -45,17 +45,20 @@ class HookedCall:
     what: What = "output"
 
     def of(self, what: What, tensor: Tensor) -> HookedCall:
-        """Return a hook point for another tensor (batch, token, head, dim) of the same call."""
+        """Return this call with another of its tensors.
+
+        what: its name. tensor: (batch, token, head, dim).
+        """
         return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
 
 class Intervention(Protocol):
-    """Changes what heads put out while a model runs."""
+    """The interface of a function that changes what heads put out while a model runs."""
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Return the outputs (batch, token, head, dim) that the model continues with.
 
-        number: the point's place among those of the pass, in the order in which they run.
+        number: the index of the attention call in the pass. point: the call itself.
         outputs: may be changed in place. If ``intervening`` was given ``inside``, these tensors
             come too and must not be changed in place; ``point.what`` says which: queries, keys and
             values (batch, token, head, dim), attention patterns (batch, query, head, key).
@@ -75,7 +78,7 @@ class FunctionWatch(TorchFunctionMode, ABC):
 
     @abstractmethod
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the result that replaces that of ``func(*args, **kwargs)``."""
+        """Return the result that replaces that of a torch function, called with args and kwargs."""
 
 
 Hide = Callable[[HookedCall, int, int], Tensor | None]
@@ -84,7 +87,7 @@ boolean tensor (head, query, key), or None to hide none."""
 
 
 class HookPoints(ABC):
-    """All hook points of one pass, found by one way of entering the model.
+    """All attention calls of one model's pass, and how to edit or mask them.
 
     root: the module whose forward is a pass. found: the points, in the order in which they run.
     """
@@ -100,11 +103,11 @@ class HookPoints(ABC):
         order: Sequence[int] | None = None,
         inside: Collection[What] = (),
     ) -> Iterator[None]:
-        """Let ``intervention`` edit the head outputs of each pass inside this context.
+        """Edit the head outputs of each pass inside this context with ``intervention``.
 
         The model must be borrowed.
-
-        order: the numbers of the points in the order in which they run; None means ascending.
+        order: the indices of the attention calls in the order in which they run; None means
+            ascending.
         inside: further tensors of the calls to edit: those of ``ATTENDED``, and ``pattern``.
         Raises UnsupportedError if the model does not show one of them.
         """
@@ -116,8 +119,8 @@ class HookPoints(ABC):
     def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
         """Hide keys in each pass of the borrowed model over ``given`` inside this context.
 
-        hide: returns the hidden keys of a point. Their scores become −inf before the softmax, which
-            then runs over the other keys.
+        hide: returns the hidden keys of an attention call. Their scores become −inf before the
+            softmax, which then runs over the other keys.
         Raises UsageError if a query would see no key, UnsupportedError if hiding a key fails.
         """
         counter = CallCounter(self, None)
@@ -130,25 +133,25 @@ class HookPoints(ABC):
 
     @abstractmethod
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> AbstractContextManager[Any]:
-        """Pass each attention call to ``counter``, which edits its tensors, inside this context.
+        """Let ``counter`` edit the tensors of each attention call inside this context.
 
-        inside: the sorts of tensors to edit in addition to the heads' outputs.
+        inside: the names of the tensors to edit in addition to the heads' outputs.
         """
 
     @abstractmethod
     def masking(
         self, counter: CallCounter, hide: Hide, given: Input
     ) -> AbstractContextManager[Any]:
-        """Pass each attention call to ``counter``, and hide keys in it, inside this context.
+        """Hide keys in each attention call inside this context; ``counter`` identifies the calls.
 
-        hide: returns the hidden keys of a hook point. given: what the model reads.
+        hide: returns the hidden keys of an attention call. given: the text of the run.
         """
 
 
 class HeadOutputs:
-    """Keeps the outputs of one kind of heads in ``found``: (head, token, dim) of each layer.
+    """Records the outputs of one kind of heads in ``found``: (head, token, dim) of each layer.
 
-    removed: the (layer, head) pairs whose outputs are set to zero after they were kept.
+    removed: (layer, head) of heads whose outputs are set to zero after they were recorded.
     """
 
     def __init__(
@@ -160,7 +163,7 @@ class HeadOutputs:
         self.found: dict[int, Floats] = {}
 
     def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
-        """Keep the outputs (batch, token, head, dim) of a call; zero removed heads in place."""
+        """Record the outputs (batch, token, head, dim) of a call; zero removed heads in place."""
         if kind == self._kind:
             self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
             outputs[:, :, [head for at, head in self._removed if at == layer]] = 0
@@ -170,9 +173,9 @@ class HeadOutputs:
         return self._points.intervening(self)
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Keep the heads' outputs (batch, token, head, dim) of a call, and return them.
+        """Record the heads' outputs (batch, token, head, dim) of a call, and return them.
 
-        number: the place of the call among all calls of the pass. point: the call itself.
+        number: the index of the call among all calls of the pass. point: the call itself.
         """
         self.take(point.kind, point.layer, outputs)
         return outputs
@@ -180,7 +183,7 @@ class HeadOutputs:
 
 @contextmanager
 def hooked(handle: RemovableHandle) -> Iterator[None]:
-    """Remove a hook on leaving this context. handle: what torch returned when it was added."""
+    """Remove a torch hook on leaving this context. handle: what torch returned on adding it."""
     try:
         yield
     finally:
@@ -188,10 +191,10 @@ def hooked(handle: RemovableHandle) -> Iterator[None]:
 
 
 class CallCounter:
-    """Finds the hook point of each attention call by counting the calls of a pass.
+    """Identifies each attention call of a pass by counting the calls, and lets it be edited.
 
     intervention: edits the tensors of the calls; None if they are only counted.
-    order: the numbers of the points in the order in which they run; None means ascending.
+    order: the indices of the calls in the order in which they run; None means ascending.
     """
 
     def __init__(
@@ -209,7 +212,7 @@ class CallCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Start the count anew at each pass inside this context."""
+        """Start the count at zero at the beginning of each pass inside this context."""
 
         def restart(module: nn.Module, args: tuple[Any, ...]) -> None:
             self._next = 0
@@ -218,7 +221,7 @@ class CallCounter:
             yield
 
     def edit(self, outputs: Tensor) -> Tensor:
-        """Return the last taken call's outputs (batch, token, head, dim), edited."""
+        """Return the edited outputs of the latest taken call: (batch, token, head, dim)."""
         number, point = self._taken
         if outputs.shape[2:] != (point.heads, point.dim):
             raise LostTrackError(f"attention call {number} has outputs of another shape")
@@ -226,19 +229,19 @@ class CallCounter:
         return self._intervention.edit(number, point, outputs)
 
     def edit_inside(self, what: What, tensor: Tensor) -> Tensor:
-        """Return another tensor of the last taken call, edited: (batch, token, head, dim).
+        """Return another tensor of the call that ``take`` returned last, edited.
 
-        what: the sort of the tensor.
+        what: the name of the tensor. tensor: (batch, token, head, dim).
         """
         number, point = self._taken
         assert self._intervention is not None
         return self._intervention.edit(number, point.of(what, tensor), tensor)
 
     def take(self, module: nn.Module | None) -> tuple[int, HookedCall]:
-        """Return the number and the hook point of the next call.
+        """Count one more attention call of the pass; return its index and its description.
 
         module: the module that makes the call, None if it is not known.
-        Raises LostTrackError if another module was expected.
+        Raises LostTrackError if the call of another module was to come next.
         """
         number = self._order[self._next] if self._next < len(self._order) else None
         point = None if number is None else self._points[number]
@@ -252,7 +255,7 @@ class CallCounter:
 
 
 class OwnHookPoints(HookPoints):
-    """The hook points of the ``MultiHeadAttention`` modules under ``root``.
+    """The attention calls of the library's own ``MultiHeadAttention`` modules under ``root``.
 
     Modules must run once each, in order of registration. One registered twice is one layer.
     """
@@ -336,10 +339,10 @@ class OwnHookPoints(HookPoints):
 
 @contextmanager
 def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
-    """Hand the weights of the self-attention under ``root`` to ``observer`` inside this context.
+    """Hand the attention weights of all self-attention under ``root`` to ``observer``.
 
-    Layers are counted in the order in which the attention modules are registered. The hooks are
-    always removed on leaving.
+    This is done inside the context, for each pass. Layers are counted in the order in which the
+    attention modules are registered. The hooks are always removed on leaving.
     """
     with OwnHookPoints(root).intervening(_HandOver(observer), inside=_PATTERN):
         yield
@@ -368,7 +371,11 @@ def _own_attention(root: nn.Module) -> list[MultiHeadAttention]:
 
 
 def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
-    """Return for each module's ``id`` the nearest module above it that is in a ``ModuleList``."""
+    """Return for each module the nearest module above it that is an entry of a ``ModuleList``.
+
+    Both the given and the found modules stand for blocks of layers; the keys are the modules'
+    ``id``.
+    """
     blocks: dict[int, nn.Module] = {}
 
     def walk(module: nn.Module, block: nn.Module | None) -> None:
@@ -382,13 +389,13 @@ def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
 
 
 def first_of(output: Any) -> Tensor | None:
-    """Return the tensor that a module puts out, alone or as the first entry; else None."""
+    """Return a module's output, or its first entry, if that is a tensor; else None."""
     first = output[0] if isinstance(output, tuple | list) and output else output
     return first if isinstance(first, Tensor) else None
 
 
 def with_first(output: Any, tensor: Tensor) -> Any:
-    """Return ``output`` with its first tensor replaced by ``tensor``."""
+    """Return a module's output with its first tensor replaced by ``tensor``."""
     return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
 
 
@@ -400,7 +407,8 @@ def linear_maps(
 ) -> Iterator[None]:
     """Call ``enter`` before and ``leave`` after each linear map under ``root`` inside this context.
 
-    A linear map has a weight of two axes; ``is_linear`` says whether its layout is known.
+    enter: gets the module and its arguments. leave: gets the output too. A linear map has a weight
+        of two axes; ``is_linear`` says whether its layout is known.
     """
     with ExitStack() as hooks:
         for module in root.modules():

@@ -33,11 +33,11 @@ _CARD = PACKAGED / "tiny" / "labels.json"
 
 
 def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLabels | None:
-    """Return the labels of the heads from the card or from ``patterns``; None if there are none.
+    """Return the labels of the heads that were measured before; None if there are none.
 
-    ignored: True, for ``--no-known-labels``, always returns None.
-
-    Random weights have no labels. An unreadable file, or one of another version, is ignored.
+    They are from the bundled card or from ``patterns``. ignored: True, for ``--no-known-labels``,
+    always returns None. Models with random parameters have no labels. An unreadable file, or one of
+    another version, is ignored.
     """
     if ignored:
         return None
@@ -51,9 +51,10 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
 
 
 def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
-    """Return True if ``directory`` may hold labels of a model of these sizes.
+    """Return True if ``directory`` may contain labels of a model of these sizes.
 
-    This saves reading all weights for the fingerprint. A file without sizes may be of any.
+    This saves reading all parameters for the fingerprint. A label file without sizes may be of any
+    model.
     """
     try:
         for place in directory.glob(f"*-{kind}.json"):
@@ -72,8 +73,9 @@ def _sizes(info: ModelInfo) -> bytes:
 
 
 def label_file(model: Model, kind: Kind) -> Path | None:
-    """Return the path of the labels of these weights; None if they are not from a checkpoint.
+    """Return the path of the label file of these parameters.
 
+    None if they are not from a checkpoint.
     The directory is ``$XDG_CACHE_HOME/attnviz/labels``, or ``~/.cache/attnviz/labels``.
     """
     if model.info.weights not in ("checkpoint", "loaded"):
@@ -96,7 +98,7 @@ def labels_json(
 ) -> bytes:
     """Return the content of a label file, with one line for each head.
 
-    fingerprint: identifies the model's weights. kind: the attention whose heads are labelled.
+    fingerprint: identifies the model's parameters. kind: the attention whose heads are labelled.
     info: gives the sizes of the model; None leaves them out.
     """
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
@@ -115,7 +117,7 @@ def head_list(known: KnownLabels) -> list[list[Any]]:
 
 
 def labels_of(found: Mapping[str, Any], source: Source) -> KnownLabels:
-    """Return the labels of a JSON object from a file.
+    """Return the labels in a JSON object that was read from a file.
 
     found: has ``heads``, a list of [layer, head, label or None, score or None], and maybe ``date``.
     source: where the file is from.

@@ -15,7 +15,7 @@ Texts = Callable[[Sequence[int]], tuple[str, ...]]
 
 
 class Likely(NamedTuple):
-    """A possible next token and its probability."""
+    """A possible next token and its probability in [0, 1]. text: the token. id: its number."""
 
     text: str
     id: int
@@ -23,9 +23,9 @@ class Likely(NamedTuple):
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
-    """Return the ``count`` most likely tokens, the likeliest first.
+    """Return the ``count`` most likely next tokens, the likeliest first.
 
-    logs: the log-probabilities (word,) of all tokens. texts: returns the text of each token id.
+    logs: the log-probabilities (vocab,) of all tokens. texts: returns the text of each token id.
     """
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
@@ -36,7 +36,7 @@ def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[
 
 
 def log_softmax(logits: NDArray[_Number]) -> NDArray[_Number]:
-    """Return the log-probabilities (..., word) of logits, in the dtype of the logits."""
+    """Return the log-probabilities (..., vocab) of logits, in the dtype of the logits."""
     logs: NDArray[_Number] = logits - logits.max(-1, keepdims=True)
     logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
     return logs

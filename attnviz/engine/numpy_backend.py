@@ -44,7 +44,7 @@ Floats = NDArray[np.floating]
 
 
 class NumpyBackend:
-    """Runs a model of one stack in NumPy; its methods are those of ``Backend``."""
+    """Runs a decoder-only or encoder-only model in NumPy; its methods are those of ``Backend``."""
 
     in_order = True
 
@@ -209,7 +209,7 @@ class NumpyBackend:
 
 
 class BundledBackend(NumpyBackend):
-    """Runs the bundled model, whose gradients are torch's."""
+    """Runs the bundled model in NumPy, or in torch where gradients are needed."""
 
     def __init__(self, model: Bundled) -> None:
         super().__init__(model)

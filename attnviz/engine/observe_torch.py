@@ -79,9 +79,10 @@ softmax and its copy."""
 def observe_torch(
     model: TransformersModel, observer: Observer, inputs: Sequence[Input], cells: int | None
 ) -> None:
-    """Run a transformers model over inputs of one length; hand the wanted weights to ``observer``.
+    """Run a transformers model over inputs of one length; hand attention weights to ``observer``.
 
-    cells: the number of weights in a block; None hands over whole matrices.
+    The observer says which layers it wants. cells: the most attention weights in a block; None
+    hands over whole matrices.
     """
     whole = model.model
     ids = torch.tensor([given.ids for given in inputs])
@@ -111,9 +112,9 @@ def observe_pass(
 ) -> Any:
     """Run a planned pass under the observer; return the model's logits, or None.
 
-    cells: the number of weights in a block; None hands over whole matrices.
-    norms: measures the norms of the values too.
-    outputs: keeps the heads' outputs of the same pass, and may remove heads.
+    cells: the most attention weights in a block; None hands over whole matrices.
+    norms: measures the norms of the values too; None for no norms.
+    outputs: records the heads' outputs of the same pass, and may remove heads.
     """
     seen: set[tuple[Kind, int]] = set()
 
@@ -155,14 +156,15 @@ def _observe_reported(
     outputs: HeadOutputs | None,
     norms: ValueNorms | None,
 ) -> Any:
-    """Run eager attention, hand over the weights that the model reports, and return its logits.
+    """Run eager attention, hand over the attention weights that the model reports.
 
-    cells: the number of weights in a block; None hands over whole matrices.
+    Return its logits.
+    cells: the most attention weights in a block; None hands over whole matrices.
     seen: the kinds and layers that were handed over before.
-    outputs: keeps the heads' outputs of the pass. norms: measures the norms of the values.
-    The model holds the weights of all layers until the run ends; they are checked before the first
-    is handed over. Raises UnsupportedError if the model reports no weights, or something else than
-    attention weights.
+    outputs: records the heads' outputs of the pass. norms: measures the norms of the values.
+    The model stores the attention weights of all layers until the run ends; they are checked before
+    the first is handed over. Raises UnsupportedError if the model reports no weights, or something
+    other than attention weights.
     """
     name = type(forward.model).__name__
     if not forward.takes("output_attentions"):
@@ -208,7 +210,10 @@ def _observe_reported(
 
 
 def run_reporting(forward: ForwardPass) -> tuple[Any, dict[Kind, list[Tensor]]]:
-    """Run once with eager attention; return the output and the weights of all wanted kinds."""
+    """Run the pass once with eager attention; return its output and all wanted attention weights.
+
+    The weights are (text, head, query, key) by kind of attention, one tensor for each layer.
+    """
     with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
         outputs = forward.run(output_attentions=True)
     field = "attentions" if len(forward.kinds) == 1 else "{}_attentions"
@@ -232,9 +237,10 @@ def _check_rows(name: str, weights: Tensor) -> None:
 def _observe_blocks(
     forward: ForwardPass, observer: Observer, cells: int, norms: ValueNorms | None
 ) -> None:
-    """Run one pass that recomputes the weights of each call in blocks.
+    """Run one pass, and recompute the attention weights of each call in blocks.
 
-    cells: the number of weights in a block. norms: measures the norms of the values too, or None.
+    cells: the most attention weights in a block. norms: measures the norms of the values too, or
+        None.
     Raises UnsupportedError if attention is not looked up, or not a plain softmax.
     """
 
@@ -274,9 +280,9 @@ def _values_unseen(forward: ForwardPass) -> UnsupportedError:
 
 
 def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield for each block its first query, and the softmax of its scores (text, head, rows, keys).
+    """Yield the attention weights of a call in blocks: (first query, (text, head, rows, keys)).
 
-    cells: the number of weights in a block.
+    They are the softmax of its scores. cells: the most weights in a block.
     Raises IncompleteError if the call has options that change plain attention.
     """
     extra = {name for name, value in call.options.items() if value is not None} - _PLAIN_OPTIONS
@@ -314,10 +320,10 @@ _plain: WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]] = WeakKeyDicti
 def _is_plain(
     model: PreTrainedModel, observer: Observer, ids: Tensor, targets: Tensor | None
 ) -> bool:
-    """Return True if weights read whole and in blocks agree in every layer.
+    """Return True if whole attention weights and those computed in blocks agree in every layer.
 
+    This is tested on the beginning of the first text.
     ids, targets: the token ids (text, token) of the texts and of the decoder's texts, or None.
-    It is tried on the beginning of the first text.
     """
     if not uses_interface(model):
         return False
@@ -343,7 +349,10 @@ def _agree(
 
 
 class _Collected:
-    """Keeps every block of one short text."""
+    """An observer that stores every block of attention weights of one short text.
+
+    The blocks are then compared with whole matrices.
+    """
 
     norms = False
 
@@ -367,7 +376,7 @@ class _Collected:
 
 
 def _near(whole: Any, block: Any, tolerance: float) -> bool:
-    """Return True if a block's row of weights equals the row of the whole matrix.
+    """Return True if a block's row of attention weights equals the row of the whole matrix.
 
     The whole row may have more keys, which must be zero. tolerance: the allowed difference.
     """
@@ -377,7 +386,7 @@ def _near(whole: Any, block: Any, tolerance: float) -> bool:
 
 
 def _require_room(model: TransformersModel, texts: int, tokens: int) -> None:
-    """Raise UsageError before the run if the memory cannot hold the whole matrices of a text.
+    """Raise UsageError if the free memory is too small for the whole attention matrices of a text.
 
     texts, tokens: the number of texts and their length.
     """

@@ -24,7 +24,7 @@ BLOCK_CELLS = 2**20
 
 
 class BlockFacts(NamedTuple):
-    """The data that accompany a block of weights.
+    """The facts that are handed over with a block of attention weights.
 
     norms: ‖v_j W_O^h‖ of each key's value, (head, key); None unless requested.
     mask: boolean (rows, keys), True where the layer lets the query see the key; None if it is only
@@ -36,23 +36,26 @@ class BlockFacts(NamedTuple):
 
 
 class Observer(Protocol):
-    """Receives each attention call of a forward pass, block by block."""
+    """The interface of an object that receives a pass's attention weights, block by block."""
 
     @property
     def norms(self) -> bool:
-        """Return True if the norms of the transformed values are wanted as well."""
+        """Return True if the norms ‖v_j W_O^h‖ of the values are wanted as well."""
 
     def wants(self, kind: Kind, layer: int) -> bool:
-        """Return True if the weights of this layer are wanted; other layers run at full speed."""
+        """Return True if the attention weights of this layer are wanted.
+
+        Others run at full speed.
+        """
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
-        """Record the weights (head, rows, keys) of one text's queries from ``start`` on.
+        """Record the attention weights (head, rows, keys) of one text's queries from ``start`` on.
 
-        weights, beside: NumPy arrays if blocks were requested; a whole matrix is an array of the
-            library that runs the model. Causal attention may leave out keys after a block's last
-            query.
+        text: the index of the text. weights, beside: NumPy arrays if blocks were requested; a whole
+            matrix is an array of the library that runs the model. Causal attention may leave out
+            keys after a block's last query.
         """
 
 
@@ -67,11 +70,11 @@ def hand_over(
     cells: int | None = None,
     first: int = 0,
 ) -> None:
-    """Pass a layer's whole matrices (text, head, query, key) on to ``observer``.
+    """Pass a layer's attention weights (text, head, query, key) on to ``observer``.
 
     norms: (text, head, key) or None.
     masks: boolean (text, query, key), True where the query may see the key, or None.
-    cells: the size of a NumPy block; None passes matrices on as they are.
+    cells: the most attention weights in a NumPy block; None passes whole matrices on.
     first: the index of the first text.
     """
     for text, matrix in enumerate(weights):
@@ -91,8 +94,9 @@ def hand_over(
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
-    """Return the number of queries in a block of at most ``cells`` weights; it is at least one.
+    """Return how many queries fit into a block of at most ``cells`` attention weights.
 
+    At least one.
     texts, heads, keys: how many there are in a block.
     """
     return max(1, cells // (texts * heads * keys))
@@ -110,15 +114,15 @@ def to_numpy(weights: Any) -> Floats:
 
 
 def on_host(mask: Any) -> NDArray[np.bool_]:
-    """Return a mask of torch or NumPy as a NumPy array."""
+    """Return a boolean mask of torch or NumPy as a NumPy array."""
     return np.asarray(mask.cpu() if hasattr(mask, "cpu") else mask, bool)
 
 
 class KeepWeights:
-    """Keeps whole matrices of one kind of attention, for the first text of the batch.
+    """An observer that records whole attention matrices of the first text of the batch.
 
-    kind: the kind to keep.
-    heads: the heads to keep by layer; other layers are skipped. None keeps every head.
+    kind: the kind of attention to record.
+    heads: the heads to record by layer; other layers are skipped. None records every head.
     """
 
     norms = False
@@ -149,25 +153,25 @@ class KeepWeights:
         self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen), mask)
 
     def _mask(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return ``mask``, or an equal mask that is kept already, so that memory holds it once."""
+        """Return ``mask``, or an equal mask that is stored already, so that memory has it once."""
         known = {id(layer.mask): layer.mask for layer in self._layers.values()}.values()
         return next((one for one in known if one is not None and (one == mask).all()), mask)
 
     @property
     def layers(self) -> tuple[LayerWeights, ...]:
-        """Return the kept weights, in the order of the layers."""
+        """Return the recorded attention weights, in the order of the layers."""
         return tuple(self._layers[layer] for layer in sorted(self._layers))
 
 
 def no_numbers(info: ModelInfo, arrays: Iterable[Floats]) -> tuple[str, ...]:
-    """Return a note if some of the arrays hold NaN, otherwise an empty tuple."""
+    """Return a note if some of the arrays contain NaN, otherwise an empty tuple."""
     if not any(np.isnan(array).any() for array in arrays):
         return ()
     return (f"some weights are not numbers: their cells stay blank{info.overflow_advice}",)
 
 
 def nothing_to_compare(info: ModelInfo, layer: int) -> LoadError:
-    """Return the error for a layer whose scores are NaN, so that nothing can be compared."""
+    """Return the error for a layer whose pattern scores are NaN and cannot be compared."""
     why = "; ".join((*info.notes, *no_numbers(info, [np.array(np.nan)])))
     return LoadError(f"nothing can be compared in L{layer} of {info.name!r}: {why}")
 
@@ -178,9 +182,8 @@ class QueriesKeys:
 
     layer: from 0.
     query, key: (heads, token, head_dim) as they are multiplied: a key head per query head.
-    scale: the factor of their products.
-    bias: (1 or heads, query, key), added to the scaled products; −inf where a query does not see a
-        key; None if nothing is added.
+    scale: the number by which their products are multiplied. bias: (1 or heads, query, key), added
+        to the scaled products; −inf where a query does not see a key; None if nothing is added.
     """
 
     layer: int
@@ -190,7 +193,10 @@ class QueriesKeys:
     bias: Floats | None = None
 
     def head(self, head: int) -> tuple[Floats, Floats, Floats | None]:
-        """Return query and key (token, head_dim) and bias (query, key) of one head."""
+        """Return the queries and keys (token, head_dim) and the bias (query, key) of one head.
+
+        head: its index. The bias may be None.
+        """
         bias = self.bias
         if bias is not None:
             bias = bias[head if len(bias) > 1 else 0]
@@ -201,7 +207,7 @@ ObserveHeads = Callable[[QueriesKeys], None]
 
 
 def products(query: Floats, key: Floats) -> Floats:
-    """Return the scores q·k, (..., query, key), without scale and mask.
+    """Return the attention scores q·k, (..., query, key), without scale and mask.
 
     query, key: (..., query, head_dim) and (..., key, head_dim).
     """
@@ -210,7 +216,7 @@ def products(query: Floats, key: Floats) -> Floats:
 
 
 def softmaxed(scores: Floats, scale: float, bias: Floats | None = None) -> Floats:
-    """Return softmax(scores · scale + bias) over keys, for scores (..., query, key)."""
+    """Return the attention weights softmax(scores · scale + bias); scores (..., query, key)."""
     scaled = scores * scale
     weights: Floats = softmax(scaled if bias is None else scaled + bias)
     return weights

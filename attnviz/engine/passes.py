@@ -39,9 +39,10 @@ _complete: WeakSet[nn.Module] = WeakSet()
 
 
 class PlainCheck:
-    """Compares one pass with a plain one, once for each model, way of observing and length class.
+    """Compares an observed pass with a plain one, to prove that observing changes no result.
 
-    forward: the pass. way: how it is observed.
+    This is done once for each model, way of observing and length class. forward: the pass. way: how
+    it is observed.
     exact: True if the pass takes the model's own steps, so that it ends in the same bits.
     Texts with padding are not compared, because their padded rows differ without meaning.
     """
@@ -74,7 +75,7 @@ class PlainCheck:
             raise self._refused("its attention function gives other numbers")
 
     def weights(self, call: AttentionCall, start: int, weights: Tensor, output: Tensor) -> None:
-        """Compare recomputed weights with the call's output, which is their mean of the values.
+        """Compare recomputed attention weights with the call's output, their mean of the values.
 
         start: the first query. weights: (batch, head, rows, keys). output: (batch, query, heads,
             dims).
@@ -91,9 +92,10 @@ class PlainCheck:
             raise self._refused("its weights are no plain softmax")
 
     def end(self, output: Any) -> None:
-        """Compare a pass with the plain one; raise UnsupportedError if they differ.
+        """Compare the end of the observed pass with that of the plain one.
 
-        output: what the model returned in the compared pass.
+        output: what the model returned in the observed pass. Raises UnsupportedError if they
+            differ.
         """
         if self._is_due and self._plain is None:
             self.begin()
@@ -110,7 +112,7 @@ class PlainCheck:
 
 @dataclass(frozen=True)
 class WatchedCall:
-    """An attention call of a watched pass.
+    """An attention call of an observed pass, with the kind and the layer that it belongs to.
 
     kind, layer: the kind and layer of the attention, as the model numbers layers.
     check: compares the pass with a plain one.
@@ -122,7 +124,7 @@ class WatchedCall:
     check: PlainCheck
 
     def eager(self) -> Attended:
-        """Return output and weights from the function that computes weights."""
+        """Compute the call with the eager function; return the output and the attention weights."""
         result = self.call.eager()
         self.check.call(self.call, result[0])
         return result
@@ -133,15 +135,13 @@ Answer: TypeAlias = Callable[[WatchedCall], Attended]
 
 
 def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> Any:
-    """Run once with ``answer`` for every attention call; return the model's output.
+    """Run the pass once with ``answer`` for every attention call; return the model's output.
 
-    answer: receives each call, and returns its output and weights.
+    answer: receives each call, and returns its output and attention weights.
     in_blocks: True runs the fused function with its masks, whatever the model's own function is.
-        The first text of each length class runs a second time without ``answer`` if
-        ``forward.compare`` is set.
-
-    Raises IncompleteError if the calls do not cover all wanted attention or their layers are
-    unknown, UnsupportedError if the pass differs from the model's own or lacks a layer.
+    The first text of each length class runs a second time without ``answer`` if ``forward.compare``
+    is set. Raises IncompleteError if the calls do not cover all wanted attention or their layers
+    are unknown, UnsupportedError if the pass differs from the model's own or lacks a layer.
     """
     with borrowed(forward.model, "sdpa" if in_blocks else None):
         names = _Names(forward)
@@ -169,7 +169,7 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
 
 
 class _Names:
-    """Finds the kind and the layer of each attention call of a pass, call by call."""
+    """Identifies the kind and the layer of each attention call of a pass, call by call."""
 
     def __init__(self, forward: ForwardPass) -> None:
         self._forward = forward
@@ -184,11 +184,14 @@ class _Names:
 
     @property
     def missed(self) -> tuple[Kind, ...]:
-        """Return the kinds of which no call was made."""
+        """Return the kinds of attention of which no call was made in the pass."""
         return tuple(kind for kind, layers in self._taken.items() if not layers)
 
     def next(self, call: AttentionCall) -> tuple[Kind, int]:
-        """Return kind and layer of the next call; raise IncompleteError if the layer is unknown."""
+        """Return the kind and the layer of the next call of the pass.
+
+        Raises IncompleteError if the layer is unknown.
+        """
         kind = self._kind(call.module, call.key.shape[-2])
         taken = self._taken[kind]
         layer = self._layer(call.module, taken)
@@ -197,7 +200,7 @@ class _Names:
         return kind, layer
 
     def require_all(self) -> None:
-        """Raise UnsupportedError if a module like those that made a call has made none."""
+        """Raise UnsupportedError if a module made no call while others of its class did."""
         alike = {type(module) for module in self._called}
         passed = [
             module
@@ -239,16 +242,16 @@ class _Names:
 
 
 def encoder_modules(forward: ForwardPass) -> set[int]:
-    """Return the ``id`` of each module of the encoder; empty unless both stacks run."""
+    """Return the ``id`` of each module of the encoder; empty if only one stack runs."""
     if len(forward.kinds) == 1:
         return set()
     return {id(module) for module in forward.model.get_encoder().modules()}
 
 
 def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
-    """Return for each module's ``id`` True if it attends to the encoder.
+    """Return for each module's ``id`` True if it attends to the encoder's output.
 
-    One token is run over two for this.
+    To find out, one decoder token is run over two encoder tokens.
     """
     cross: dict[int, bool] = {}
 
@@ -267,7 +270,7 @@ def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
 
 
 def _run(forward: ForwardPass) -> Any:
-    """Run the pass plainly; drop the cache of keys and values for good if it fails with one."""
+    """Run the pass unobserved; if it fails, run it without a cache, now and later."""
     try:
         return forward.run()
     except LoadError:  # what a model raises for which the library's cache is not made, among others
@@ -282,9 +285,10 @@ def _last_hidden(output: Any) -> Tensor:
 
 
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
-    """Return True if two outputs of a call differ only by rounding, or the model has overflowed.
+    """Return True if two outputs of a call differ only by rounding.
 
-    found: the output that was computed here. own: that of the model's own function.
+    They also agree if the model has overflowed. found: the output that was computed here. own: that
+    of the model's own function.
     """
     allowed = _rounding_of(call)
     near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
@@ -292,10 +296,10 @@ def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
 
 
 def _rounding_of(call: AttentionCall) -> float:
-    """Return how far two functions may differ that round the same attention differently.
+    """Return how far two functions may differ by rounding for the same attention call.
 
-    The relative error of a weight is the error of its score, which is the rounding of a sum whose
-    terms the longest query and key bound.
+    The relative error of an attention weight is the error of its score, which is the rounding of a
+    sum whose terms the longest query and key bound.
     """
     width, keys = call.query.shape[-1], call.key.shape[-2]
     scale = call.options.get("scaling")

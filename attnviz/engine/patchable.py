@@ -40,7 +40,7 @@ _SOURCE, _TARGET = 5, 3
 
 
 def probe_of(given: Input) -> Input:
-    """Return a short input made of the tokens of ``given``, repeated if there are too few."""
+    """Return a short input for a trial, made of the tokens of ``given``, repeated if necessary."""
     target = None if given.target is None else _repeated(given.target, _TARGET)
     return Input(_repeated(given.text, _SOURCE), target)
 
@@ -51,7 +51,7 @@ def _repeated(tokens: Tokens, length: int) -> Tokens:
 
 @dataclass(frozen=True, eq=False)
 class PatchableModel:
-    """A torch model whose heads can be ablated.
+    """A torch model whose heads can be ablated: its modules and how to call it.
 
     root: the module that runs; one call of it is a pass.
     stack: the module under it whose (first) output is the final hidden states.
@@ -74,7 +74,7 @@ class PatchableModel:
     ours: bool = False
 
     def run(self, *inputs: Input) -> Tensor | None:
-        """Return the logits (text, token, word) over texts of one length; None without a head."""
+        """Return the logits (text, token, vocab) over texts of one length; None without a head."""
         each = [self.inputs(given) for given in inputs]
         together = {name: torch.cat([one[name] for one in each]) for name in each[0]}
         with running(self.root, torch.OutOfMemoryError):
@@ -104,7 +104,7 @@ class PatchableModel:
 
 @dataclass(frozen=True)
 class ForwardOutput:
-    """The results of one pass.
+    """The results of one pass of a ``PatchableModel``.
 
     hidden: the final hidden states (row, token, width).
     projected: the vocabulary projection's input (row, token, width); None without a head.
@@ -117,7 +117,7 @@ class ForwardOutput:
 
     @classmethod
     def of_rows(cls, each: Sequence[ForwardOutput]) -> ForwardOutput:
-        """Return passes over one text each as the rows of one result."""
+        """Join the results of passes over one text each, as rows of one result."""
         projected = [answer.projected for answer in each if answer.projected is not None]
         return cls(
             torch.cat([answer.hidden for answer in each]),
@@ -135,7 +135,7 @@ def run_pass(
     order: Sequence[int] | None = None,
     inside: Collection[What] = (),
 ) -> ForwardOutput:
-    """Run the borrowed ``model`` once, and return its result.
+    """Run the borrowed ``model`` once with an intervention, and return its result.
 
     By default the vocabulary projection runs on no position: it takes almost half of a small
     model's time, and its logits over all ablations would fill the memory.
@@ -143,8 +143,8 @@ def run_pass(
     intervention: edits the pass; None runs the model unobserved.
     more: further texts of the same length, as further rows.
     project_all: True projects every position.
-    order: the numbers of the hook points in the order in which they run; None means ascending.
-    inside: the sorts of tensors to edit in addition to the heads' outputs.
+    order: the indices of the attention calls in the order in which they run; None means ascending.
+    inside: the names of the tensors to edit in addition to the heads' outputs.
     """
     seen: dict[str, Tensor] = {}
 
@@ -171,7 +171,7 @@ _OUTPUT: tuple[What, ...] = ("output",)
 
 
 class Untouched:
-    """An intervention in single texts and batches that changes nothing."""
+    """An intervention that changes nothing; a base class for those that change some values."""
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Return ``outputs`` unchanged."""
@@ -180,16 +180,17 @@ class Untouched:
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
         """Return the outputs (row, token, head, dim) of some rows of the batch, edited in place.
 
-        point: the attention call. first: the number of the first of these rows.
+        point: the attention call. first: the index of the first of these rows.
         Tensors that are requested as ``inside`` come too and must not be changed in place.
         """
         return outputs
 
 
 class Keep(Untouched):
-    """Records the values of the batch's first row, for one kind of attention.
+    """An intervention that records the values of the batch's first row, and changes nothing.
 
-    held: (token, head, dim) by sort and layer; a pattern is (query, head, key).
+    held: (token, head, dim) by name of the tensor and layer; an attention pattern is (query, head,
+        key).
     """
 
     def __init__(self, kind: Kind, what: Collection[What] = _OUTPUT) -> None:
@@ -204,7 +205,7 @@ class Keep(Untouched):
 
 
 def patchable_decoder(model: Bundled) -> PatchableModel:
-    """Return the bundled model in torch."""
+    """Return the bundled model as a torch model whose heads can be ablated."""
     suit(model)  # torch may have been imported only now
     decoder = TorchDecoder.from_llama(model.checkpoint.config, model.tensors)
     dtype = torch.float64 if model.info.dtype == "float64" else torch.float32
@@ -234,10 +235,10 @@ def mask_id_of(model: TransformersModel) -> int | None:
 def patchable_transformers(
     model: PreTrainedModel, kind: Kind, given: Input, mask_id: int | None = None
 ) -> PatchableModel:
-    """Return a transformers model as a ``PatchableModel``, tried on a few tokens of ``given``.
+    """Return a transformers model as a ``PatchableModel``. given: a text for a short trial.
 
     mask_id: the token that hides a word from a masked model; None if there is none.
-    Raises UnsupportedError if its heads cannot be found or it does not read text, UsageError if
+    Raises UnsupportedError if its heads cannot be found or it does not take text, UsageError if
     decoder or cross attention is wanted without a decoder text.
     """
     # Imported late: the library's own decoder does without transformers.
@@ -314,9 +315,10 @@ def _holds(module: nn.Module, part: nn.Module | None) -> bool:
 def _inner_stack(
     stack: nn.Module, probe: ForwardPass, points: HookPoints, head: nn.Module | None
 ) -> nn.Module:
-    """Return the outermost running module in ``stack`` that holds all attention but not ``head``.
+    """Return the outermost running module in ``stack`` that has all attention but not ``head``.
 
-    probe: a short pass that shows which modules run. points: the attention calls of the model.
+    stack: the model's trunk. head: the vocabulary projection, or None. probe: a short pass that
+        shows which modules run. points: the attention calls of the model.
     Some models call the inner part of their own trunk, or have their head within it.
     """
     attention = {id(point.module) for point in points.found}

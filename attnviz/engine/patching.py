@@ -39,13 +39,12 @@ layers are blocks in a list.
 
 
 class SiteSort(NamedTuple):
-    """One sort of site.
+    """One kind of patch site, such as heads' outputs or queries, with its names.
 
     words: what is patched, for a sentence. hook: where it is replaced.
-    shared: True if the query heads of a group share it.
-    last: True if all tokens together carry everything, so that only the last one is patched unless
-        others are chosen.
-    note: what the help adds to the name. lead: what a sentence says before the name of a place.
+    shared: True if the query heads of a group share it. last: True if all tokens together carry
+        everything, so that only the last one is patched unless others are chosen.
+    note: what the help adds to the name. lead: the words before the name of a site in a sentence.
     """
 
     words: str
@@ -91,13 +90,12 @@ KL divergence from the clean run's prediction, in nats."""
 
 @dataclass(frozen=True)
 class Site:
-    """A part of a run.
+    """A patch site: a part of a run that a patch replaces.
 
-    layer: as the model numbers them.
-    head: its number; for ``key`` and ``value`` that of a key/value head. None for a sort in
-        ``WHOLE_LAYER``.
-    tokens: positions in the base run, ascending; those of keys for ``key`` and ``value``, those of
-        queries otherwise. None means all.
+    what: its kind, such as ``output`` or ``query``. layer: as the model numbers them.
+    head: its number; for ``key`` and ``value`` that of a key/value head. None for a kind in
+        ``WHOLE_LAYER``. tokens: positions in the base run, ascending; those of keys for ``key`` and
+        ``value``, those of queries otherwise. None means all.
     Raises ValueError if a head is missing or superfluous, or ``tokens`` is empty.
     """
 
@@ -115,7 +113,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Patch:
-    """One or more sites that are replaced together."""
+    """A patch: one or more sites of a run that are replaced together."""
 
     sites: tuple[Site, ...]
 
@@ -125,16 +123,16 @@ class Patch:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Return every layer in which something is replaced, ascending."""
+        """Return every layer in which the patch replaces something, ascending."""
         return tuple(sorted({site.layer for site in self.sites}))
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two prompts.
+    """A prompt pair for patching: a clean and a corrupt prompt.
 
-    places: for each token of ``corrupt`` the corresponding token of ``clean``, or -1; ascending.
-        None if they correspond one by one.
+    places: for each token of ``corrupt`` the index of the corresponding token of ``clean``, or −1;
+        ascending. None if they correspond one by one.
     Raises UsageError for lengths that do not fit.
     """
 
@@ -162,11 +160,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class PatchOptions:
-    """The choices that decide the numbers of patching.
+    """The options of patching that affect its numbers.
 
+    direction: whether values of the clean run are put into the corrupt run or the reverse. method:
+        ``exact``, or an estimate by gradients.
     position: the token of the corrupt prompt whose prediction counts; of a masked model the masked
         token. None is the last token, or a masked model's only mask token.
-    max_memory: the bytes that a pass may hold; None uses a share of the free memory.
+    max_memory: the most bytes that a pass may use; None takes a share of the free memory.
     """
 
     direction: Direction = "denoise"
@@ -183,7 +183,7 @@ class PatchOptions:
 class Prediction:
     """The prediction of a model at one position of a prompt, without a patch.
 
-    position: the token that predicts, or that is masked. logits: (word,) float64.
+    position: the token that predicts, or that is masked. logits: (vocab,) float64.
     """
 
     position: int
@@ -197,12 +197,12 @@ class Prediction:
 
 @dataclass(frozen=True)
 class PatchScores:
-    """The effects of some patches on one pair: one complete piece of the whole.
+    """The effects of some patches on one prompt pair: one finished piece of all measurements.
 
-    pair: the index of the pair. patches: the index of each patch among those requested.
+    pair: the index of the prompt pair. patches: the index of each patch among those requested.
     metrics: (patch,) float64, of the patched run, or estimated by the gradient method;
         ``logit_diff`` only if a foil was given.
-    clean, corrupt: the same metrics of the two plain runs.
+    clean, corrupt: the same metrics of the two runs without a patch.
     """
 
     pair: int
@@ -219,13 +219,12 @@ class PatchScores:
 
 @dataclass(frozen=True, eq=False)
 class PathRead:
-    """What the heads of one layer read in two runs, and which earlier parts cause the difference.
+    """The queries, keys or values of one layer in two runs, and the causes of their difference.
 
-    what: the sort: queries, keys or values. clean: in the clean run, (token, head, dim) float64.
-    difference: clean − corrupt, of the same shape.
-    whole: the part of the difference that is linear in everything written before, with each norm
-        scaled as in the corrupt run.
-    alone: the part that each single sender wrote, for the senders before this layer.
+    what: ``query``, ``key`` or ``value``. clean: their value in the clean run, (token, head, dim)
+        float64. difference: clean − corrupt, of the same shape. whole: the part of the difference
+        that is linear in all earlier outputs, with each norm scaled as in the corrupt run.
+    alone: the part that each single sender head caused, for the senders before this layer.
     """
 
     kind: Kind
@@ -241,11 +240,10 @@ class PathRead:
 class PathEffects:
     """The direct effect of one head on the inputs of later heads.
 
-    sender: the head.
-    shares: (token,) for ``query``, ``key`` and ``value`` of each later head; they add up to the
-        sender's share. Keys and values are those of key/value heads.
-    explained: the sum of the shares of everything written before that head. Its distance from 1 is
-        the effect of holding the norms.
+    sender: the head. shares: (token,) for ``query``, ``key`` and ``value`` of each later head; they
+        add up to the sender's share. Keys and values are those of key/value heads.
+    explained: the sum of the shares of all earlier outputs. Its distance from 1 is the effect of
+        fixing the norms' scales.
     moved: ‖Δq‖ / ‖q‖ over all tokens, relative to the clean run: how much there is to explain.
     A head whose input does not differ has no entry.
     """
@@ -256,15 +254,15 @@ class PathEffects:
     moved: Mapping[What, Mapping[HeadKey, float]]
 
     def share(self, what: What, head: HeadKey) -> float:
-        """Return the sender's share in the difference of one later head's input.
+        """Return the share that the sender head caused in the difference of one later head's input.
 
-        what: the sort of input: ``query``, ``key`` or ``value``. head: the later head.
+        what: the input: ``query``, ``key`` or ``value``. head: the later head.
         """
         return float(self.shares[what][head].sum())
 
 
 def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[np.float64]:
-    """Return how far a patch moves the metric from the base run (0) to the source run (1).
+    """Return how far patches move a metric from the base run (0) to the source run (1).
 
     patched, base, source: the metric of the patched runs, of the run that was patched, and of the
         run that the values came from; the last two must differ.

@@ -19,12 +19,15 @@ STORED = 4
 
 
 def length_class(tokens: int) -> int:
-    """Return the class of a length: 0 for 1 token, 1 for 2, 2 for up to 4, 3 for up to 8 …."""
+    """Return the class of a text's length: 0 for 1 token, 1 for 2, 2 for up to 4, and so on."""
     return (tokens - 1).bit_length()
 
 
 def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
-    """Return the error for a model whose results change because it is observed. why: the proof."""
+    """Return the error for a model whose results change because it is observed.
+
+    why: the difference that proves it.
+    """
     return UnsupportedError(
         f"{type(model).__name__} computes something else while it is observed than when it runs "
         f"plainly ({why}): nothing of it can be shown, choose another model"

@@ -7,7 +7,10 @@ from attnviz.records import Input
 
 
 def require_two(given: Input) -> None:
-    """Raise UsageError for a text, or a target, that is too short for any token to be predicted."""
+    """Raise UsageError for a text, or a decoder's text, in which no token can be predicted.
+
+    It has fewer than two tokens.
+    """
     read = given.predicted
     if len(read) < 2:
         name = "text" if given.target is None else "target"
@@ -17,7 +20,10 @@ def require_two(given: Input) -> None:
 
 
 def words_to_mask(given: Input, mask: int) -> list[int]:
-    """Return the positions that a masked model may predict; raise UsageError if there is none."""
+    """Return the positions of a text that a masked model may predict.
+
+    mask: the id of the mask token. Raises UsageError if there is none.
+    """
     read = given.predicted
     words = [
         position

@@ -24,7 +24,7 @@ _FEWEST = 8
 
 @dataclass(frozen=True)
 class Probing:
-    """A model and the kind of its attention that is scored.
+    """A model opened for measuring pattern scores of its heads, with one kind of attention.
 
     causal: True if no query sees a later key, as found on a short text.
     """
@@ -35,13 +35,14 @@ class Probing:
 
     @property
     def ranked(self) -> bool:
-        """Return True if the order of the vocabulary tells how rare a token is."""
+        """Return True if the tokens' order in the vocabulary is that of their frequency."""
         return self.model.vocabulary().ranked
 
     def input_of(self, text: str) -> Input:
         """Return the model's input for ``text``, cut to the model's context.
 
-        A decoder reads the same text, or for cross attention what the model itself writes.
+        A decoder gets the same text, or for cross attention the text that the model itself
+        generates.
         """
         tokens = self.model.encode(text, self.model.context)
         if not self._reads_target:
@@ -69,7 +70,7 @@ class Probing:
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
         """Return an input of random tokens that are repeated; None if it does not fit the context.
 
-        length: the number of random tokens. copies: how often they occur. seed: of the tokens.
+        length: the number of random tokens. copies: how often each occurs. seed: of their choice.
         """
         vocabulary = self.model.vocabulary()
         if len(vocabulary.plain) < length or self.kind == "cross":
@@ -99,7 +100,10 @@ class Probing:
             backend_of(self.model).observe(observer, inputs)
 
     def twin(self, seed: int) -> Probing:
-        """Return the model with random weights, opened for the same kind of attention."""
+        """Return the architecture with random parameters, opened for the same kind of attention.
+
+        seed: of the parameters.
+        """
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
 
 
@@ -108,7 +112,7 @@ def _fits(tokens: Tokens, context: int | None) -> bool:
 
 
 def open_probing(model: Model, kind: Kind | None = None) -> Probing:
-    """Return a model opened for scoring one kind of its attention, by default its first.
+    """Return a model opened for pattern scores of one kind of its attention, by default its first.
 
     Raises UsageError for a kind that it does not have, UnsupportedError if its attention cannot
     be observed.

@@ -33,7 +33,7 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     The model's state is restored. Layers are numbered as the model numbers them; a module that
     serves several layers is returned for each.
 
-    Raises UnsupportedError if a layer has no such map as wide as the heads together.
+    Raises UnsupportedError if a layer has no linear map as wide as its heads together.
     """
     whole = model.model
     ids = torch.arange(_LENGTH)[None] % whole.get_input_embeddings().num_embeddings
@@ -53,7 +53,7 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
 
 
 class _FirstMaps(SoftmaxWatch):
-    """Records each linear map that is the first to run after the softmax of attention."""
+    """Records the linear maps of a pass that run first after a softmax of attention."""
 
     def __init__(self) -> None:
         super().__init__(1, {_LENGTH, _LENGTH + 1})  # a sink stands next to the keys
@@ -65,7 +65,7 @@ class _FirstMaps(SoftmaxWatch):
         return compute()
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Record the module if a softmax came before; this runs before every linear map."""
+        """Record a linear map if a softmax came before; called before every linear map."""
         if self._mixed:
             self.found.append(module)
             self._mixed = False
@@ -80,7 +80,10 @@ def _described(name: str, module: nn.Module, heads: int) -> OutputProjection | N
 
 
 def _layers(modules: list[str]) -> list[int]:
-    """Return the number of each layer from its name, or its place if one module serves several."""
+    """Return the layer number of each module, from its name, or counted if one serves several.
+
+    modules: the names, in the order in which the modules run.
+    """
     numbers = [match[1] for module in modules if (match := _NUMBER.search(f".{module}."))]
     if len(set(numbers)) == len(modules):
         return [int(number) for number in numbers]
@@ -88,9 +91,9 @@ def _layers(modules: list[str]) -> list[int]:
 
 
 class ValueNorms:
-    """Measures ‖v_j W_O^h‖₂ of a transformers model, whose output projections a short run finds.
+    """Measures the norms ‖v_j W_O^h‖₂ of a transformers model, given its output projections.
 
-    Raises UnsupportedError if they cannot be found.
+    A short run finds the projections. Raises UnsupportedError if they cannot be found.
     """
 
     def __init__(self, model: TransformersModel) -> None:
@@ -98,7 +101,7 @@ class ValueNorms:
         self._projections = find_output_projections(model)
 
     def mixed(self, forward: ForwardPass) -> MixedValues:
-        """Return what records the values that attention mixes in the pass ``forward``.
+        """Return an object that records the values that attention mixes in the pass ``forward``.
 
         It is for models that compute attention themselves.
         """
@@ -107,7 +110,7 @@ class ValueNorms:
         return MixedValues(forward, projections)
 
     def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
-        """Return the norms (text, head, key) of a layer.
+        """Return the norms ‖v_j W_O^h‖ (text, head, key) of a layer's values.
 
         heads: the number of query heads. value: (text, key/value head, key, dim).
         Raises UnsupportedError for another kind of attention than the model's first.
@@ -137,11 +140,10 @@ _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul
 
 
 class MixedValues(SoftmaxWatch):
-    """Records the values that each layer's attention weights mix in a pass.
+    """Records the values that each layer's attention weights multiply in a pass.
 
     The values are the other factor of the matrix product that follows a softmax.
-
-    projections: the module that reads the heads, by layer.
+    projections: the output projection of each layer.
     """
 
     def __init__(self, forward: ForwardPass, projections: Mapping[int, nn.Module]) -> None:
@@ -153,7 +155,7 @@ class MixedValues(SoftmaxWatch):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Record the passes inside this context."""
+        """Record the values of the passes that run inside this context."""
         by_module: dict[nn.Module, list[int]] = {}
         for layer, module in self._projections.items():
             by_module.setdefault(module, []).append(layer)
@@ -179,9 +181,11 @@ class MixedValues(SoftmaxWatch):
         return super().call(func, args, kwargs)
 
     def of(self, layer: int, weights: Tensor) -> Tensor | None:
-        """Return a layer's values (text, key/value head, key, dim); None if they were not seen.
+        """Return a layer's recorded values (text, key/value head, key, dim).
 
-        weights: (text, head, query, key), whose products with the values the projection reads.
+        None if there are none.
+        weights: the attention weights (text, head, query, key), whose products with the values go
+            into the output projection.
         """
         value, merged = self._found.get(layer, (None, None))
         texts, heads, _, keys = weights.shape

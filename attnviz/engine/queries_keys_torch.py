@@ -37,10 +37,11 @@ _ROUGH = 0.1
 def observe_queries_keys(
     model: TransformersModel, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
 ) -> None:
-    """Run a transformers model; hand the queries and keys of each wanted layer to ``observe``.
+    """Run a transformers model; give the queries and keys of each wanted layer to ``observe``.
 
     wants: returns True for the index of a wanted layer.
-    Each head's weights are recomputed from the observed numbers and must equal the model's own.
+    Each head's attention weights are recomputed from the observed numbers and must equal the
+    model's own.
     """
     info, kind = model.info, model.kinds[0]
 
@@ -65,9 +66,10 @@ def observe_queries_keys(
 
 
 def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
-    """Raise UnsupportedError unless the softmax of the queries and keys gives the model's weights.
+    """Raise UnsupportedError unless the softmax of queries and keys gives the attention weights.
 
-    found: the queries and keys of one layer. weights: (1, head, query, key), or None.
+    found: the queries and keys of one layer. weights: the model's own (1, head, query, key), or
+        None.
     """
     if weights is None or weights.shape[:2] != (1, len(found.query)):
         raise _not_shown(info.name)
@@ -94,7 +96,7 @@ def _queries_keys(layer: int, call: AttentionCall) -> QueriesKeys:
 
 
 def _bias(call: AttentionCall) -> Any:
-    """Return the mask as (1 or heads, query, key), −inf for hidden keys."""
+    """Return the mask of a call as a number to add, (1 or heads, query, key): −inf hides a key."""
     mask = call.additive_mask()
     if mask is None:
         return None

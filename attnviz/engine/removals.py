@@ -20,7 +20,7 @@ _REPORTS = 10
 
 
 class Effects(NamedTuple):
-    """The cost of removing each single head, over one text.
+    """The cost of removing each single head, over one text: the result of ``removal_effects``.
 
     metric: ``loss_delta`` in nats per token, or ``output_mse`` for a model without a loss.
     values: by (layer, head).
@@ -37,9 +37,10 @@ class Effects(NamedTuple):
 def removal_effects(
     model: Model, wanted: Asked, advance: Callable[[float], None] = lambda share: None
 ) -> Effects:
-    """Remove every head of the wanted kind, one at a time, and return the costs.
+    """Remove every head of the wanted kind, one at a time, and return the effects on one text.
 
-    advance: called with the share that is done, in [0, 1]; what it raises ends the run.
+    wanted: the text and the kind of attention. advance: called with the share that is done, in [0,
+        1]; what it raises ends the run.
     Raises UsageError for a text of one token and for results that are not numbers, UnsupportedError
     if heads cannot be removed.
     """

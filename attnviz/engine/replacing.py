@@ -21,11 +21,11 @@ array with one token serves all tokens."""
 
 
 class LostTrackError(Exception):
-    """A pass ran differently from the one in which its hook points were found."""
+    """Raised if a pass calls its attention in another way than the pass that found these calls."""
 
 
 class Met(Protocol):
-    """A place in a running model: one sort of values of one layer."""
+    """The interface of a position in a running model: one kind of values of one layer."""
 
     @property
     def kind(self) -> Kind: ...
@@ -38,9 +38,9 @@ class Met(Protocol):
 
 
 class Point(NamedTuple):
-    """A place in a running model that has no modules.
+    """A position in a running NumPy model: one kind of values of one layer.
 
-    kind: of its attention. what: the sort of values. layer: the index of the layer.
+    kind: of its attention. what: the kind of values. layer: the index of the layer.
     """
 
     kind: Kind
@@ -49,30 +49,30 @@ class Point(NamedTuple):
 
 
 class Change(Protocol):
-    """What one row of the batch does differently from the first row: an ablation or a patch."""
+    """The interface of an ablation or a patch: what one row of the batch does differently."""
 
     @property
     def layers(self) -> Sequence[int]:
-        """Return every layer in which it changes something."""
+        """Return every layer in which this ablation or patch changes something."""
 
     @property
     def sites(self) -> Sequence[Site]:
-        """Return the sites that it replaces."""
+        """Return the sites that this ablation or patch replaces."""
 
 
 class RowEdit(Protocol):
-    """An intervention in single texts, and in batches by their rows."""
+    """The interface of an intervention in single texts, and in batches by their rows."""
 
     def edit(self, number: int, point: Any, outputs: Array) -> Array:
         """Return the edited outputs (batch, token, head, dim) of a whole batch.
 
-        number: the place of the attention call among all calls of the pass. point: the call itself.
+        number: the index of the attention call among all calls of the pass. point: the call itself.
         """
 
     def edit_rows(self, point: Any, outputs: Array, first: int) -> Array:
         """Return the edited outputs (row, token, head, dim) of some rows of the batch.
 
-        point: the attention call. first: the number of the first of these rows.
+        point: the attention call. first: the index of the first of these rows.
         Outputs of heads may be changed in place, other values are not.
         """
 
@@ -83,7 +83,10 @@ def head_of(site: Site) -> int:
 
 
 def values_of(held: Held, site: Site) -> Array:
-    """Return the values (token, dim) that a run, ``held``, has at one site."""
+    """Return the values (token, dim) of one patch site in a recorded run.
+
+    held: the values of the run, by kind of site and layer.
+    """
     values = held[site.what, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
 
@@ -92,10 +95,10 @@ class Replace:
     """An intervention that replaces different sites in each row of the batch.
 
     kind: of attention; other kinds stay unchanged.
-    rows: the change of each row; the row None stands for every row.
-    values: the replacements, token for token; None means zero.
-    directions: the seed of a control, or None. The control removes a random direction of all heads'
-        outputs concatenated, with the norm that the replacement would remove at each token.
+    rows: the ablation or patch of each row; the row None stands for every row.
+    values: the replacements, token for token; None means zero. directions: the seed of a random
+        baseline, or None. The baseline removes a random direction of all heads' outputs
+        concatenated, with the norm that the replacement would remove at each token.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class Replace:
     def edit(self, number: int, point: Met, outputs: Array) -> Array:
         """Return the outputs (batch, token, head, dim) of a call with its sites replaced.
 
-        number: the place of the call among all calls of the pass. point: the call itself.
+        number: the index of the call among all calls of the pass. point: the call itself.
         """
         if max((row or 0 for row, _ in self._sites_of(point)), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its changes")
@@ -125,7 +128,7 @@ class Replace:
     def edit_rows(self, point: Met, outputs: Array, first: int) -> Array:
         """Return the outputs (row, token, head, dim) of some rows with their sites replaced.
 
-        point: the attention call. first: the number of the first of these rows.
+        point: the attention call. first: the index of the first of these rows.
         Outputs of heads are changed in place.
         """
         here = range(first, first + len(outputs))
@@ -160,7 +163,7 @@ class Replace:
         return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
 
     def _held(self, point: Met, outputs: Array) -> Array | None:
-        """Return the values that replace ``outputs`` at a point; None for zero.
+        """Return the values that replace ``outputs`` at a position of the model; None for zero.
 
         Raises LostTrackError if their shape differs.
         """
@@ -173,10 +176,10 @@ class Replace:
 
     @staticmethod
     def _of(held: Array | None, heads: Sequence[int], outputs: Array) -> Array:
-        """Return the values that replace ``outputs``: (token or 1, chosen head, dim), or zero.
+        """Return the values that replace some heads of ``outputs``: (token or 1, head, dim); or 0.
 
         held: the replacements of all heads of the layer; None for zero.
-        heads: the indices of the chosen heads.
+        heads: the indices of the heads.
         """
         if held is None:
             return 0

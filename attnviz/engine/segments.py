@@ -16,9 +16,10 @@ from attnviz.records import Tokens
 
 @contextmanager
 def reading_segments(model: Model, tokens: Tokens) -> Iterator[None]:
-    """Give the model the segments of these tokens whenever it reads them or their beginning.
+    """Let a model distinguish the two texts of ``tokens``, which BERT calls segments.
 
-    Whatever else it reads meanwhile is one text. The model is put back at the end.
+    This holds inside the context, for these tokens or their beginning; any other text is one
+    segment. The model is restored at the end.
     """
     if not tokens.segments:
         yield

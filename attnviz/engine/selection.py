@@ -22,7 +22,7 @@ def choose_heads(
 
     layers, heads: as typed. layer_count, head_count: those of the model.
     base: the number of the first layer and head as typed, 0 or 1.
-    Raises UsageError for text of another form and for an index that the model does not have.
+    Raises UsageError for a string of another form and for an index that the model does not have.
     """
     if layers is None and not heads:
         return None
@@ -44,10 +44,10 @@ def choose_heads(
 
 
 def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tuple[int, int]:
-    """Return the single (layer, head) that ``typed`` names, counted from 0; else raise UsageError.
+    """Return the only (layer, head) that the string ``typed`` names, counted from 0.
 
-    layer_count, head_count: those of the model.
-    base: the number of the first layer and head as typed, 0 or 1.
+    layer_count, head_count: those of the model. base: the number of the first layer and head as
+        typed, 0 or 1. Raises UsageError if it does not name exactly one head.
     """
     chosen = choose_heads(None, [typed], layer_count, head_count, base) or {}
     places = [(layer, head) for layer, heads in chosen.items() for head in heads]
@@ -57,7 +57,7 @@ def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tup
 
 
 def check_heads(counts: Mapping[int, int], heads: Collection[tuple[int, int]]) -> None:
-    """Raise UsageError for the first of the (layer, head) pairs that a model does not have.
+    """Raise UsageError if a model does not have one of these heads. heads: (layer, head) of each.
 
     counts: the number of heads of each layer.
     """
@@ -90,7 +90,7 @@ class _Axis:
         return place
 
     def span_list(self, text: str) -> list[int]:
-        """Return the indices that ``0-3,5`` or ``*`` names."""
+        """Return the indices that a string such as ``0-3,5`` or ``*`` names."""
         places: list[int] = []
         for part in text.split(","):
             if part.strip() == "*":
@@ -126,7 +126,7 @@ def _pairs(choice: str, within: Sequence[int], axes: tuple[_Axis, _Axis]) -> lis
 
 
 def _split(choice: str) -> list[str]:
-    """Return the single choices in a list, such as [``0-3.1,4``, ``L5H0``] for ``0-3.1,4,L5H0``."""
+    """Split a list of choices of heads: ``0-3.1,4,L5H0`` becomes [``0-3.1,4``, ``L5H0``]."""
     parts: list[str] = []
     for piece in re.split(r"\s*[,\s]\s*", choice.strip()):
         starts_anew = "." in piece or piece[:1] in "Ll"

@@ -29,9 +29,9 @@ _CELLS = 2**21
 
 @dataclass(frozen=True, eq=False)
 class TextPass:
-    """The results of one pass over one text.
+    """The result of running a model on one text: the attention record and the logits.
 
-    logits: (token, word), of the next token; None if the model does not predict it.
+    logits: (token, vocab), of the next token; None if the model does not predict it.
     """
 
     record: AttentionRecord
@@ -39,7 +39,7 @@ class TextPass:
 
 
 class TextReader:
-    """Reads texts with or without some heads, and keeps what it found about the model."""
+    """Runs one model on texts with or without some heads, and remembers the results of trials."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -47,10 +47,11 @@ class TextReader:
         self._runs: dict[Kind, Run] = {}
 
     def read(self, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
-        """Return one pass over a text, with the outputs of the ``removed`` heads set to zero.
+        """Run the model on a text with the outputs of the ``removed`` heads set to zero.
 
-        Raises UsageError for a head that does not exist, UnsupportedError if the attention cannot
-        be observed or its heads cannot be removed.
+        wanted: the text, the kind of attention and the heads to record. Raises UsageError for a
+            head that does not exist, UnsupportedError if the attention cannot be observed or its
+            heads cannot be removed.
         """
         kind, seen = wanted.kind, self._run(wanted, removed)
         keep = KeepWeights(kind, wanted.heads)
@@ -68,7 +69,7 @@ class TextReader:
         return open_probing(self.model, kind).causal
 
     def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
-        """Return ‖v_j W_O^h‖ of each layer, (head, key): the length of what a key's value writes.
+        """Return the norms ‖v_j W_O^h‖ of each layer, (head, key): the size of each value's effect.
 
         wanted: the text and the kind of attention. removed: the heads whose outputs are set to
             zero.
@@ -86,7 +87,10 @@ class TextReader:
 
 
 def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:
-    """Return −log p of each token but the first, (token − 1,), from the logits (token, word)."""
+    """Return the loss −log p of each token but the first, (token − 1,), in nats.
+
+    logits: (token, vocab). ids: of the tokens.
+    """
     found = np.empty(max(len(ids) - 1, 0))
     rows = max(1, _CELLS // logits.shape[-1])
     for start in range(0, len(found), rows):

@@ -47,7 +47,7 @@ from attnviz.records import Input, Kind
 
 
 def find_hook_points(probe: ForwardPass) -> HookPoints:
-    """Return the hook points of a pass, in the order in which they run.
+    """Return the attention calls of a pass at which heads' outputs can be changed, in order.
 
     probe: a short pass over one text, whose lengths differ and are above one.
     Raises UnsupportedError if they cannot be found, or heads do not lie side by side.
@@ -57,7 +57,7 @@ def find_hook_points(probe: ForwardPass) -> HookPoints:
 
 
 def _find_registered(probe: ForwardPass) -> _Registered | None:
-    """Return the hook points of a model that looks its attention function up at each call.
+    """Return the attention calls of a model that looks its attention function up at each call.
 
     The result is None if some of its attention is not looked up. probe: a short pass over one text.
     """
@@ -78,9 +78,9 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
 
 
 class _Points(HookPoints):
-    """Hook points of a pass of a transformers model.
+    """The attention calls of a transformers model; a base class with what both ways in share.
 
-    probe: a short pass of the same kind. found: the points, in the order in which they run.
+    probe: a short pass of the same kind. found: the calls, in the order in which they run.
     """
 
     def __init__(self, probe: ForwardPass, found: Sequence[HookedCall]) -> None:
@@ -92,7 +92,7 @@ class _Points(HookPoints):
 
 
 class _Registered(_Points):
-    """The hook points of a model that looks its attention function up."""
+    """The attention calls of a model that looks its attention function up at each call."""
 
     @contextmanager
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
@@ -136,7 +136,10 @@ class _Registered(_Points):
 
 
 class _Mix(SoftmaxWatch):
-    """Passes the weights of each softmax to a counter; they come in the order of the points."""
+    """Lets a counter edit the attention weights of each softmax in a pass.
+
+    The softmaxes run in the order of the attention calls.
+    """
 
     def __init__(self, counter: CallCounter, name: str) -> None:
         super().__init__(1, ())
@@ -145,7 +148,7 @@ class _Mix(SoftmaxWatch):
         self._taken: HookedCall | None = None
 
     def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Read the lengths of a pass when it starts; a forward hook of torch.
+        """Record the lengths of the texts when a pass starts; a forward hook of torch.
 
         root: the module that runs. args, kwargs: its arguments.
         """
@@ -157,9 +160,9 @@ class _Mix(SoftmaxWatch):
         self._taken = None
 
     def has_taken(self, module: nn.Module) -> bool:
-        """Return True if ``module`` projects the outputs of the attention call that was seen last.
+        """Return True if ``module`` is the output projection of the latest attention call.
 
-        Raises LostTrackError if another module was expected.
+        Raises LostTrackError if another module was to come next.
         """
         taken, self._taken = self._taken, None
         if taken is not None and taken.module is not module:
@@ -203,7 +206,7 @@ def _find_projections(probe: ForwardPass) -> _Projections:
 
 
 class _Projections(_Points):
-    """The hook points of a model whose output projections were found.
+    """The attention calls of a model that computes attention itself, found by output projections.
 
     token_axis: the token axis of a projection's input: 1, or 0 in models that put the batch second.
     """
@@ -252,9 +255,10 @@ class _Projections(_Points):
 
 
 class _Hide(SoftmaxWatch):
-    """Hides keys of one text in every softmax; softmaxes run in the order of the points.
+    """Hides keys of one text in every softmax of a pass.
 
-    counter: finds the point of each softmax. hide: returns the keys to hide at a point.
+    The softmaxes run in the order of the attention calls. counter: identifies the call of each
+    softmax. hide: returns the keys to hide in a call.
     given: the text.
     """
 
@@ -272,7 +276,7 @@ class _Hide(SoftmaxWatch):
 class _Find(SoftmaxWatch):
     """Records the first linear layer after each softmax, and checks how heads lie in its input.
 
-    The weights of the last head of every layer are set to zero for this.
+    The attention weights of the last head of every layer are set to zero for this.
     """
 
     def __init__(self, probe: ForwardPass) -> None:
@@ -296,7 +300,7 @@ class _Find(SoftmaxWatch):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the linear layers, and the blocks around them, while this is open."""
+        """Record the linear layers, and the blocks around them, of passes inside this context."""
         blocks = {id(block): block for block in self._blocks.values()}
         with ExitStack() as hooks:
             for block in blocks.values():
@@ -324,7 +328,7 @@ class _Find(SoftmaxWatch):
 
         merged: these outputs, (1, token, width) or (token, 1, width), of a run whose last head put
             out zero. tokens, heads: how many it must have.
-        Raises UnsupportedError unless exactly the last head's columns are zero.
+        Raises UnsupportedError unless exactly the last head's part is zero.
         """
         if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:
             raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")

@@ -5,9 +5,9 @@ Vaswani et al. 2017, section 3.2; the arithmetic is that of ``attention.function
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from attnviz.attention import functional
 from attnviz.attention.functional import Array
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class AttentionResult(NamedTuple):
-    """The output of attention, and the weights with which it mixed the values.
+    """The result of attention on arrays: the output, and the attention weights.
 
     ``output, weights = result`` unpacks it. ``rich.print`` and notebooks draw the weights.
 
-    output: (..., query, value_dim).
+    output: (..., query, value_dim), the values mixed by the weights.
     weights: (..., query, key), in [0, 1]; rows sum to one, or to zero if a query sees no key.
     """
 
@@ -35,9 +35,10 @@ class AttentionResult(NamedTuple):
     def heatmap(
         self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
     ) -> HeadMaps:
-        """Return the maps of the weights, as ``attnviz.heatmap`` does for a single text.
+        """Return the maps of the attention weights, as ``attnviz.heatmap`` draws them.
 
-        tokens, key_tokens: the texts of the queries and of the keys.
+        tokens, key_tokens: the tokens of the queries and of the keys. The weights must be of a
+            single text.
         """
         from attnviz.inspect.heads.heatmap import heatmap
 
@@ -79,9 +80,8 @@ def scaled_dot_product_attention(
 
     query: (..., query, head_dim). key: (..., key, head_dim). value: (..., key, value_dim). The
         leading axes, such as (batch, head), are arbitrary, may be absent, and broadcast.
-    mask: boolean, True if the query may see the key, or a float added to the scaled scores
-        (-inf hides); it broadcasts over the weights.
-    scale: 1/√head_dim by default.
+    mask: boolean, True if the query may see the key, or a float added to the scaled attention
+        scores (-inf hides); it broadcasts over the weights. scale: 1/√head_dim by default.
 
     Returns (output, weights), of the arrays' own library; a query that sees no key gets zeros.
     Raises UsageError (also a ValueError) for shapes that do not fit together and for a mask of
@@ -92,7 +92,7 @@ def scaled_dot_product_attention(
 
 
 def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None) -> None:
-    """Raise UsageError unless the shapes fit together and a mask hides or adds."""
+    """Raise UsageError unless the arrays' shapes fit together, and the mask is boolean or float."""
     xp = functional.namespace(query, key, value, mask)
     shapes = {"query": query.shape, "key": key.shape, "value": value.shape}
     given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
@@ -102,22 +102,17 @@ def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None)
         raise UsageError(f"a query and a key are of one width, the last axis; got {given}")
     if key.shape[-2] != value.shape[-2]:
         raise UsageError(f"each key has its value, the last axis but one; got {given}")
-    weights = _joined([shape[:-2] for shape in shapes.values()])
-    if weights is None:
-        raise UsageError(f"the leading axes do not broadcast together: {given}")
+    try:
+        leading = np.broadcast_shapes(*(tuple(shape[:-2]) for shape in shapes.values()))
+    except ValueError as error:
+        raise UsageError(f"the leading axes do not broadcast together: {given}") from error
     if mask is None:
         return
     if not xp.isdtype(mask.dtype, ("bool", "real floating")):
         raise UsageError(f"a mask is boolean (True = visible) or additive float, not {mask.dtype}")
-    weights = (*weights, query.shape[-2], key.shape[-2])
-    if _joined([tuple(mask.shape), weights]) is None:
-        raise UsageError(f"a mask of {tuple(mask.shape)} does not broadcast over weights {weights}")
-
-
-def _joined(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
-    """Return the shape that all of these shapes broadcast to, None if there is none."""
-    padded = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
-    sizes = [{size for size in axis if size != 1} or {1} for axis in padded]
-    if any(len(axis) > 1 for axis in sizes):
-        return None
-    return tuple(size for (size,) in reversed(sizes))
+    weights = (*leading, query.shape[-2], key.shape[-2])
+    try:
+        np.broadcast_shapes(tuple(mask.shape), weights)
+    except ValueError as error:
+        shape = tuple(mask.shape)
+        raise UsageError(f"a mask of {shape} does not broadcast over weights {weights}") from error

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def cheapest_pairs(costs: NDArray[np.floating]) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) with the least sum of costs, in the order of the rows.
+    """Return the pairs (row, column) of a table with the least sum of costs, ordered by row.
 
     Each row gets a column of its own, or each column a row if there are fewer columns. The
     Hungarian method with shortest augmenting paths (Jonker & Volgenant 1987), O(rows² · columns).

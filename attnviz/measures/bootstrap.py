@@ -1,16 +1,17 @@
 """Confidence intervals and p-values of means over a few texts, by bootstrap and sign flips.
 
-It also has rank correlation.
+It also has rank correlation, and 95% intervals in closed form of a mean and of a share of pairs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from attnviz.measures.intervals import student_t
 
 LEAST_TEXTS = 5
 """The fewest texts that get an interval: four numbers say too little about their spread."""
@@ -19,6 +20,12 @@ _DRAWS = 2000
 _TAIL = 0.025
 _CHUNK = 100
 """Bootstrap draws computed at a time, so that ten thousand texts do not fill the memory."""
+
+_AT_ONCE = 1 << 14
+"""The numbers in an array that stays in a cache: with few ablations more draws are computed."""
+
+_FEW = 1000
+"""The number of texts up to which draws are kept for the next question about as many texts."""
 
 _FURTHEST = 2
 """How many times as far from the mean as Student's t an end of an interval may lie."""
@@ -33,9 +40,9 @@ _CONSTANT = 1e-6
 def bootstrap_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return both ends (ablation,) of the 95% bootstrap-t interval of means over texts.
+    """Return both ends of the 95% bootstrap-t interval of each mean over texts: (ablation,).
 
-    values: (text, ablation), each the difference of a text to its own clean run.
+    values: (text, ablation), each the difference of a text to its own unchanged run.
 
     Efron & Tibshirani 1993, section 12.5: in 2,000 draws of texts the quantiles of (mean of the
     draw − mean) / standard error of the draw replace those of Student's t, so that skewed effects
@@ -73,29 +80,45 @@ def _studentised(
     t is (draw, ablation), infinite for a draw of one value that differs from the mean.
     """
     texts = len(values)
-    rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         mean = values.mean(axis=0)
         apart = values - mean
         error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
         squares = apart**2
     found = np.empty((_DRAWS, apart.shape[1]))
-    for start in range(0, _DRAWS, _CHUNK):
-        counts = rng.multinomial(texts, np.full(texts, 1 / texts), size=_CHUNK)
+    done, blocks = 0, _draws(texts, seed)
+    if texts <= _FEW:
+        kept, size = _kept_draws(texts, seed), max(_CHUNK, _AT_ONCE // max(1, apart.shape[1]))
+        blocks = (kept[start : start + size] for start in range(0, _DRAWS, size))
+    for counts in blocks:
         with np.errstate(all="ignore"):
             means = counts @ apart / texts
             spread = np.sqrt(np.maximum(counts @ squares / texts - means**2, 0) / (texts - 1))
             constant = spread <= _CONSTANT * error
             endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
-            found[start : start + _CHUNK] = np.where(constant, endless, means / spread)
+            found[done : done + len(counts)] = np.where(constant, endless, means / spread)
+        done += len(counts)
     return mean, error, found
 
 
-def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return two-sided p-values (ablation,) of means of values (text, ablation), adjusted for all.
+def _draws(texts: int, seed: int) -> Iterator[NDArray[np.integer]]:
+    """Yield how often each text is in each draw, (draw, text), a few draws at a time."""
+    rng = np.random.default_rng(seed)
+    for _ in range(0, _DRAWS, _CHUNK):
+        yield rng.multinomial(texts, np.full(texts, 1 / texts), size=_CHUNK)
 
-    Single step (Westfall & Young 1993, section 2.4) over the draws of ``bootstrap_interval``: the
-    of draws in which the largest |t| of any ablation is at least the ablation's own. All share the
+
+@lru_cache(maxsize=4)
+def _kept_draws(texts: int, seed: int) -> NDArray[np.integer]:
+    return np.concatenate(list(_draws(texts, seed)))
+
+
+def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
+    """Return two-sided p-values (ablation,) of means over texts, adjusted for all ablations.
+
+    values: (text, ablation). Single step (Westfall & Young 1993, section 2.4) over the draws of
+        ``bootstrap_interval``: the share of draws in which the largest |t| of any ablation is at
+        least the ablation's own. All share the
     draws, so that their correlation is kept.
 
     The probability of any p ≤ 5 % by chance alone is 5 % or less, for any number of ablations and
@@ -126,9 +149,10 @@ def few_note(count: int, noun: str) -> tuple[str, ...]:
 
 
 def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
-    """Return a note that copies were left out, since copies narrow any interval; else nothing.
+    """Return a note that copies of texts were left out; empty if none were.
 
-    left: how many were left out, of ``whole``. noun: what they are, in the plural.
+    Copies would narrow any interval. left: how many were left out, of ``whole``. noun: what they
+    are, in the plural.
     """
     verb = "is a copy" if left == 1 else "are copies"
     said = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
@@ -136,10 +160,10 @@ def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
 
 
 def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return the two-sided p-value (ablation,) of each mean of values (text, ablation), unadjusted.
+    """Return the two-sided p-value (ablation,) of each mean over texts, unadjusted.
 
-    If there is no effect, the sign of a text's difference is random: p is the share of sign flips,
-    the same for all ablations, whose sum is at least as large.
+    values: (text, ablation). If there is no effect, the sign of a text's difference is random: p is
+        the share of sign flips, the same for all ablations, whose sum is at least as large.
     """
     known = np.asarray(values, dtype=np.float64)
     found = np.abs(known.sum(axis=0))
@@ -151,7 +175,7 @@ def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]
 
 
 def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return q for each p (test,): the least false discovery rate at which the test is reported.
+    """Return q for each p-value (test,): the least false discovery rate that reports the test.
 
     Benjamini & Hochberg 1995: min over j ≥ i of p₍ⱼ₎·m / j, of m ordered p-values. NaN gives NaN.
     """
@@ -180,7 +204,7 @@ def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the rank correlation in [−1, 1]; ties share a rank; None if a list is constant."""
+    """Return Spearman's correlation in [−1, 1], ties share ranks; None if a list is constant."""
     ranks = [_ranks(np.asarray(values, dtype=float)) for values in (first, second)]
     spread = [values - values.mean() for values in ranks]
     size = float(np.sqrt((spread[0] ** 2).sum() * (spread[1] ** 2).sum()))
@@ -193,3 +217,66 @@ def _ranks(values: NDArray[np.floating]) -> NDArray[np.floating]:
     last = np.cumsum(counts)
     ranks: NDArray[np.floating] = ((last - counts + last - 1) / 2)[inverse]
     return ranks
+
+
+# Intervals in closed form ---------------------------------------------------------------------
+
+_Z = 1.959963985
+"""The 97.5% quantile of the normal distribution."""
+
+_FEW_FREEDOMS = (12.706, 4.303, 3.182)
+"""The 97.5% quantiles of Student's t for 1 to 3 degrees of freedom."""
+
+
+def student_t(freedom: int) -> float:
+    """Return the 97.5% quantile of Student's t with these degrees of freedom, within .001."""
+    from statistics import NormalDist  # imports fractions and decimals
+
+    if freedom <= len(_FEW_FREEDOMS):
+        return _FEW_FREEDOMS[freedom - 1]
+    quantile: float = student_quantile(NormalDist().inv_cdf(1 - _TAIL), freedom)
+    return quantile
+
+
+def student_quantile(z: float, freedom: Any) -> Any:
+    """Return the quantile of Student's t with the same tail as the normal deviate ``z``.
+
+    freedom: the degrees of freedom, a number or an array, at least 4. Abramowitz & Stegun 1964,
+    26.7.5.
+    """
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return both ends of Student's 95% interval of the mean of values in [−1, 1].
+
+    The result is None for fewer than two values.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    spread = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    reach = student_t(count - 1) * math.sqrt(spread / count)
+    return max(mean - reach, -1.0), min(mean + reach, 1.0)
+
+
+def share_interval(share: float, count: int) -> tuple[float, float] | None:
+    """Return both ends of Wilson's 95% interval (1927) of a share; None if there are no draws.
+
+    share: in [0, 1], of ``count`` word pairs.
+    Word pairs are taken as independent draws, which those of one sentence hardly are.
+    """
+    if not count:
+        return None
+    scale = 1 + _Z**2 / count
+    middle = (share + _Z**2 / (2 * count)) / scale
+    reach = _Z / scale * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)

@@ -34,9 +34,10 @@ def _shares(rows: Floats) -> NDArray[np.float64]:
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the cosine (...), in [−1, 1], of vectors (..., width), which broadcast.
+    """Return the cosine (...), in [−1, 1], of each two vectors (..., width).
 
-    The cosine is 1 for two vectors of zeros, and 0 for one vector of zeros.
+    The leading axes broadcast. The cosine is 1 for two vectors of zeros, and 0 for one vector of
+    zeros.
     """
     wide = first.astype(np.float64), second.astype(np.float64)
     product = (wide[0] * wide[1]).sum(-1)
@@ -49,7 +50,7 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
 
 
 def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return KL(first ‖ second) ≥ 0 in nats of log-probabilities (..., word): (...)."""
+    """Return KL(first ‖ second) in nats of log-probabilities (..., vocab): (...), at least 0."""
     p, q = first.astype(np.float64), second.astype(np.float64)
     shares = np.exp(p)
     with np.errstate(invalid="ignore"):  # −∞ − −∞ of a word without any share

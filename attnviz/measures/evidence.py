@@ -56,11 +56,12 @@ Floats = NDArray[np.float64]
 
 
 class Evidence(NamedTuple):
-    """The evidence of one text for one label, for each head.
+    """The evidence of one text that heads have one label, by head.
 
-    events: number of different events in the text.
-    control: (head,) mean weight on the keys of the events from the other queries that see them.
-    score: (head,) mean weight on the same keys from the queries of the events.
+    An event is a query for which the label names a key. events: number of different events in the
+    text.
+    control: (head,) mean attention weight on the keys of the events from the other queries that see
+        them. score: (head,) mean weight on the same keys from the queries of the events.
     deviations: (head,) how far the score lies above that of keys drawn at random, as the normal
         deviate of the same upper tail.
     """
@@ -74,7 +75,7 @@ class Evidence(NamedTuple):
 def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Evidence]:
     """Return the evidence for each label with enough events in the text, by label.
 
-    weights: (head, query, key) of self-attention, rows that sum to one.
+    weights: attention weights (head, query, key) of self-attention, rows that sum to one.
     seen: (query, key), whether the query sees the key.
     Encoders are not tested for induction, because they see the token to predict.
     """
@@ -150,12 +151,11 @@ def _evenly_spaced(places: Ints) -> Ints:
 
 
 def _evidence_of(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
-    """Return the evidence of weights on the keys of events.
+    """Return the evidence from the attention weights on the keys of events.
 
     hits, control: (head, event), the weights on the event's key from its query, and from other
-        queries.
-    choices: (head, event, key), the weights from which a random draw chooses; ``sees`` (event, key)
-        tells which of them each event has.
+        queries. choices: (head, event, key), the weights from which a random draw chooses; ``sees``
+        (event, key) says which of them each event has.
     """
     heads, events = hits.shape
     if not events:

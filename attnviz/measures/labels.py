@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnviz.measures.registry import LABELS, label_named
 from attnviz.records import SINKS, HeadLabel, Source
@@ -40,7 +40,7 @@ for ``duplicate``: if the first token is repeated, resting on it looks the same.
 
 
 class KnownLabel(NamedTuple):
-    """The label that a head got on thousands of tokens.
+    """The label of a head measured on thousands of tokens, before this run.
 
     name: name of the label; None if no score reached its threshold.
     score: the label's score in [0, 1]; NaN without a label.
@@ -51,10 +51,9 @@ class KnownLabel(NamedTuple):
 
 
 class KnownLabels(NamedTuple):
-    """Labels of a model's heads that were measured before, on more than the text now read.
+    """Labels of a model's heads that were measured before, on more than the present text.
 
-    source: the card of the bundled model, or ``patterns``.
-    heads: by (layer, head), both from 0.
+    source: the card of the bundled model, or ``patterns``. heads: by (layer, head), both from 0.
     date: when ``patterns`` stored them, such as ``2026-11-21``; empty if unknown.
     """
 
@@ -75,23 +74,25 @@ class KnownLabels(NamedTuple):
 
         name: of the label. score: in [0, 1].
         """
-        measure = label_named(name)
-        return HeadLabel(
-            name=name,
-            letter=measure.letter,
-            score=score,
-            base_rate=math.nan,
-            short=measure.short,
-            said=measure.said,
-            source=self.source,
-            date=self.date,
-        )
+        return label_of(name, score, source=self.source, date=self.date)
+
+
+def label_of(name: str, score: float, base_rate: float = math.nan, **more: Any) -> HeadLabel:
+    """Return a label of this name, with the letter and the words of its measure.
+
+    score, base_rate, more: the other fields of the label.
+    """
+    measure = label_named(name)
+    return HeadLabel(
+        name, measure.letter, score, base_rate, short=measure.short, said=measure.said, **more
+    )
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:
-    """Return (score − floor) / (1 − floor), the share of the possible gain, for the highest floor.
+    """Return the strength of a score: (score − floor) / (1 − floor), a share of the possible gain.
 
-    At most 1; below 0 for a score under its floor; None if score or floors were not measured, or if
+    floors: lower ends such as base rates, of which the highest counts. The strength is at most 1;
+        below 0 for a score under its floor; None if score or floors were not measured, or if
     the floor is 1.
     """
     known = [floor for floor in floors if floor is not None]
@@ -107,9 +108,10 @@ def strengths(
     base_rate: Mapping[str, float | None],
     floors: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return by name the strength of each measured score: the share of the possible gain.
+    """Return the strength of each measured score by name, see ``strength``.
 
-    names: of the scores. base_rate: the scores of uniform attention. floors: further lower ends.
+    names, scores: of a head. base_rate: the scores of uniform attention. floors: further lower
+        ends.
     """
     found = {}
     for name in names:
@@ -124,7 +126,7 @@ def strengths(
 def clear_deviations(trials: int) -> float:
     """Return how many standard errors above its base rate a score must be to be significant.
 
-    trials: the number of heads times labels that are tested; more need a larger gain (Bonferroni).
+    trials: the number of tested heads times labels; more need a larger gain (Bonferroni).
     """
     from statistics import NormalDist  # imports fractions and decimals, which a card does not need
 
@@ -132,10 +134,10 @@ def clear_deviations(trials: int) -> float:
 
 
 def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
-    """Return True if the highest possible score could give this label.
+    """Return True if even the highest possible score can give this label.
 
     name: of the label. base: its base rate, None if not measured.
-    pairs, deviations: number of pairs and standard errors, for relations only.
+    pairs, deviations: number of word pairs and of standard errors, for relations only.
     """
     if base is None:
         return False
@@ -153,9 +155,9 @@ def best_label(
     """Return the name of the largest strength that reaches the threshold, or None.
 
     found: the strengths by name. scores, base_rate: of the head, and of uniform attention.
-    measured: number of pairs of each relation. A relation must also lie ``deviations`` standard
-        errors above its base rate. A label gives way to a more specific one that has half its
-        score, and ``first`` gives way to ``induction``.
+    measured: number of word pairs of each relation. A relation must also lie ``deviations``
+        standard errors above its base rate. A label gives way to a more specific one that has half
+        its score, and ``first`` gives way to ``induction``.
     """
     reached = {
         name: value

@@ -11,6 +11,7 @@ from attnviz.measures.labels import (
     THRESHOLD,
     KnownLabels,
     clear_deviations,
+    label_of,
     strength,
     strongest,
 )
@@ -48,7 +49,7 @@ Scores = Mapping[str, float | None]
 def head_scores(
     record: AttentionRecord, known: KnownLabels | None = None
 ) -> tuple[HeadScores, ...]:
-    """Return the scores and the label of every kept head, in the order of the record.
+    """Return the pattern scores and the label of every recorded head, in the record's order.
 
     known: labels that were measured before; they take precedence over this text. Without them the
         text labels a head if ``evidence`` is clear, except in models with random weights. All other
@@ -60,9 +61,9 @@ def head_scores(
 
 
 class _Text:
-    """The facts of a text that are the same for all heads.
+    """Computes the scores and labels of all heads over one text.
 
-    record: the weights over the text. known: labels that were measured before, or None.
+    record: the attention weights over the text. known: labels that were measured before, or None.
     """
 
     def __init__(self, record: AttentionRecord, known: KnownLabels | None) -> None:
@@ -77,7 +78,7 @@ class _Text:
         self._trials = info.layers * info.heads * NAMES
 
     def heads(self, layer: LayerWeights) -> Iterator[HeadScores]:
-        """Yield the scores and the label of each head of a layer."""
+        """Yield the pattern scores and the label of each head of a layer."""
         seen = self._record.seen(layer)
         values = whole_scores(self._facts, layer.weights, _NAMES, mask=seen)
         found = evidence(self._facts, layer.weights, seen) if self._asked else {}
@@ -104,9 +105,9 @@ class _Text:
     ) -> HeadLabel | None:
         """Return a head's label or None; ``NO_LABEL`` if a weight is not finite.
 
-        layer, head: the indices in the model. place: the head's index among the layer's kept heads.
-        scores: the head's measures. found: the evidence for each label. bases: of uniform
-            attention.
+        layer, head: the indices in the model. place: the head's index among the layer's recorded
+            heads. scores: the head's measures. found: the evidence for each label. bases: of
+            uniform attention.
         """
         if scores["entropy"] is None:
             return NO_LABEL
@@ -139,11 +140,10 @@ class _Text:
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
     ) -> HeadLabel:
-        """Return the description of a head without label: its main sink, diffuse, or peaked.
+        """Return the description of a head without a label: its main sink, diffuse, or peaked.
 
-        scores: the head's measures. sink, even_sink: the weight on the sink of the head and of
-            uniform
-        attention. bases: the measures of uniform attention.
+        scores: the head's measures. sink, even_sink: the weight on the attention sink of the head
+            and of uniform attention. bases: the measures of uniform attention.
         """
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
@@ -164,19 +164,8 @@ def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | No
 def _label(
     name: str, score: float | None, base: float | None, source: Source = "none", events: int = 0
 ) -> HeadLabel:
-    on_text, even = _number(score), _number(base)
-    measure = label_named(name)
-    return HeadLabel(
-        name=name,
-        letter=measure.letter,
-        score=on_text,
-        base_rate=even,
-        short=measure.short,
-        said=measure.said,
-        source=source,
-        events=events,
-        on_text=on_text,
-    )
+    on_text = _number(score)
+    return label_of(name, on_text, _number(base), source=source, events=events, on_text=on_text)
 
 
 def _number(value: float | None) -> float:
@@ -184,10 +173,10 @@ def _number(value: float | None) -> float:
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
-    """Return the ``count`` heads most worth a full map: each label's strongest, then the others.
+    """Return the heads that a full map shows best: each label's strongest, then the others.
 
-    Heads that attend elsewhere come before those that attend to their own token; then the peaked
-    ones, the attention sinks, and last the most even ones.
+    count: how many. Heads that attend elsewhere come before those that attend to their own token;
+        then the peaked ones, the attention sinks, and last the most even ones.
     """
     ranked = sorted(heads, key=_clarity, reverse=True)
     leaders: dict[str, HeadScores] = {}

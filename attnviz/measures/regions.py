@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.intervals import student_quantile
+from attnviz.measures.bootstrap import student_quantile
 from attnviz.measures.labels import clear_deviations
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
 from attnviz.records import REST, AttentionRecord, ModelInfo, RegionShares, Tokens
@@ -39,13 +39,16 @@ _TARGET = "target"
 
 
 def regions_of(tokens: Tokens) -> dict[str, int]:
-    """Return the sizes of the regions in the order of the text, the one nobody named last."""
+    """Return the sizes of a text's regions in tokens, in the order of the text.
+
+    The tokens without a named region are the last entry.
+    """
     sizes = Counter(tokens.regions or [_TARGET] * len(tokens))
     return dict(sorted(sizes.items(), key=lambda each: each[0] in REST))
 
 
 def _members(tokens: Tokens) -> NDArray[np.float64]:
-    """Return (token, region), 1 where the token is in the region."""
+    """Return a matrix (token, region): 1 where the token is in the region."""
     given = tokens.regions or (_TARGET,) * len(tokens)
     names = [*regions_of(tokens)]
     found = np.zeros((len(tokens), len(names)))
@@ -54,7 +57,7 @@ def _members(tokens: Tokens) -> NDArray[np.float64]:
 
 
 class RegionSums:
-    """Takes blocks of rows of one layer, in any order, and sums them between regions.
+    """Sums the attention of one layer between regions, from blocks of rows in any order.
 
     queries, keys: the tokens of both axes, with their regions.
     sink: (key,), whether each key belongs to the attention sink.
@@ -66,7 +69,7 @@ class RegionSums:
         self._sums: NDArray[np.float64] | None = None
 
     def add(self, weights: Floats, start: int, seen: Bools) -> None:
-        """Add a block of weights (head, rows, keys).
+        """Add a block of attention weights (head, rows, keys) to the sums.
 
         start: the index of its first query. seen: (rows, keys), True if the query sees the key.
         """
@@ -103,11 +106,12 @@ def shares(
     keys: Tokens,
     layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
 ) -> RegionShares:
-    """Return the shares of all heads.
+    """Return the attention shares of all heads between the regions of a text.
 
     model: has the number of all heads. queries, keys: the tokens, with their regions.
     layers: the sums of each layer, by its index and the indices of its heads.
-    A head that a person chose was chosen among all of the model, by which ``clear`` is judged.
+    If a person chose some heads, ``clear`` is still judged as if all heads of the model were
+    tested.
     """
     found = np.concatenate([*layers.values()], axis=1)
     sizes = np.asarray([*regions_of(queries).values()])[:, None]
@@ -133,7 +137,7 @@ def shares(
 
 
 def region_shares(record: AttentionRecord) -> RegionShares | None:
-    """Return the shares between the regions of a record's texts; None if they have none."""
+    """Return heads' attention shares between the regions of a record; None without regions."""
     if not record.keys.regions:
         return None
     sink, layers = sink_of(record)[1], {}

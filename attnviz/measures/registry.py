@@ -49,12 +49,11 @@ BASES: Mapping[Family, str] = {
 
 
 class Measure(NamedTuple):
-    """One score of a head, and the label that it can give.
+    """One measure of a head, and the label that it can give.
 
-    name: of the score and of the label, in JSON and from Python.
-    family: see ``Family``.
-    text: what is measured for each query; the score is the mean over queries.
-    meaning: what a head with this label does.
+    name: of the score and of the label, in JSON and from Python. family: see ``Family``.
+    text: a description of the number of each query; the score is the mean over queries.
+    meaning: a description of heads with this label.
     letter: the label in one letter, different for each label; empty if the measure gives no label.
     colour: the label's colour as RRGGBB, different for each label.
     short: ``said`` in three or four letters, for a cell of a grid.
@@ -248,7 +247,10 @@ Sorting = Literal[
 
 
 def label_named(name: str) -> Measure:
-    """Return the label of this name; an unknown name is a user's own relation, letter ``r``."""
+    """Return the label of this name; an unknown name is that of a user's own relation.
+
+    Such a relation has the letter ``r``.
+    """
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
         name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"
@@ -256,7 +258,7 @@ def label_named(name: str) -> Measure:
 
 
 def said_name(name: str) -> str:
-    """Return what people read and type for a measure; a user's own relation has its name."""
+    """Return the display name of a measure, which people also type; a user's keeps its own."""
     return MEASURES[name].said if name in MEASURES else name
 
 
@@ -264,7 +266,7 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
     """Return the name of the label that a person calls ``name``.
 
     Its name on screens, its short form, its letter or an unambiguous beginning will do.
-    known: names to choose from. what: the noun for them in the message.
+    known: names to choose from. what: a noun for such names in the message.
     Raises UsageError, with the nearest name, if there is none.
     """
     names = list(dict.fromkeys(known))
@@ -287,16 +289,19 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
 
 
 def complete_measure(incomplete: str, known: Iterable[str]) -> list[str]:
-    """Return the names of measures that begin so, with hyphens: a shell would part them."""
+    """Return the display names of measures that begin with ``incomplete``, for shell completion.
+
+    They have hyphens, since a shell would split them at blanks. known: the measures.
+    """
     names = (said_name(name).replace(" ", "-") for name in known)
     return [name for name in names if name.startswith(incomplete)]
 
 
 def typed_names(known: Iterable[str]) -> dict[str, str]:
-    """Return for each text that a person may type the name of the measure that it means.
+    """Return the name of a measure for each string by which a person may call it.
 
-    known: the names of the measures. The texts, in small letters, are a measure's name on screens,
-    its short form, and its name in JSON, which files had once.
+    known: the names of the measures. The strings, in small letters, are a measure's display name,
+        its short form, and its name in JSON, which files had once.
     """
     found: dict[str, str] = {}
     for name in known:

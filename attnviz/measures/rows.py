@@ -36,26 +36,26 @@ _NEAR = 0.2
 
 
 def norm_weighted(weights: Weights, norms: Weights) -> Weights:
-    """Return weights (..., rows, keys) times norms (..., key) of the values, as shares of one.
+    """Return attention weights multiplied by the norms of the values, as shares of one.
 
-    The block may lack the last keys.
+    weights: (..., rows, keys). norms: (..., key). The block may lack the last keys.
     """
     return rescaled(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
 
 
 def rescaled(parts: Weights) -> Weights:
-    """Rescale (..., row, key) in place so that each row sums to one; rows of zeros stay zero."""
+    """Rescale rows (..., row, key) in place to sum to one, and return them; zeros stay zero."""
     total = parts.sum(-1, keepdims=True)
     return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The kind of attention that is measured, and facts about it.
+    """The kind of attention that is measured, and facts that decide which measures apply.
 
     kind: self-attention, or which attention of an encoder–decoder.
     causal: whether a query sees no later key.
-    view: how weights were changed before they are measured.
+    view: the transform of the weights before they are measured, such as ``raw``.
     ranked: whether a larger token id is a rarer token, as in vocabularies learnt by frequency.
     """
 
@@ -66,11 +66,11 @@ class Conditions:
 
     @property
     def without_first(self) -> bool:
-        """Return whether key 0 was removed from the weights."""
+        """Return whether key 0 was removed from the weights before the measures."""
         return self.view == "without-first"
 
     def lacks(self, measure: Measure) -> Need | None:
-        """Return the first need of a measure that is not met, or None if it can be measured."""
+        """Return the first unmet requirement of a measure, or None if it can be measured."""
         met: Mapping[Need, bool] = {
             "one text": self.kind != "cross",
             "two texts": self.kind == "cross",
@@ -81,7 +81,10 @@ class Conditions:
         return next((need for need in measure.needs if not met[need]), None)
 
     def formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
-        """Return the formulas of the named measures (default: all) that can be measured."""
+        """Return the formulas of measures that can be measured here, by name.
+
+        names: of the measures; None for all.
+        """
         return {
             name: formula
             for name, formula in FORMULAS.items()
@@ -91,12 +94,12 @@ class Conditions:
 
 @dataclass(frozen=True, eq=False)
 class TextFacts:
-    """Facts about a text that the scores of attention over it need.
+    """Facts about a text that pattern scores of attention over it need.
 
     queries, keys: the tokens of the two axes; the same object for self-attention.
-    attention: which attention is measured.
+    attention: its kind, and facts about it.
     shuffles: number of shuffled orders of the tokens, for the base rate of identity measures.
-    passing: whether attention comes in blocks, so that no second matrix should be held.
+    passing: whether attention comes in blocks, so that no second matrix should be stored.
     """
 
     queries: Tokens
@@ -107,27 +110,27 @@ class TextFacts:
 
     @cached_property
     def special(self) -> Bools:
-        """Return (query,), whether each query is a special token."""
+        """Return a mask (query,) of the special tokens."""
         return np.asarray(self.queries.special, bool)
 
     @cached_property
     def separators(self) -> Bools:
-        """Return (key,), whether each key is a special token other than the first token."""
+        """Return a mask (key,) of the special tokens other than the first token."""
         found = np.asarray(self.keys.special, bool)
         found[:1] = False
         return found
 
     @cached_property
     def delimiters(self) -> Bools:
-        """Return (key,), whether each key is punctuation or a special token."""
+        """Return a mask (key,) of punctuation and special tokens."""
         tokens = zip(self.keys.texts, self.keys.special, strict=True)
         return np.asarray([special or is_punctuation(text) for text, special in tokens], bool)
 
     @cached_property
     def orders(self) -> NDArray[np.int64]:
-        """Return token ids (1 + shuffles, token): the text's own order, then shuffled ones.
+        """Return token ids in several orders (1 + shuffles, token): the text's own, then shuffled.
 
-        Special tokens keep their places.
+        Special tokens stay where they are.
         """
         ids = np.asarray(self.queries.ids, np.int64)
         orders = np.repeat(ids[None], 1 + self.shuffles, axis=0)
@@ -141,7 +144,7 @@ class TextFacts:
 
     @cached_property
     def rare(self) -> Bools:
-        """Return (key,), whether each key is in the last tenth of the text's tokens by rank.
+        """Return a mask (key,) of rare tokens: the last tenth of the text's tokens by rank.
 
         Special tokens are left out. If the tenth has fewer than three different tokens, no key is
         rare: that would measure attention to a word, not to rarity.
@@ -161,10 +164,10 @@ def is_punctuation(text: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Some rows of the attention over a text.
+    """A block of rows of attention weights over a text, from which measures are computed.
 
-    weights: (..., rows, keys); last keys that a causal block does not see may be left out.
-    start: index of its first query.
+    text: the facts of the text. weights: (..., rows, keys); last keys that a causal block does not
+        see may be left out. start: index of its first query.
     mask: (rows, keys), whether each query sees the key; None for that of ``Conditions.causal``.
     """
 
@@ -180,12 +183,15 @@ class RowBlock:
 
     @cached_property
     def keys(self) -> NDArray[np.int64]:
-        """Return the index in the text of each key that the block has."""
+        """Return the indices in the text of the block's keys."""
         return np.arange(self.weights.shape[-1])
 
     @cached_property
     def seen(self) -> Bools:
-        """Return (rows, keys), whether each row can look at the key in this view."""
+        """Return a mask (rows, keys), True where the query can attend to the key.
+
+        Keys that the weight transform removes are False.
+        """
         shape = self.weights.shape[-2:]
         if self.mask is not None:
             seen = self.mask[:, : shape[1]].copy()
@@ -197,17 +203,17 @@ class RowBlock:
 
     @cached_property
     def visible(self) -> NDArray[np.int64]:
-        """Return how many keys each row can look at."""
+        """Return how many keys each row's query can attend to."""
         return np.asarray(self.seen.sum(-1))
 
     @property
     def every(self) -> Bools:
-        """Return True for each row: all rows count."""
+        """Return True for each row, for measures in which all rows count."""
         return np.ones(len(self.queries), bool)
 
     @cached_property
     def entropy(self) -> Weights:
-        """Return −Σ A ln A of each row in nats, with 0 ln 0 = 0."""
+        """Return the entropy −Σ A ln A of each row in nats, with 0 ln 0 = 0."""
         weights = self.weights
         # The smallest normal number replaces zero: zero times its logarithm is zero.
         logarithms = np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))
@@ -216,7 +222,7 @@ class RowBlock:
 
 
 def _at(block: RowBlock, offset: int) -> Rows:
-    """Return each row's weight on the key ``offset`` away, and True for rows that see that key."""
+    """Return each row's weight on the key ``offset`` tokens away, and which rows see that key."""
     keys, weights = block.queries + offset, block.weights
     inside = (keys >= 0) & (keys < weights.shape[-1])
     rows, shown = np.arange(len(keys)), np.where(inside, keys, 0)
@@ -225,26 +231,33 @@ def _at(block: RowBlock, offset: int) -> Rows:
 
 
 def _self_rows(block: RowBlock) -> Rows:
-    """Return the weight on the query itself; a row that sees nothing else does not count."""
+    """Return each row's weight on its own token, and which rows count.
+
+    A row that sees nothing else does not count.
+    """
     values, counts = _at(block, 0)
     return values, counts & (block.visible > 1)
 
 
 def _first_rows(block: RowBlock) -> Rows:
-    """Return the weight on key 0, the attention sink, of every query but the first."""
+    """Return each row's weight on key 0, the attention sink; the first row does not count."""
     return block.weights[..., 0], np.asarray(block.queries >= 1)
 
 
 def _duplicate_rows(block: RowBlock) -> Rows:
-    """Return the weight on earlier tokens equal to the query's: (..., orders, rows)."""
+    """Return each row's weight on earlier equal tokens, and which rows count.
+
+    The weights are (..., orders, rows), for each order of the tokens.
+    """
     ids, queries, keys = block.text.orders, block.queries, block.keys
     equal = ids[:, queries, None] == ids[:, None, : len(keys)]
     return _mass_on(block.weights, equal & (keys < queries[:, None]) & block.seen)
 
 
 def _induction_rows(block: RowBlock) -> Rows:
-    """Return the weight on tokens after earlier tokens equal to the query's: (..., orders, rows).
+    """Return each row's weight on the tokens after earlier equal tokens, and which rows count.
 
+    The weights are (..., orders, rows), for each order of the tokens.
     The keys are j + 1 for equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is
     A[i, i − n + 1] of the second copy, and on more copies the prefix-matching score.
     """
@@ -256,7 +269,7 @@ def _induction_rows(block: RowBlock) -> Rows:
 
 
 def _mass_on(weights: Weights, keys: Bools) -> Rows:
-    """Return the summed weight on marked keys, and True for rows that have any.
+    """Return each row's summed weight on the keys of a mask, and which rows have such keys.
 
     weights: (..., rows, keys). keys: boolean (orders, rows, keys), for each order of the tokens.
     """
@@ -270,7 +283,7 @@ def _mass_on(weights: Weights, keys: Bools) -> Rows:
 
 
 def _column_rows(block: RowBlock, keys: Bools) -> Rows:
-    """Return each row's weight on marked keys, and True for rows that see any of them.
+    """Return each row's weight on the keys of a mask, and which rows see any of them.
 
     keys: boolean (key,), for all keys of the text.
     """
@@ -280,17 +293,21 @@ def _column_rows(block: RowBlock, keys: Bools) -> Rows:
 
 
 def _rare_rows(block: RowBlock) -> Rows:
-    """Return the weight on rare tokens minus their share of the keys that the row sees."""
+    """Return each row's weight on rare tokens minus their share of the keys that it sees.
+
+    Also returns which rows count.
+    """
     values, counts = _column_rows(block, block.text.rare)
     seen = block.seen[:, block.text.rare[: block.weights.shape[-1]]].sum(-1)
     return values - seen / np.maximum(block.visible, 1), counts
 
 
 def _alignment_rows(block: RowBlock) -> Rows:
-    """Return Σⱼ A[i, j]·exp(−(i/N − j/M)² / 2g²), g = 0.2: nearness to the diagonal of two texts.
+    """Return each row's nearness to the diagonal of two texts, in [0, 1], and which rows count.
 
-    One minus the guided-attention loss of Tachibana et al. 2018, "Efficiently Trainable
-    Text-to-Speech System", section 4.1, over N queries and M keys; in [0, 1].
+    It is Σⱼ A[i, j]·exp(−(i/N − j/M)² / 2g²), g = 0.2, over N queries and M keys: one minus the
+    guided-attention loss of Tachibana et al. 2018, "Efficiently Trainable Text-to-Speech System",
+    section 4.1.
     """
     text, weights = block.text, block.weights
     gap = (block.queries / len(text.queries))[:, None] - block.keys / len(text.keys)
@@ -299,13 +316,16 @@ def _alignment_rows(block: RowBlock) -> Rows:
 
 
 def _normalised_entropy_rows(block: RowBlock) -> Rows:
-    """Return each row's entropy over ln(number of keys it sees), from query 1 on."""
+    """Return each row's entropy divided by ln(number of keys it sees); row 0 does not count."""
     counts = (block.visible > 1) & (block.queries >= 1)
     return block.entropy / np.log(np.where(counts, block.visible, 2)), counts
 
 
 def _distance_rows(block: RowBlock) -> Rows:
-    """Return Σⱼ A[i, j]·|i − j|, the mean distance in tokens."""
+    """Return each row's mean distance to its keys in tokens, Σⱼ A[i, j]·|i − j|.
+
+    Also returns which rows count: all.
+    """
     if block.text.passing and block.text.attention.causal:
         return -_signed_distance_rows(block)[0], block.every  # needs no second matrix
     gap = np.abs(block.queries[:, None] - block.keys[None, :]).astype(block.weights.dtype)
@@ -313,14 +333,17 @@ def _distance_rows(block: RowBlock) -> Rows:
 
 
 def _signed_distance_rows(block: RowBlock) -> Rows:
-    """Return Σⱼ A[i, j]·(j − i), the mean distance in tokens; later keys count as positive."""
+    """Return each row's mean signed distance in tokens, Σⱼ A[i, j]·(j − i), and which rows count.
+
+    Later keys count as positive.
+    """
     weights = block.weights
     mean = weights @ block.keys.astype(weights.dtype) - block.queries * weights.sum(-1)
     return np.asarray(mean), block.every
 
 
 def _confidence_rows(block: RowBlock) -> Rows:
-    """Return the largest weight of each row; rows of special tokens do not count."""
+    """Return the largest weight of each row, and which rows count: not special tokens."""
     return block.weights.max(-1), ~block.text.special[block.queries]
 
 
@@ -351,18 +374,18 @@ def whole_scores(
     start: int = 0,
     mask: Bools | None = None,
 ) -> dict[str, Weights]:
-    """Return by name the measures (...) of a matrix (..., query, key); NaN if no row counts.
+    """Return the measures (...) of whole matrices of attention weights, by name.
 
-    names: of the measures; None for all. start: index of its first query, if it has only the last
-        ones.
-    mask: boolean (query, key), True if the query sees the key; None for the plain mask.
+    weights: (..., query, key). names: of the measures; None for all. start: index of its first
+        query, if it has only the last ones. mask: boolean (query, key), True if the query sees the
+        key; None for the plain mask. A measure is NaN if no row counts.
     """
     block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}
 
 
 class BaseRates(NamedTuple):
-    """Scores of uniform attention over the keys that each query sees.
+    """The pattern scores of uniform attention over the keys that each query sees.
 
     scores: by name; None if the text cannot show it. rows: number of rows in each mean.
     """
@@ -372,7 +395,7 @@ class BaseRates(NamedTuple):
 
 
 def base_rates(text: TextFacts, names: Collection[str], seen: Bools, start: int = 0) -> BaseRates:
-    """Return the scores of uniform attention over the keys that each query sees.
+    """Return the pattern scores of uniform attention over the keys that each query sees.
 
     names: of the scores. seen: boolean (query, key). start: the index of the first query.
     """
@@ -397,21 +420,21 @@ def _mean(values: Weights, counts: Bools) -> Weights:
 
 
 def centre_rows(weights: Weights) -> Weights:
-    """Return Σⱼ A[i, j]·j / Σⱼ A[i, j]: the key index that a row looks at on average."""
+    """Return each row's mean key index, weighted by attention: Σⱼ A[i, j]·j / Σⱼ A[i, j]."""
     positions = np.arange(weights.shape[-1]).astype(weights.dtype)
     total = weights.sum(-1)
     return np.asarray((weights @ positions) / np.where(total > 0, total, 1))
 
 
 def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64]:
-    """Return even weights (query, key) over all keys, or if causal over those up to the query."""
+    """Return uniform weights (query, key) over all keys, or if causal up to the query's own."""
     return even_weights(visible_keys(queries, keys, causal))
 
 
 def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> Bools:
-    """Return (query, key), whether the query sees the key: all, or if causal those up to the query.
+    """Return a mask (query, key) of the keys that each query sees.
 
-    start: the index of the first query.
+    They are all, or if causal those up to the query. start: the index of the first query.
     """
     if not causal:
         return np.ones((queries, keys), bool)

@@ -28,14 +28,17 @@ LEAST_LEFT = 0.005
 
 
 def sink_keys(keys: Tokens, causal: bool) -> Bools:
-    """Return (key,), True at special tokens ([CLS], [SEP], BOS, EOS) and, if causal, at key 0."""
+    """Return a mask (key,) of the attention sink's keys.
+
+    They are special tokens ([CLS], [SEP], BOS, EOS) and, if causal, key 0.
+    """
     found = np.asarray(keys.special, bool)
     found[:1] |= causal
     return found
 
 
 def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
-    """Return which queries (query,) and which keys (key,) of a record belong to the sink.
+    """Return masks of the queries (query,) and keys (key,) that belong to the attention sink.
 
     In cross attention no query belongs to it.
     """
@@ -45,10 +48,10 @@ def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
 
 
 def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
-    """Return the weight on the sink's keys, in [0, 1], as a mean over queries outside the sink.
+    """Return each head's weight on the attention sink, in [0, 1], as a mean over queries.
 
-    weights: (..., query, key); queries, keys: as returned by ``sink_of``. NaN if every query
-        belongs to the sink.
+    Queries that belong to the sink are left out. weights: (..., query, key); queries, keys: as
+    returned by ``sink_of``. NaN if every query belongs to the sink.
     """
     if queries.all():
         return np.full(weights.shape[:-2], np.nan)
@@ -56,7 +59,7 @@ def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
 
 
 def resting_weight(record: AttentionRecord) -> float:
-    """Return the weight on the sink above which a head is said to rest on it.
+    """Return the weight on the attention sink above which a head counts as resting on it.
 
     It is the larger of ``SINK_WEIGHT`` and twice the weight of uniform attention in the layer with
     the largest such weight; 1 if there is no sink.
@@ -71,9 +74,10 @@ def resting_weight(record: AttentionRecord) -> float:
 
 
 def without_sink(weights: Floats, keys: Bools) -> Floats:
-    """Return weights (..., query, key) without the sink's keys, each row rescaled to sum to one.
+    """Return attention weights without the sink's keys, each row rescaled to sum to one.
 
-    NaN in the left-out columns, and in rows that keep at most ``LEAST_LEFT``.
+    weights: (..., query, key). NaN in the left-out columns, and in rows whose remaining weight is
+        at most ``LEAST_LEFT``.
     """
     kept = np.where(keys, 0, weights)
     left = kept.sum(-1, keepdims=True)

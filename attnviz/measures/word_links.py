@@ -64,9 +64,11 @@ _UNKNOWN = ("[UNK]", "<unk>")
 class WordLink(NamedTuple):
     """A link from one word to another that the heads of a model make together.
 
-    query, key: the tokens of the two words. layer, head: the head with the largest excess.
+    The excess of a head is its weight above its habit, the weight that is usual for it. query, key:
+    the tokens of the two words. layer, head: the head with the largest excess.
     weight, habit: of that head, in [0, 1]. heads: how many heads have an excess above ``AGREEING``.
-    chance: see the module, at most 1; NaN if fewer than ``FEWEST_HEADS`` were measured.
+    chance: how likely such a link is by chance in a text, at most 1; NaN if fewer than
+        ``FEWEST_HEADS`` were measured.
     """
 
     query: range
@@ -80,16 +82,15 @@ class WordLink(NamedTuple):
 
     @property
     def beats_chance(self) -> bool:
-        """Return whether a text whose heads do not agree would hardly have such a link."""
+        """Return whether chance hardly brings such a link, and at least two heads make it."""
         return self.chance < CHANCE and self.heads >= 2
 
 
 class WordLinks(NamedTuple):
-    """The links of one text, at most thirty: the least likely by chance first.
+    """The tested links of one text, at most thirty, the least likely by chance first.
 
     Of fewer than ``FEWEST_HEADS`` heads, those with the largest excess first.
-
-    heads: how many heads were measured. pairs: how many pairs of words were tested.
+    heads: how many heads were measured. pairs: how many word pairs were tested.
     """
 
     heads: int
@@ -98,7 +99,7 @@ class WordLinks(NamedTuple):
 
 
 def agreed_links(record: AttentionRecord) -> WordLinks | None:
-    """Return the links between words in which heads agree; None if that is too much work."""
+    """Return the links between words in which heads agree; None if there are too many to test."""
     queries, keys = (
         _Axis(tokens, sink)
         for tokens, sink in zip((record.queries, record.keys), sink_of(record), strict=True)
@@ -128,7 +129,7 @@ def agreed_links(record: AttentionRecord) -> WordLinks | None:
 
 
 class _Axis:
-    """The words of one axis: their tokens, and whether each one is tested."""
+    """The words on one axis of the attention, with their tokens, and which are tested."""
 
     def __init__(self, tokens: Tokens, sink: Bools) -> None:
         self.words = word_ranges(tokens)
@@ -144,9 +145,10 @@ class _Axis:
 
 
 def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floats:
-    """Return weights between words: the sum over the key's tokens, the mean over the query's.
+    """Return attention weights between words from those between tokens.
 
-    weights: (query, key) between tokens.
+    They are the sum over the key word's tokens, the mean over the query word's. weights: (query,
+    key) between tokens.
     """
     received = np.add.reduceat(weights, keys.starts, axis=1, dtype=float)
     sent = np.add.reduceat(received, queries.starts, axis=0)
@@ -154,13 +156,16 @@ def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floa
 
 
 def _is_mark(letter: str) -> bool:
-    """Return whether a letter is punctuation, a sign such as a plus, or invisible; no emoji is."""
+    """Return True if a character is punctuation, a sign such as a plus, or invisible.
+
+    No emoji is.
+    """
     category = unicodedata.category(letter)
     return category[0] == "P" or category in ("Sm", "Sc", "Sk", "Cc", "Cf")
 
 
 class _Places(NamedTuple):
-    """The distance of each cell as an index, and how many tested cells have each distance."""
+    """The distance of each word pair, as an index, and how many tested pairs have each distance."""
 
     distance: NDArray[np.intp]
     cells: Floats
@@ -173,11 +178,11 @@ def _places(tested: Bools) -> _Places:
 
 
 def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) -> Floats:
-    """Return the weight (query, key) between words that a head's habits would give.
+    """Return the weight (query, key) between words that is usual for a head: its habit.
 
     linked, even: (query, key), the weights of the head and of uniform attention.
-    tested: boolean (query, key), the pairs of words that count.
-    places: the distance of each pair; None leaves habits by distance out.
+    tested: boolean (query, key), the word pairs that count.
+    places: the distance of each word pair; None leaves habits by distance out.
     """
     more = np.divide(linked, even, out=np.zeros_like(linked), where=tested)
     others = np.maximum(tested.sum(0) - 1, 0) + _PRIOR
@@ -192,7 +197,7 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
 
 
 class _Sums(NamedTuple):
-    """Sums over heads of the excess of weights over habit.
+    """Sums over heads of attention weights minus the heads' usual weights, by word pair.
 
     above: (query, key), the excess minus its mean over the row. cumulants: (2, query), the second
         and the third cumulant of the row's excess. tested: (query, key), which cells count.
@@ -215,7 +220,7 @@ class _Sums(NamedTuple):
 
 
 class _Best:
-    """For each cell (query, key) the head with the largest excess, and how many agree."""
+    """For each word pair (query, key) the head with the largest excess, and how many agree."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.excess, self.weight, self.habit = (np.zeros(shape) for _ in range(3))

@@ -15,7 +15,7 @@ _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
 
 def joined(tokens: Tokens) -> str:
-    """Return the text of the tokens, without the special ones."""
+    """Return the tokens as one string, without the special ones."""
     pairs = zip(tokens.texts, tokens.special, strict=True)
     return "".join(text for text, special in pairs if not special).strip()
 
@@ -23,8 +23,8 @@ def joined(tokens: Tokens) -> str:
 def word_spans(tokens: Tokens, word: str) -> list[range]:
     """Return the token ranges whose text is ``word``, in order.
 
-    Whole words if there are any, else parts of words (``at`` in ``m|at``); in either case first
-    with the given upper and lower case, then with any.
+    Whole words are preferred to parts of words (``at`` in ``m|at``); of either, those with the
+    given upper and lower case to those with any.
     """
     wanted = word.strip()
     if not wanted:
@@ -35,9 +35,9 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
-    """Return True if no letter is next to the span; also if the tokens do not mark blanks.
+    """Return True if a range of tokens is a whole word: no letter is next to it.
 
-    texts: of all tokens. span: the indices of some of them.
+    It is also True if the tokens do not mark blanks. texts: of all tokens. span: the range.
     """
     if not any(text.startswith(" ") for text in texts):
         return True
@@ -49,14 +49,14 @@ def _is_whole(texts: Sequence[str], span: range) -> bool:
 
 def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[range]:
     found: list[range] = []
-    wanted = fold(word)
+    wanted = _apart(fold(word))
     start = 0
     while start < len(texts):
         end = start + 1
-        joined = fold(_joined(texts[start:end]))
+        joined = _apart(fold(_joined(texts[start:end])))
         while joined and end < len(texts) and _may_become(joined, wanted):
             end += 1
-            joined = fold(_joined(texts[start:end]))
+            joined = _apart(fold(_joined(texts[start:end])))
         if joined == wanted:
             found.append(range(start, end))
             start = end
@@ -65,8 +65,13 @@ def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[
     return found
 
 
+def _apart(text: str) -> str:
+    """Return a text with its letters taken apart (NFD), as some tokenizers write them."""
+    return text if text.isascii() else unicodedata.normalize("NFD", text)
+
+
 def _may_become(joined: str, wanted: str) -> bool:
-    """Return whether further tokens can complete ``joined`` to the wanted word.
+    """Return whether more tokens can complete the string ``joined`` to the wanted word.
 
     An incomplete character at its end is U+FFFD.
     """
@@ -79,7 +84,7 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def text_of(texts: Sequence[str]) -> str:
-    """Return the text of neighbouring tokens: bytes joined, WordPiece's ``##`` removed."""
+    """Return neighbouring tokens as one string: bytes joined, WordPiece's ``##`` removed."""
     pieces = [text.removeprefix("##") if place else text for place, text in enumerate(texts)]
 
     def decoded(match: re.Match[str]) -> str:
@@ -90,7 +95,7 @@ def text_of(texts: Sequence[str]) -> str:
 
 
 def word_ranges(tokens: Tokens) -> list[range]:
-    """Return the tokens of each word, mark and special token, in order.
+    """Return the token range of each word, punctuation mark and special token, in order.
 
     A token continues a word if it begins with ``##`` or inside a character, or with a letter where
     the tokens mark the blanks between words. A Han or kana character is a word of its own.
@@ -120,7 +125,10 @@ def word_text(tokens: Tokens, word: range) -> str:
 
 
 def _goes_on(text: str) -> bool:
-    """Return whether a token begins with a letter or digit, or with bytes, of a spaced script."""
+    """Return whether a token can continue a word: it begins with a letter, a digit or a byte.
+
+    The script must be one that puts blanks between words.
+    """
     first = text[:1]
     if _BYTES.match(text):
         return not 0xE3 <= int(text[3:5], 16) <= 0xE9  # these begin most Han and kana
@@ -138,9 +146,9 @@ def _is_within(text: str) -> bool:
 
 
 class Word(NamedTuple):
-    """A word of the text.
+    """A word of the text and its other occurrences.
 
-    span: its tokens. elsewhere: the first token of each other occurrence.
+    span: the indices of its tokens. elsewhere: the first token of each other occurrence.
     """
 
     span: range
@@ -152,7 +160,7 @@ WordPlaces = tuple[Word | None, Word | None]
 
 
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
-    """Return where a word is among the queries, then where it is among the keys, or None.
+    """Return the position of a word among the queries and among the keys, each perhaps None.
 
     wanted: a word, or the index of a token; ``WORD:2`` is the word's second occurrence.
     Raises UsageError if it is in neither.
@@ -169,7 +177,7 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
 
 def find_in(tokens: Tokens, wanted: str) -> Word | None:
-    """Return the place of a word or of the token of an index; None if the text has none.
+    """Return the tokens of the word that a person means; None if the text does not have it.
 
     wanted: a word, an index, negative from the end, or ``WORD:2`` for a word's second occurrence.
         A number beyond the text, such as a year, is a word.

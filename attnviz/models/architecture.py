@@ -32,7 +32,7 @@ _CONTEXT = (
 
 @dataclass(frozen=True)
 class HeadCounts:
-    """The sizes of the attention in a stack.
+    """The numbers of layers and heads of a model, and the width of a head.
 
     layers, heads, kv_heads: the numbers of layers, query heads and key/value heads.
     head_dim: the width of a head's query.
@@ -45,7 +45,7 @@ class HeadCounts:
 
 
 def text_config(config: Any, decoder: bool = False) -> Any:
-    """Return the config of the part that reads text.
+    """Return the config of the part of a model that processes text.
 
     config: of the whole model. decoder: True chooses an encoder–decoder's decoder, not its encoder.
     """
@@ -59,7 +59,7 @@ def text_config(config: Any, decoder: bool = False) -> Any:
 
 
 def read_shape(config: Any, name: str) -> HeadCounts:
-    """Return the sizes of the attention in a config's text stack.
+    """Return the numbers of layers and heads of a config's text stack.
 
     name: of the model, for messages.
     Raises LoadError if a number of layers or heads, or their width, is not positive,
@@ -121,7 +121,8 @@ def _kv_heads(text: Any) -> int | None:
 def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
     """Return the most tokens that a stack takes; None for relative positions without a limit.
 
-    decoder: True asks for an encoder–decoder's decoder, not for its encoder.
+    model: whose position table is checked. decoder: True asks for an encoder–decoder's decoder, not
+        for its encoder.
     If positions are counted from after the padding index, as in RoBERTa, the position table has
     more rows than the longest text has tokens.
     """

@@ -36,8 +36,8 @@ class FoundAttention:
     """The two attention functions between which a modeling file chooses.
 
     own: the function that its config names.
-    eager: the function of its own file that computes weights. These functions differ between files
-        (softcap, sinks, position bias), so it must be that file's.
+    eager: the function of its own file that computes attention weights. These functions differ
+        between files (softcap, sinks, position bias), so it must be that file's.
     """
 
     own: AttentionFunction
@@ -45,7 +45,7 @@ class FoundAttention:
 
     @property
     def is_fused(self) -> bool:
-        """Return whether the function that the config names computes no weights."""
+        """Return whether the function that the config names computes no attention weights."""
         return self.own is not self.eager
 
 
@@ -55,7 +55,10 @@ _answer: ContextVar[Answer | None] = ContextVar("attnviz attention", default=Non
 
 
 class _Lookup:
-    """Replaces transformers' ``AttentionInterface.get_interface`` while any thread is observed."""
+    """Replaces transformers' lookup of attention functions while any thread is observed.
+
+    The replaced method is ``AttentionInterface.get_interface``.
+    """
 
     def __init__(self) -> None:
         self._interface: Any = AttentionInterface
@@ -90,9 +93,9 @@ _lookup = _Lookup()
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """Let ``answer`` choose the attention function of the modules that this thread runs.
+    """Choose the attention function of the modules that this thread runs inside this context.
 
-    answer: receives the two functions that could run, and returns the one that does.
+    answer: receives the two functions that can run, and returns one or another function.
     """
     token = _answer.set(answer)
     _lookup.enter()
@@ -104,12 +107,12 @@ def answering(answer: Answer) -> Iterator[None]:
 
 
 def uses_interface(model: PreTrainedModel) -> bool:
-    """Return whether the model's file looks up its attention function by the name in its config."""
+    """Return whether a model's code looks up its attention function by the name in its config."""
     return bool(model._can_set_attn_implementation())
 
 
 def without_choices(config: Any) -> Any:
-    """Return the config without fields, at any depth, that choose code: defaults apply.
+    """Return the config without fields, at any depth, that choose code to run.
 
     A hub name in ``attn_implementation`` would be downloaded and imported by the package
     ``kernels``, even with ``local_files_only`` and without ``trust_remote_code``.

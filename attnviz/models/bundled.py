@@ -24,8 +24,8 @@ class Bundled(StackModel):
     """The bundled decoder language model; all its facts are read from its files.
 
     dtype: number type of the computation, ``float32`` or ``float64``; UsageError for another.
-    seed: seed of random initial weights, None for the trained ones.
-    checkpoint: its opened files. tensors: its weights by name, random ones if a seed is given.
+    seed: of random initial parameters, None for the trained ones.
+    checkpoint: its opened files. tensors: its parameters by name, random ones if a seed is given.
     """
 
     def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
@@ -68,7 +68,7 @@ def _open_tokenizer() -> Tokenizer:
 
 
 def _fresh(config: DecoderConfig, seed: int) -> dict[str, NDArray[np.floating]]:
-    """Return random initial weights by name: normal projections, gains of one, biases of zero."""
+    """Return random initial parameters by name: normal matrices, gains of one, biases of zero."""
     generator = np.random.default_rng(seed)
     tensors: dict[str, NDArray[np.floating]] = {}
     for name, shape in config.tensor_shapes().items():

@@ -29,7 +29,10 @@ def processors() -> float | None:
 
 
 def memory() -> int | None:
-    """Return the bytes that are left, or None; cached file pages count as free."""
+    """Return how many bytes of memory the control groups leave, or None for no limit.
+
+    Cached file pages count as free.
+    """
     found = []
     for group in _groups("memory"):
         for limit, used, cached in (
@@ -55,7 +58,7 @@ def _text(path: Path) -> str:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Yield the folders of the process's groups and of all groups around them.
+    """Yield the folders of the control groups of this process, and of the groups around them.
 
     controller: the resource that the groups limit, such as ``memory``.
     A container may see its own group as the root of the tree, or the whole path to it.

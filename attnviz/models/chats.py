@@ -22,9 +22,9 @@ _MARK = "\ue000{}\ue001"
 
 
 class ChatText(NamedTuple):
-    """A chat in the words of a template.
+    """A chat as the text that a model's template makes of it.
 
-    places: for each message the characters of ``text`` that are its content, (start, end).
+    places: for each message the character range (start, end) of its content in ``text``.
     """
 
     text: str
@@ -34,13 +34,13 @@ class ChatText(NamedTuple):
 def chat_text(
     name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool
 ) -> ChatText:
-    """Return a chat as the model called ``name`` reads it; a template may trim a content.
+    """Return a chat as the text that a model's template makes of it.
 
-    answering: whether the text ends where the assistant's answer begins.
-
-    The places are found with the template itself, run once more over marks in place of contents.
-    Raises UsageError if the template refuses the chat, UnsupportedError if it leaves a message
-    out, repeats it or changes more than blanks at its ends.
+    name: of the model, for messages. answering: whether the text ends where the assistant's answer
+        begins.
+    The character ranges of the contents are found with the template itself, run once more over
+    placeholders. Raises UsageError if the template refuses the chat, UnsupportedError if it leaves
+    a message out, repeats it or changes more than blanks at its ends.
     """
     text = _rendered(name, template, chat, answering)
     marked = [{**each, "content": _MARK.format(place)} for place, each in enumerate(chat)]

@@ -52,7 +52,7 @@ _MOST_SHARED = 128
 
 
 class PickleError(LoadError):
-    """The weights are available only as pickles, which were not allowed."""
+    """Raised if a checkpoint has its parameters only as pickles, which were not allowed."""
 
 
 def local_directory(name: str, revision: str | None) -> Path | None:
@@ -76,7 +76,7 @@ def file_names(directory: Path) -> set[str]:
 
 
 def has_vocabulary(names: Collection[str]) -> bool:
-    """Return whether any of the files holds a tokenizer's vocabulary."""
+    """Return whether any of the file names is that of a tokenizer's vocabulary."""
     return any(_matches(name, _VOCABULARY) for name in names)
 
 
@@ -98,7 +98,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def weight_files(
     name: str, names: Collection[str], fetch: Callable[[str], Path], allow_pickle: bool
 ) -> list[str]:
-    """Return the names of the weight files: safetensors, else pickles if they are allowed.
+    """Return the names of the files with parameters: safetensors, or pickles if allowed.
 
     name: of the model, for messages. names: of all its files.
     fetch: returns the local path of a file of the checkpoint, such as the index of the shards.
@@ -152,7 +152,7 @@ def _is_plain(file: str, ending: str) -> bool:
 
 
 def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
-    """Return the shape of every tensor in safetensors files by name; none for pickles.
+    """Return the shape of every tensor in safetensors files, by name; empty for pickles.
 
     name: of the model, for messages. weights: the names of the files in ``directory``.
     Raises LoadError if a weight file is missing, or a safetensors file is damaged.
@@ -200,9 +200,9 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return the byte at which the tensors of a safetensors file begin, and its header by tensor.
+    """Return the offset of the first tensor in a safetensors file, in bytes, and its header.
 
-    Raises LoadError if the header is too long or missing.
+    The header is by tensor. Raises LoadError if it is too long or missing.
     """
     with damaged(path.name), path.open("rb") as file:
         length = _header_length(file)
@@ -250,7 +250,7 @@ def _plain(value: Any) -> Any:
 def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = None) -> None:
     """Raise LoadError if a config has, at any depth, more layers than its files have tensors.
 
-    Each layer would be built before the first missing weight is noticed.
+    Without this check each layer would be built before the first missing tensor is noticed.
 
     name: of the model, for messages. fields: of the config.
     shapes: of the tensors in the files; if empty or None, a fixed limit applies.

@@ -42,7 +42,7 @@ def needed_memory(
 ) -> int:
     """Return the bytes that the model of a config needs, after comparing it with its files.
 
-    The model is built without memory for its tensors. Quantised weights, and those of a class with
+    The model is built without memory for its tensors. Quantised tensors, and those of a class with
     code of its own, are taken to need as many bytes as in the files.
 
     name: of the model, for messages. model_class: the class to build.
@@ -79,11 +79,11 @@ def _numbers(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _differing(model: nn.Module, shapes: Shapes) -> list[_Mismatch]:
-    """Return the parameters of ``model`` that have more or fewer numbers than in the files.
+    """Return the parameters of ``model`` whose number of elements differs from the files.
 
     shapes: of the tensors in the files, by name.
-    The names of a bare model lack the prefix that they have in a model with a head. A tensor that
-    is stored in another order has another shape, but as many numbers.
+    The names of a model without a head lack the prefix that they have in a model with a head. A
+    tensor that is stored in another order has another shape, but as many numbers.
     """
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     found: list[_Mismatch] = []
@@ -106,18 +106,18 @@ def _refuse_other_shapes(name: str, differing: Sequence[_Mismatch]) -> None:
 def open_weights(
     name: str, directory: Path, classes: Sequence[Any], **options: Any
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return a model with all its weights from the files, and notes for the reader.
+    """Return a model with all its parameters from the files, and notes for the reader.
 
     name: of the model, for messages. directory: where the files are.
     classes: the model class that the checkpoint names, then the same without head, which is used if
-        only the head's weights are missing.
-    options: for ``from_pretrained``.
+        only the head's parameters are missing. options: for ``from_pretrained``.
 
-    Raises LoadError if weights are missing, have other sizes, or cannot be read.
+    Raises LoadError if parameters are missing, have other sizes, or cannot be read.
     """
     first_lack: list[str] = []
     for model_class in classes:
-        for extra in _variants(model_class):
+        unpooled = [{_POOLER: False}] if _POOLER in arguments(model_class.__init__) else []
+        for extra in ({}, *unpooled):
             model, lack = _read(name, directory, model_class, {**options, **extra})
             if not lack:
                 return model, _notes(model, classes[0], bool(first_lack))
@@ -129,10 +129,6 @@ def open_weights(
     )
 
 
-def _variants(model_class: Any) -> list[dict[str, Any]]:
-    return [{}, {_POOLER: False}] if _POOLER in arguments(model_class.__init__) else [{}]
-
-
 def arguments(function: Any) -> set[str]:
     """Return the names of a function's parameters."""
     return set(inspect.signature(function).parameters)
@@ -141,7 +137,7 @@ def arguments(function: Any) -> set[str]:
 def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """Return a model with its weights, and the names of the weights that the files lack.
+    """Return a model with its parameters, and the names of those that the files lack.
 
     name: of the model, for messages. directory: where the files are.
     options: for ``from_pretrained``. The names are in the model's order.

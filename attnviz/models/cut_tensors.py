@@ -19,17 +19,18 @@ from torch import Tensor
 
 from attnviz.errors import UnsupportedError
 from attnviz.models.head_plan import CutPlan, Removed
+from attnviz.records import ModelInfo
 
 _BLOCK = re.compile(r"(.*\.\d+)\.")
 
 
 class UncutError(Exception):
-    """A tensor cannot be read as heads, so that another shape is to be tried."""
+    """Raised if a tensor's axis cannot be split into heads, so that another size must be tried."""
 
 
 @dataclass(frozen=True)
 class OutputProjection:
-    """The output projection of one layer, which reads the outputs of its heads side by side.
+    """The output projection of one layer, whose input is the outputs of all heads side by side.
 
     module: the projection's name within the model.
     axis: the axis of its weight along which the heads lie.
@@ -49,25 +50,13 @@ class OutputProjection:
         return f"{match[1]}." if match else ""
 
 
-@dataclass(frozen=True)
-class HeadShape:
-    """The heads of a layer before anything is cut.
-
-    heads, kv_heads: the numbers of query and key/value heads. head_dim: the width of each.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-
 def silenced(
     state: Mapping[str, Tensor],
     projections: Mapping[int, OutputProjection],
     removed: Removed,
     heads: int,
 ) -> dict[str, Tensor]:
-    """Return ``state`` with zeros where the output projections read the removed heads.
+    """Return ``state`` with zeros in the output projections for the removed heads.
 
     state: the tensors of a model by name. projections: by layer. removed: the heads by layer.
     heads: the number of query heads of a layer.
@@ -98,14 +87,14 @@ def cut_tensors(
     state: Mapping[str, Tensor],
     shapes: Mapping[str, torch.Size],
     plan: CutPlan,
-    shape: HeadShape,
+    info: ModelInfo,
     projections: Mapping[int, OutputProjection],
     *,
     fused: bool,
 ) -> dict[str, Tensor]:
-    """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
+    """Return ``state`` without the removed heads, as tensors of the smaller model.
 
-    state: the tensors by name. plan: which heads are kept. shape: the heads before the cut.
+    state: the tensors by name. plan: which heads are kept. info: the model before the cut.
     projections: the output projection of each layer.
     fused: True assumes that an axis holds all queries, then all keys, then all values if its
         length allows that, rather than the heads of one of them.
@@ -122,19 +111,17 @@ def cut_tensors(
                 layer = next((blocks[b] for b in blocks if b and name.startswith(b)), None)
                 if layer is None:
                     raise UncutError
-                index = _kept(full, short, plan, shape, layer, fused)
+                index = _kept(full, short, plan, info, layer, fused)
                 tensor = tensor.index_select(axis, index.to(tensor.device))
         cut[name] = tensor
     return cut
 
 
-def _kept(
-    full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
-) -> Tensor:
+def _kept(full: int, short: int, plan: CutPlan, info: ModelInfo, layer: int, fused: bool) -> Tensor:
     """Return the indices of the entries that stay along an axis of a tensor.
 
     full, short: how many entries there are, and how many stay. plan: which heads are kept.
-    shape: the heads before the cut. layer: the index of the tensor's layer.
+    info: the model before the cut. layer: the index of the tensor's layer.
     fused: True assumes queries, keys and values in one axis, if its length allows that.
     """
     query, key = plan.query[layer], plan.key[layer]
@@ -146,21 +133,21 @@ def _kept(
         return lambda: _spans(kept, width)
 
     def together() -> Callable[[], Tensor] | None:
-        width, rest = divmod(full, shape.heads + 2 * shape.kv_heads)
+        width, rest = divmod(full, info.heads + 2 * info.kv_heads)
         if rest or width * (len(query) + 2 * len(key)) != short:
             return None
-        keys = [shape.heads + head for head in key]
-        values = [shape.heads + shape.kv_heads + head for head in key]
+        keys = [info.heads + head for head in key]
+        values = [info.heads + info.kv_heads + head for head in key]
         return lambda: _spans((*query, *keys, *values), width)
 
     readings = {
-        "query": separate(query, shape.heads),
-        "key": separate(key, shape.kv_heads),
+        "query": separate(query, info.heads),
+        "key": separate(key, info.kv_heads),
         "fused": together(),
     }
     # Keys of width D look like queries of width D·K/H; the model's own width tells them apart.
     order = ["query", "key"]
-    if full == shape.kv_heads * shape.head_dim != shape.heads * shape.head_dim:
+    if full == info.kv_heads * info.head_dim != info.heads * info.head_dim:
         order.reverse()
     order.insert(0 if fused else 2, "fused")
     for name in order:
@@ -171,6 +158,9 @@ def _kept(
 
 
 def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
-    """Return the indices of these heads' entries along an axis; each head has ``width`` entries."""
+    """Return the indices of some heads' entries along an axis.
+
+    heads: the numbers of the heads. width: the number of entries of each head.
+    """
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()

@@ -76,7 +76,7 @@ Progress = Callable[[str, int, int | None], None]
 
 @contextmanager
 def _plain_names() -> Iterator[None]:
-    """Refuse answers to the client whose headers would give a file an unsafe name."""
+    """Refuse answers of a server, inside this context, that would give a file an unsafe name."""
     session = get_session()
     before = session.event_hooks
     session.event_hooks = {**before, "response": [*before["response"], _refuse_paths]}
@@ -96,10 +96,10 @@ def _refuse_paths(answer: Any) -> None:
 def download(
     name: str, revision: str | None, allow_pickle: bool, with_code: bool, progress: Progress | None
 ) -> Path:
-    """Fetch the needed files of a model into the local cache and return their directory.
+    """Download the needed files of a model into the local cache; return their directory.
 
-    revision: branch, tag or commit. allow_pickle: True also fetches weights in pickles.
-    with_code: True also fetches Python files. progress: called as ``progress(file, done, total)``.
+    revision: branch, tag or commit. allow_pickle: True also fetches weights in pickles. with_code:
+        True also downloads Python files. progress: called as ``progress(file, done, total)``.
     Raises LoadError if there is no such model, no access to it, or a transfer failed, OfflineError
     if the network does not answer.
     """
@@ -120,7 +120,7 @@ def download(
 
 
 def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
-    """Fetch only a model's config.json and return its directory, named by the commit.
+    """Download only a model's config.json; return its directory, which is named by the commit.
 
     name: the hub id. revision: branch, tag or commit; None for the newest.
     Raises LoadError if there is no such model or no access to it, OfflineError if the network does
@@ -143,9 +143,9 @@ def _fetch(
     about: HfFileMetadata | None = None,
     weights: bool = False,
 ) -> Path:
-    """Return the local path of one file of a model, which is fetched if it is not cached.
+    """Return the local path of one file of a model; download it if it is not cached.
 
-    about: its metadata, if they were fetched already. weights: True sets no time limit.
+    about: its metadata, if already known. weights: True sets no time limit.
     """
 
     @_plain_names()
@@ -164,9 +164,9 @@ def _fetch(
 
 
 def _check_place(name: str, file: str, path: Path) -> None:
-    """Raise LoadError if the client wrote a file outside the cache.
+    """Raise LoadError if a downloaded file was stored outside the cache.
 
-    The server may have sent the client another name than in the probe.
+    The server may have sent the client another name than the first time. path: of the file.
     """
     found, home = path.resolve(), path.parents[file.count("/") + 2]
     places = (Path(constants.HF_HUB_CACHE), home, home / "blobs")
@@ -223,9 +223,9 @@ def _error_of_trying(name: str, file: str, error: Exception) -> Exception:
 
 @_plain_names()
 def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
-    """Return a file's metadata, asked for once; the client itself would retry many times.
+    """Return the metadata of a file on the server, after a single attempt.
 
-    name: the hub id. file: the file's name.
+    The client itself would retry many times. name: the hub id. file: the file's name.
     """
     url = hf_hub_url(name, file, revision=revision)
     return _within(2 * _PATIENCE, lambda: get_hf_file_metadata(url, timeout=_PATIENCE))
@@ -264,9 +264,9 @@ def progress_bar(file: str, progress: Progress | None) -> Any:
 
 
 class _Bar:
-    """The part of tqdm's interface that huggingface_hub uses.
+    """A silent replacement of tqdm's progress bar for huggingface_hub.
 
-    report: called with the bytes fetched and the total; None for no progress reports.
+    report: called with the bytes downloaded and the total; None for no progress reports.
     """
 
     report: Any = None
@@ -299,7 +299,7 @@ class _Bar:
         """Ignore the number of bytes on the wire."""
 
     def set_postfix_str(self, *_: object, **__: object) -> None:
-        """Ignore the client's text on its speed."""
+        """Ignore the text on the download's speed that the hub's client would show."""
 
     set_transfer_postfix_str = set_postfix_str
 
@@ -323,14 +323,17 @@ _HttpError: Any = next(base for base in HfHubHTTPError.__mro__ if base.__name__ 
 
 
 class _StrangeAnswerError(Exception):
-    """A server's answer would give a file an unsafe name."""
+    """Raised if a server's answer would give a file an unsafe name."""
 
 
 _LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 
 
 def contact_error(error: Exception, name: str, revision: str | None) -> LoadError:
-    """Return the error that says why the first file of model ``name`` could not be fetched."""
+    """Return the error to raise if the first file of a model could not be downloaded.
+
+    error: its cause. name, revision: of the model.
+    """
     match error:
         case HFValidationError():
             return LoadError(f"{name!r} is neither a directory nor a model id{hint(name)}")
@@ -388,7 +391,10 @@ def _unreachable(name: str, error: BaseException) -> OfflineError:
 
 
 def _transfer_error(error: Exception, name: str, file: str) -> LoadError:
-    """Return the error that says why a file of a model was not fetched completely."""
+    """Return the error to raise if a file of a model was not downloaded completely.
+
+    error: its cause. name, file: of the model and the file.
+    """
     if isinstance(error, (GatedRepoError, _StrangeAnswerError)):
         return contact_error(error, name, None)
     reason = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None

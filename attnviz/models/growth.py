@@ -55,7 +55,7 @@ _ESCAPED = re.compile(r"\\u00[2-7]")
 
 
 class Growth:
-    """Checks how much the normalizer of a model's tokenizer lengthens a text.
+    """Checks how much the normalizer of a model's tokenizer would lengthen a text.
 
     name: the model's name. normalizer: None for a tokenizer that has none.
     """
@@ -76,7 +76,7 @@ class Growth:
 
 
 def check_files(name: str, directory: Path) -> None:
-    """Raise LoadError if files of a tokenizer are too large, or would grow while they are read.
+    """Raise LoadError if files of a tokenizer are too large, or would need too much memory.
 
     name: of the model, for messages. directory: where the files are.
     The tokenizer library normalises added tokens as soon as it opens the files.
@@ -99,7 +99,7 @@ def check_files(name: str, directory: Path) -> None:
 
 
 def replaced(piece: str, old: str, new: str) -> str:
-    """Return a piece with ``new`` for each ``old``; LoadError if it would grow too long."""
+    """Return a string with ``new`` for each ``old``; raise LoadError if it would grow too long."""
     if len(piece) + piece.count(old) * len(new) > _GROWTH * len(piece) + _SLACK:
         raise _grown("the decoder of a tokenizer")
     return piece.replace(old, new)
@@ -107,10 +107,10 @@ def replaced(piece: str, old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of a normalizer.
+    """One step of a tokenizer's normalizer, with the data to estimate its output's length.
 
-    normalizer: does the step alone.
-    longest: characters that it inserts for each match, or before a text; 0 if they are few.
+    normalizer: performs the step alone.
+    longest: the characters that it inserts for each match, or before a text; 0 if they are few.
     counting: the same step inserting ``_MARK`` instead, to count the insertions.
     """
 
@@ -119,7 +119,7 @@ class _Step:
     counting: Normalizer | None = None
 
     def grown(self, text: str) -> int:
-        """Return the most characters that the step makes of a text; 0 if it inserts few."""
+        """Return the most characters of the step's output for a text; 0 if it inserts few."""
         if self.counting is None:
             return 0
         return len(text) + self.longest * self.counting.normalize_str(text).count(_MARK)
@@ -146,7 +146,10 @@ def _grown(name: str) -> LoadError:
 
 
 def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
-    """Yield the steps of a normalizer given as JSON; LoadError if one is suspicious."""
+    """Yield the steps of a tokenizer's normalizer given as JSON.
+
+    Raises LoadError if they are too many or insert too long texts.
+    """
     for number, part in enumerate(_flattened(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
@@ -192,7 +195,7 @@ def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
 
 
 def _flattened(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of a ``Sequence``, which may contain others.
+    """Yield the parts of a JSON object of type ``Sequence``, which may be nested.
 
     spec: a part as JSON, or None for nothing. parts: the field of a sequence that lists its parts.
     """
@@ -206,10 +209,11 @@ def _flattened(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[s
 
 
 def _values(text: str, name: str) -> Iterator[Any]:
-    """Yield the objects and lists under a field name anywhere in a JSON text.
+    """Yield the objects and lists that a field has anywhere in a JSON text.
 
-    Parsing all of it, with the vocabulary, would take as long as opening the tokenizer. A name in
-    quotes and a colon cannot occur within a JSON string, whose quotes are escaped.
+    name: of the field. Parsing all of the text, with the vocabulary, would take as long as opening
+        the tokenizer. A name in quotes and a colon cannot occur within a JSON string, whose quotes
+        are escaped.
     """
     if _ESCAPED.search(text):
         yield json.loads(text).get(name)

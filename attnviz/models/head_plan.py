@@ -16,9 +16,9 @@ Removed = Mapping[int, Collection[int]]
 
 @dataclass(frozen=True)
 class CutPlan:
-    """A uniform shape and the original heads that fill it.
+    """A plan for cutting heads: equal head numbers for all layers, and the heads that stay.
 
-    heads, kv_heads: their numbers in every layer.
+    heads, kv_heads: the numbers in every layer.
     query: for each layer the original query heads that stay, in order; ``heads`` of them.
     key: for each layer the original key/value heads that stay, in order; ``kv_heads`` of them.
     """
@@ -32,7 +32,7 @@ class CutPlan:
 def cut_plans(
     removed: Removed, layers: Iterable[int], heads: int, kv_heads: int
 ) -> tuple[CutPlan, ...]:
-    """Return every smaller uniform shape with room for all heads that are left, smallest first.
+    """Return every plan with fewer heads that includes all remaining heads, smallest first.
 
     removed: the heads by layer. layers: the indices of all layers.
     heads, kv_heads: the numbers of query heads and key/value heads in each layer now.
@@ -77,6 +77,6 @@ def _plan(live: Mapping[int, list[list[int]]], size: int, kept: int, each: int) 
 
 
 def _filled(chosen: list[int], count: int, among: range) -> tuple[int, ...]:
-    """Return ``count`` of the heads ``among``, in order: the chosen ones, and others if need be."""
+    """Return ``count`` heads of ``among`` in order: the chosen ones, and others to fill up."""
     others = [one for one in among if one not in chosen]
     return tuple(sorted(chosen + others[: count - len(chosen)]))

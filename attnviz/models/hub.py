@@ -25,7 +25,7 @@ from attnviz.models.third_party import quietly
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint on this machine.
+    """A checkpoint's directory on this machine, with its commit.
 
     directory: where its files are.
     revision: the commit they belong to, or None for a plain directory.
@@ -42,7 +42,7 @@ _NOT_CACHED = LoadError("it is not in the local cache")
 
 
 class _TokenizerError(LoadError):
-    """The cached checkpoint lacks only a tokenizer's vocabulary."""
+    """Raised if a cached checkpoint lacks only a tokenizer's vocabulary."""
 
 
 def find_checkpoint(
@@ -54,11 +54,12 @@ def find_checkpoint(
     with_code: bool = False,
     progress: Progress | None = None,
 ) -> Snapshot:
-    """Return the files of ``name``, a directory or hub id; they are fetched if not cached.
+    """Return the directory with the files of a checkpoint; download them if not cached.
 
-    revision: branch, tag or commit of a hub id. offline: True uses the cache only.
-    allow_pickle: True accepts weights in pickles. with_code: True fetches Python files too.
-    progress: called as ``progress(file, done, total)`` in bytes while files are fetched.
+    name: a directory or a hub id. revision: branch, tag or commit of a hub id. offline: True uses
+        the cache only.
+    allow_pickle: True accepts parameters in pickles. with_code: True downloads Python files too.
+    progress: called as ``progress(file, done, total)`` in bytes during a download.
     Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
     if it is not in the cache, and the network is not to be used or does not answer; UsageError for
     a revision of a directory, or an invalid one.
@@ -70,17 +71,17 @@ def find_checkpoint(
     if cached is not None and lack is None:
         return cached
     if offline or constants.HF_HUB_OFFLINE:
-        return _cached_without_tokenizer(name, cached, lack, _forbidden(name, lack))
+        return _cached_without_tokenizer(cached, lack, _forbidden(name, lack))
     try:
         with quietly():
             directory = download(name, revision, allow_pickle, with_code, progress)
         return Snapshot(directory, directory.name)
     except OfflineError as unreachable:
-        return _cached_without_tokenizer(name, cached, lack, unreachable)
+        return _cached_without_tokenizer(cached, lack, unreachable)
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
-    """Return the directory with the config.json of a hub id; no other file is fetched.
+    """Return the directory with the config.json of a hub id; download no other file.
 
     Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
     if it is not in the cache, and the network is not to be used or does not answer; UsageError for
@@ -112,7 +113,7 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
 def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
     """Return the error that makes a cached checkpoint unusable, or None if it can be used.
 
-    cached: None if there is none. allow_pickle: True accepts weights in pickles.
+    cached: None if there is none. allow_pickle: True accepts parameters in pickles.
     """
     if cached is None:
         return _NOT_CACHED
@@ -127,9 +128,9 @@ def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> 
 
 
 def _cached_without_tokenizer(
-    name: str, cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
+    cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
 ) -> Snapshot:
-    """Return the cached checkpoint if it lacks only a tokenizer; else raise an error.
+    """Return a cached checkpoint that lacks only a tokenizer; raise an error for any other.
 
     lack: why it cannot be used, raised if pickles were not allowed. unreachable: raised otherwise.
     """

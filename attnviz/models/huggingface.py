@@ -61,12 +61,12 @@ def load_transformers(
     allow_pickle: bool = False,
     progress: Progress | None = None,
 ) -> TransformersModel:
-    """Open a checkpoint: a local directory, or a hub id from the cache or else the network.
+    """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
     revision: branch, tag or commit of a hub id.
     dtype: ``auto`` keeps the checkpoint's own. offline: True uses directories and the cache only.
     trust_remote_code: True runs the checkpoint's own code. allow_pickle: True accepts pickles.
-    progress: called as ``progress(file, done, total)`` in bytes while files are fetched.
+    progress: called as ``progress(file, done, total)`` in bytes during a download.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
@@ -95,6 +95,7 @@ def load_transformers(
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
     require_memory(name, needed, place)
     tokenizer = _open_tokenizer(name, directory, config, trust_remote_code)
+    safe = weights[0].endswith(".safetensors")
     with no_bars():
         model, notes = open_weights(
             name,
@@ -102,7 +103,7 @@ def load_transformers(
             classes,
             config=config,
             dtype=number_type or "auto",
-            use_safetensors=weights[0].endswith(".safetensors"),
+            use_safetensors=safe,
             **_instead_of_unreadable(directory, config),
         )
     said = stored_metadata(directory, weights)
@@ -114,26 +115,19 @@ def load_transformers(
         revision=snapshot.revision or stated_revision(said),
         notes=notes,
         trained_tokens=trained_tokens(said),
-        stored=_stored(directory, weights, fields),
+        stored=StoredTensors([directory / file for file in weights], fields) if safe else None,
     )
-
-
-def _stored(directory: Path, weights: list[str], fields: dict[str, Any]) -> StoredTensors | None:
-    if not weights[0].endswith(".safetensors"):
-        return None
-    return StoredTensors([directory / file for file in weights], fields)
 
 
 def load_shape(
     shape: Shape, *, device: str = "cpu", dtype: str = "auto", seed: int = 0
 ) -> TransformersModel:
-    """Build a named shape with weights drawn from ``seed``; its texts are split into words.
+    """Build a model from a built-in configuration, with random parameters.
 
-    dtype: ``auto`` is float32.
-
-    Raises LoadError for a shape without a config, a config that fits no model, or weights that do
-    not fit into the free memory, UnsupportedError if it takes no text, UsageError for an unknown
-    dtype or device.
+    Its texts are split into words. dtype: ``auto`` is float32. seed: of the parameters.
+    Raises LoadError for a configuration without a ``config``, one that fits no model, or parameters
+    that do not fit into the free memory, UnsupportedError if the model takes no text, UsageError
+    for an unknown dtype or device.
     """
     place, number_type = find_device(device), find_dtype(dtype) or torch.float32
     name = shape.name
@@ -183,7 +177,7 @@ def _open_config(
 
 
 def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:
-    """Return options for loading that replace a generation_config.json which transformers refuses.
+    """Return options for loading that replace a generation_config.json which cannot be read.
 
     No result depends on that file, since texts are always generated greedily.
     """

@@ -29,7 +29,7 @@ def byte_text(count: int) -> str:
 
 
 def require_memory(name: str, needed: int, device: torch.device) -> None:
-    """Raise LoadError if fewer than ``needed`` bytes are free for weights on ``device``.
+    """Raise LoadError if fewer than ``needed`` bytes are free for parameters on ``device``.
 
     name: of the model, for the message.
     """
@@ -42,7 +42,7 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
 
 
 def require_room(what: str, needed: int, advice: str) -> None:
-    """Raise UsageError if fewer than ``needed`` bytes are free on the host.
+    """Raise UsageError if fewer than ``needed`` bytes of main memory are free.
 
     what: a sentence's beginning up to the number of bytes, such as ``these sizes take``.
     advice: what to choose instead.
@@ -53,7 +53,7 @@ def require_room(what: str, needed: int, advice: str) -> None:
 
 
 def free_memory(device: torch.device | None = None) -> int | None:
-    """Return the free bytes on ``device`` (None: the host), or None if they are unknown."""
+    """Return the free bytes on ``device`` (None: in main memory), or None if they are unknown."""
     if device is not None and device.type == "cuda":
         import torch
 
@@ -65,9 +65,9 @@ def free_memory(device: torch.device | None = None) -> int | None:
 
 
 def keep_freed() -> None:
-    """Let glibc keep freed memory for the next arrays instead of returning it to the system.
+    """Let the C library keep freed memory for the next arrays, on glibc.
 
-    A tenth of a scan's time went into filling new pages. Another C library is left as it is.
+    Returning it to the system took a tenth of a scan's time. Another C library is left as it is.
     """
     import ctypes  # only to run a model
 
@@ -78,7 +78,10 @@ def keep_freed() -> None:
 
 
 def _available() -> int | None:
-    """Return the bytes available without swapping; on other systems than Linux, all memory."""
+    """Return the bytes of memory available without swapping.
+
+    On systems other than Linux, return the size of all memory.
+    """
     if _MEMINFO.is_file():
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):

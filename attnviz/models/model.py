@@ -13,11 +13,10 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.stored_tensors import computed_from
 from attnviz.records import Kind, ModelInfo, Tokens
-
-Floats = NDArray[np.floating]
 
 Wants = Callable[[int], bool]
 """Returns whether a layer is wanted."""
@@ -38,10 +37,9 @@ before the output projection."""
 
 @runtime_checkable
 class Model(Protocol):
-    """A model that can turn a text into tokens and be observed by ``attnviz.engine``.
+    """The interface of every loaded model: it tokenizes texts, and the engine can observe it.
 
-    info: its name, shape and origin.
-    kinds: the attention kinds it has, the default one first.
+    info: its name, sizes and origin. kinds: the attention kinds it has, the default one first.
     context: the longest token sequence it takes, or None if there is no limit.
     """
 
@@ -64,15 +62,15 @@ class Model(Protocol):
         """
 
     def vocabulary(self) -> Vocabulary:
-        """Return the model's plain tokens, and the special tokens around every text."""
+        """Return the vocabulary: plain tokens, and the special tokens around every text."""
 
 
 class Placed(NamedTuple):
-    """The tokens of one text or of a pair of texts, and where they stand.
+    """The tokens of a text or of two joined texts, with their character offsets.
 
-    places: the characters of its text that each token stands for, (start, end); an empty range for
-        a token that stands for none. sides: the text of each token, 0 or 1; None for tokens that
-        the tokenizer added.
+    places: for each token the range (start, end) of its characters in its text; empty for a token
+        without characters. sides: the text of each token, 0 or 1; None for tokens that the
+        tokenizer added.
     """
 
     tokens: Tokens
@@ -92,7 +90,7 @@ class ChatTemplate(NamedTuple):
 
 @runtime_checkable
 class PlacingModel(Model, Protocol):
-    """A model that knows which characters of a text each token stands for.
+    """A model whose tokenizer gives the character offsets of each token.
 
     chat_template: of its tokenizer, or None.
     """
@@ -101,12 +99,12 @@ class PlacingModel(Model, Protocol):
     def chat_template(self) -> ChatTemplate | None: ...
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of a text, or of a pair of texts as its tokenizer joins them.
+        """Return the tokens of a text with their character offsets.
 
-        second: the other text of a pair; None for a single text.
-        bare: leave out the special tokens that are added to every text, and mark those that the
-            text itself spells as special.
-        Raises UnsupportedError if the tokenizer does not know places or joins no texts.
+        second: another text that the tokenizer joins to the first; None for a single text.
+        bare: True leaves out the special tokens that are added to every text, and marks those that
+            the text itself spells as special.
+        Raises UnsupportedError if the tokenizer gives no character offsets or joins no texts.
         """
         ...
 
@@ -115,18 +113,18 @@ class PlacingModel(Model, Protocol):
 class NumpyModel(Model, Protocol):
     """A model with one stack of self-attention that runs in NumPy, without torch.
 
-    scaled: whether the model itself divides the scores by √head_dim. If not, its queries are
-        multiplied by that, so that the formula of ``run_queries_keys`` holds.
+    scaled: whether the model itself divides the attention scores by √head_dim. If not, its queries
+        are multiplied by that, so that the formula of ``run_queries_keys`` holds.
     """
 
     @property
     def scaled(self) -> bool: ...
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
-        """Return a boolean (rows, keys), True if the query sees the key; None for the plain mask.
+        """Return the mask of a layer (rows, keys), True if the query sees the key.
 
+        None stands for the plain mask, which hides nothing, or later keys if causal.
         layer: its index. start: the index of the first query. rows, keys: their numbers.
-        The plain mask hides nothing, or later keys if causal.
         """
 
     def run_rows(
@@ -138,49 +136,51 @@ class NumpyModel(Model, Protocol):
         *,
         norms: bool = False,
     ) -> None:
-        """Run over texts of one length, and pass on the weights, ``rows`` queries at a time.
+        """Run the model over texts of one length, and pass on attention weights in blocks.
 
-        ids: the token ids of each text. wants: returns True for the index of a wanted layer.
+        ids: the token ids of each text. rows: the number of queries of a block. wants: returns True
+            for the index of a wanted layer.
         observe: receives each block. norms: True passes on the norms of the values too.
         Blocks of a causal model may lack the keys after their last query. Layers after the last
         wanted one need not run.
         """
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Run over one text, and pass on the queries and keys of each wanted layer.
+        """Run the model over one text, and pass on the queries and keys of each wanted layer.
 
         wants: returns True for the index of a wanted layer. observe: receives them.
-        Each query head has its own copy of its key. The weights are the softmax of their products
-        times 1/√head_dim over the keys that are seen.
+        Each query head has its own copy of its key. The attention weights are the softmax of their
+        products times 1/√head_dim over the keys that the query sees.
         """
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run over one text, and pass each layer's weights and its heads' outputs to ``observe``.
+        """Run the model over one text; pass each layer's attention weights and head outputs on.
 
-        Returns the next-token logits (token, word); None if the model predicts none.
+        observe: receives them. Returns the next-token logits (token, vocab); None if the model
+            predicts none.
         """
 
     def narrowed(self) -> Self:
-        """Return the model with its weights and intermediate results rounded to bfloat16."""
+        """Return the model with its parameters and intermediate results rounded to bfloat16."""
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """Return the model with these (layer, head) ablated: their outputs count as zero."""
+        """Return the model with these (layer, head) ablated: their outputs are set to zero."""
 
 
 class Reader(Protocol):
-    """Reads a text that grows by tokens, and predicts its next token."""
+    """The interface to run a model on a text that grows by tokens, and to predict the next one."""
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Return the next-token logits of the whole text, and its last token's weights.
+        """Run the model on a text so far; return next-token logits and attention weights.
 
-        ids: the token ids of the text so far.
-        The logits are (word,), the weights of each layer (head, key).
+        ids: all token ids of the text so far.
+        The logits are (vocab,), the weights of its last token in each layer (head, key).
         """
 
 
 @runtime_checkable
 class GrowingModel(NumpyModel, Protocol):
-    """A NumPy model that reads a growing text without computing earlier tokens again.
+    """A NumPy model that runs on a growing text without computing earlier tokens again.
 
     predicts: whether it predicts the next token.
     """
@@ -189,7 +189,7 @@ class GrowingModel(NumpyModel, Protocol):
     def predicts(self) -> bool: ...
 
     def reader(self) -> Reader:
-        """Return a new reader with a text of its own."""
+        """Return a new reader, which runs the model on a growing text of its own."""
 
 
 @runtime_checkable
@@ -212,7 +212,7 @@ def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
 
 @runtime_checkable
 class TwoStackModel(Model, Protocol):
-    """An encoder–decoder: it reads one text and writes, or is given, another.
+    """An encoder–decoder: one text goes into the encoder; the other is given or generated.
 
     target_context: the longest decoder text in tokens, or None if there is no limit.
     """
@@ -227,12 +227,15 @@ class TwoStackModel(Model, Protocol):
         """
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the decoder text that the model writes for ``tokens``, of at most ``limit``."""
+        """Return the decoder text that the model generates greedily for an encoder's text.
+
+        tokens: the encoder's text. limit: the most tokens.
+        """
 
 
 @runtime_checkable
 class TwoTextModel(NumpyModel, Protocol):
-    """A model of one stack in which the queries may also be of another text than the keys.
+    """A model of one stack in which the queries may be of another text than the keys.
 
     causal: whether a query sees no later key of its own text.
     """
@@ -241,10 +244,13 @@ class TwoTextModel(NumpyModel, Protocol):
     def causal(self) -> bool: ...
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """Return the tokens of the text whose queries look at ``keys``."""
+        """Return the tokens of a text whose queries attend to the text ``keys``.
+
+        Words that both texts have get the same ids.
+        """
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> Floats:
-        """Return the weights (head, query, key) of the queries of one text on another."""
+        """Return the attention weights (head, query, key) of one text's queries on another text."""
 
 
 # What its file says of its training ----------------------------------------------------------
@@ -253,7 +259,7 @@ class TwoTextModel(NumpyModel, Protocol):
 def stated_revision(metadata: Mapping[str, str]) -> str | None:
     """Return the digest of the tensors that a checkpoint's metadata state, or None.
 
-    Anyone may have written it: a text of another form than that of ``attnviz train`` is ignored.
+    Anyone may have written it: a string of another form than that of ``attnviz train`` is ignored.
     """
     stated = metadata.get("revision", "")
     return stated if re.fullmatch(r"[0-9a-f]{12,64}", stated) else None
@@ -271,9 +277,9 @@ _MANY = 0.1
 
 
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
-    """Return notes for the reader about running over a text.
+    """Return notes for the reader about running a model over a text.
 
-    trained: tokens of the longest training sequence, or None.
+    trained: tokens of the longest training sequence, or None. tokens: of the text.
     """
     notes = []
     if trained is not None and len(tokens) > trained:
@@ -304,7 +310,7 @@ def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
 
 
 def model_repr(info: ModelInfo) -> str:
-    """Return how a session of Python shows a loaded model."""
+    """Return the string that Python shows for a loaded model."""
     layers = f"{info.layers} layer{'s' * (info.layers > 1)}"
     return f"<attnviz.Model {info.name}: {layers} × {info.heads} head{'s' * (info.heads > 1)}>"
 
@@ -313,7 +319,8 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
     """Raise an error if a model's ``value`` is not finite.
 
     what: the name of the value, such as ``loss``.
-    LoadError, naming the weights that are not finite; UsageError if all weights are finite.
+    The error is a LoadError that names the parameters that are not finite; UsageError if all are
+    finite.
     """
     if math.isfinite(value):
         return
@@ -324,7 +331,7 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
 
 
 def cannot_write(info: ModelInfo) -> UnsupportedError:
-    """Return the error for a model that does not predict the next token."""
+    """Return the error for a model that does not predict tokens and so cannot generate text."""
     return UnsupportedError(
         f"{info.name!r} does not tell the next token, so that it cannot write: choose a causal "
         "language model"
@@ -332,7 +339,7 @@ def cannot_write(info: ModelInfo) -> UnsupportedError:
 
 
 def split_words(text: str, limit: int | None = None) -> list[str]:
-    """Return the words of a text, at most ``limit``; UsageError if there is none."""
+    """Return the words of a text, at most ``limit``; raise UsageError if there is none."""
     words = text.split()[:limit]
     if not words:
         raise UsageError("expected a text of at least one word, got none")
@@ -345,9 +352,10 @@ def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
 
 
 def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None) -> Placed:
-    """Return words, split at white space, with their places; UnsupportedError for two texts.
+    """Return words, split at white space, with their character offsets.
 
-    info: names the model. tokens: the words of ``text``. second: the other text, or None.
+    info: names the model. tokens: the words of ``text``. second: the other text, or None. Raises
+        UnsupportedError for two texts.
     """
     if second is not None:
         raise UnsupportedError(f"{info.name!r} has no tokenizer that joins two texts: give one")
@@ -381,7 +389,7 @@ class Vocabulary:
 
 
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
-    """Return the special tokens that an encoded text begins with, and those that it ends with."""
+    """Return the special tokens at the beginning of an encoded text, and those at its end."""
     begin, end = 0, len(tokens)
     while begin < end and tokens.special[begin]:
         begin += 1
@@ -391,7 +399,7 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
 
 
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:
-    """Return BOS r₁…r_n r₁…r_n …: ``length`` distinct random tokens, ``copies`` times.
+    """Return ``length`` distinct random tokens, repeated ``copies`` times: BOS r₁…r_n r₁…r_n ….
 
     The special tokens around every text are included. Raises ValueError if the vocabulary has fewer
     plain tokens.
@@ -416,8 +424,8 @@ _DIGITS = 12
 def weights_fingerprint(model: Model) -> str:
     """Return a digest of the config, and of the name, shape and CRC-32 of every tensor.
 
-    For the built-in models the digest is that of their info alone, which identifies the weights. It
-    is not proof against forgery. Any change of a checkpoint changes it, even in one head, and so
+    For the built-in models the digest is that of their info alone, which identifies the parameters.
+    It is not proof against forgery. Any change of a checkpoint changes it, even in one head, and so
     does another number of heads. For safetensors it is that of the files, whether NumPy or torch
     runs them.
     """

@@ -62,7 +62,7 @@ _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 class NumpyCheckpoint(StackModel):
     """A checkpoint that NumPy runs, as ``open_numpy`` returns it.
 
-    stack: its layers. sizes: what its operations are counted from. opened: its tokenizer.
+    stack: its layers. sizes: those for counting its operations. opened: its tokenizer.
     stored: the tensors in its files. ends: returns the end tokens in its files.
     trained: tokens of its longest training sequence. parameters: of the model. None if not known.
     """
@@ -96,7 +96,7 @@ class NumpyCheckpoint(StackModel):
 
     @property
     def info(self) -> ModelInfo:
-        """Return the info; after a run with infinite or NaN numbers it names their tensors."""
+        """Return the model's facts; after a non-finite run they name the non-finite tensors."""
         if self._broken is None and not self.stack.finite:
             self._broken = self.stored.not_finite()
             notes = (*self._info.notes, *broken_words(self._broken))
@@ -106,10 +106,10 @@ class NumpyCheckpoint(StackModel):
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be run.
+    """The amount of work that a command plans to do with a model.
 
-    tokens: how many, in ``texts`` of about one length. changed: whether they are run again with
-        each head changed. threads: how many the user requested, or None.
+    tokens: how many in all, in ``texts`` of about one length. changed: whether they are run again
+        with each head changed. threads: how many the user requested, or None.
     """
 
     tokens: int
@@ -118,7 +118,7 @@ class Work:
     texts: int = 1
 
     def operations(self, sizes: ModelSizes) -> float:
-        """Return how many operations the run takes. sizes: of the model."""
+        """Return how many operations the planned work takes. sizes: of the model."""
         each = max(1, self.tokens // self.texts)
         if not self.changed:
             return self.texts * sizes.forward(each)
@@ -126,11 +126,11 @@ class Work:
 
 
 def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheckpoint:
-    """Open a directory, or a hub id that is in the cache.
+    """Open a checkpoint in NumPy: a directory, or a hub id that is in the cache.
 
-    work: what is to be run; None runs in NumPy even if torch is faster.
-    Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for what is
-    damaged, and UsageError for a revision of a directory.
+    work: the planned work; None uses NumPy even if torch is faster.
+    Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
+    files, and UsageError for a revision of a directory.
     """
     directory, commit = _find(name, revision)
     with damaged(repr(name)):
@@ -192,7 +192,7 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
 
 
 def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:
-    """Raise NotUnderstoodError if torch, which has to start, is done sooner.
+    """Raise NotUnderstoodError if torch would do the planned work sooner, with its start.
 
     sizes: of the model. types: the stored types of its tensors.
     """

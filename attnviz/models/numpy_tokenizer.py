@@ -57,12 +57,11 @@ Named = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True)
 class _Class:
-    """What a tokenizer class builds around the vocabulary and the merges of its file.
+    """The rules by which a tokenizer class builds a tokenizer from a vocabulary and merges.
 
-    named: the default contents of its special tokens.
-    parts: takes the fields of ``tokenizer_config.json`` and the special tokens, returns what the
-        class puts in place of the file's parts; under ``model`` settings that differ from
-        ``_PLAIN``.
+    named: the default contents of its special tokens. parts: takes the fields of
+        ``tokenizer_config.json`` and the special tokens, returns what the class puts in place of
+        the file's parts; under ``model`` settings that differ from ``_PLAIN``.
     model: the type of the tokenizer's model.
     """
 
@@ -200,12 +199,12 @@ _ALWAYS_USUAL = ("qwen2",)
 
 @dataclass(frozen=True)
 class OpenedTokenizer:
-    """A tokenizer without truncation and padding.
+    """An opened tokenizer without truncation and padding, with its special ids.
 
     start: the id of the beginning-of-text token, even if it is not added; None if there is none.
     mask: the id of the token that hides a word, None if there is none.
     chat: its template of chats, None if there is none.
-    paired: whether it says which of two texts a token is of.
+    paired: whether it says which of two joined texts a token belongs to.
     """
 
     tokenizer: Tokenizer
@@ -219,8 +218,7 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
     """Return the tokenizer of a checkpoint's directory.
 
     fields: of its ``config.json``.
-    Raises NotUnderstoodError if transformers might give other tokens, LoadError for a file that is
-    damaged.
+    Raises NotUnderstoodError if transformers might give other tokens, LoadError for a damaged file.
     """
     path = directory / "tokenizer.json"
     if not path.is_file():
@@ -246,9 +244,10 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
 
 
 def _chat(directory: Path, said: Fields, named: Named) -> ChatTemplate | None:
-    """Return the template in its own file or in the settings; of several that named ``default``.
+    """Return the chat template in its own file or in the settings; None if there is none.
 
-    said: the fields of ``tokenizer_config.json``. named: the special tokens by name.
+    Of several the one named ``default`` is returned. said: the fields of ``tokenizer_config.json``.
+    named: the special tokens by name.
     """
     path, source = directory / "chat_template.jinja", said.get("chat_template")
     if path.is_file():
@@ -282,7 +281,7 @@ _TOKENS = {
 
 
 def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
-    """Return the class that transformers uses, or None if it uses the file unchanged.
+    """Return the tokenizer class that transformers uses, or None if it uses the file unchanged.
 
     said: the fields of ``tokenizer_config.json``. fields: those of ``config.json``.
     path: of ``tokenizer.json``.

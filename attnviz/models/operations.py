@@ -24,11 +24,12 @@ _SINGLE = 100.0
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """The sizes of a model from which its operations are counted.
+    """The sizes of a model that its operations are counted from.
 
-    matrices: numbers in the matrices of one layer. reading: in those of queries, keys and values.
+    matrices: the number of parameters in the matrices of one layer. reading: those of the query,
+        key and value projections.
     width: of the residual stream. mixed: the width of all heads' outputs together.
-    vocabulary: the number of words with logits; 0 without a language-model head.
+    vocabulary: the number of tokens with logits; 0 without a language-model head.
     """
 
     layers: int
@@ -41,26 +42,27 @@ class ModelSizes:
 
     @property
     def weights(self) -> float:
-        """Return how many numbers the matrices of all layers have."""
+        """Return how many parameters the matrices of all layers have."""
         return self.layers * self.matrices
 
     def every_head(self) -> Iterator[int]:
-        """Yield the layer of each head."""
+        """Yield for each head of the model the index of its layer."""
         for layer in range(self.layers):
             yield from repeat(layer, self.heads)
 
     def forward(self, tokens: int) -> float:
-        """Return the operations of all layers over a text."""
+        """Return how many operations all layers take for a text of ``tokens`` tokens."""
         return self.layers * self._layer(tokens)
 
     def read_out(self, tokens: int) -> float:
-        """Return the operations of computing the logits of so many tokens and comparing them."""
+        """Return how many operations the logits of ``tokens`` tokens and their comparison take."""
         return tokens * self.vocabulary * (2.0 * self.width + 5 * _SINGLE)
 
     def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
-        """Return the operations of a text and of changes to it, each a row from its layer on.
+        """Return how many operations a text takes together with changes to it.
 
-        tokens: the length of the text. layers: the first changed layer of each change.
+        Each change is a further row of the batch from its first layer on. tokens: the length of the
+        text. layers: the first changed layer of each change.
         read: the number of tokens whose logits are compared; None means all.
         """
         begins = Counter(layers)
@@ -74,17 +76,17 @@ class ModelSizes:
         return total + rows * self.read_out(tokens if read is None else read)
 
     def numbers_kept(self, tokens: int) -> float:
-        """Return how many numbers a text's run keeps, from which changes continue."""
+        """Return how many numbers the run of a text stores, from which changed runs continue."""
         return 4.0 * self.layers * tokens * self.width
 
     def numbers_inside(self, tokens: int, rows: int) -> float:
-        """Return how many numbers a layer holds at once for ``rows`` copies of a text."""
+        """Return how many numbers a layer needs at once for ``rows`` copies of a text."""
         single = rows * tokens * (8.0 * self.width + 8 * self.mixed + 2 * self._inner)
         return single + 2.0 * rows * self.heads * tokens**2
 
     @property
     def _inner(self) -> float:
-        """Return about how wide a feed-forward block is inside."""
+        """Return the approximate inner width of a feed-forward block."""
         return (self.matrices - self.reading) / (2.0 * self.width)
 
     def _layer(self, tokens: int) -> float:
@@ -93,7 +95,10 @@ class ModelSizes:
         return products + single + self._attention(tokens)
 
     def _attention(self, tokens: int) -> float:
-        """Return the operations of queries, keys, values, weights and the mixing of values."""
+        """Return how many operations one attention layer takes for a text.
+
+        They are those of queries, keys, values, attention weights and the mixing of values.
+        """
         cells = float(tokens) * tokens
         return 2.0 * tokens * self.reading + cells * (4.0 * self.mixed + 5 * self.heads * _SINGLE)
 
@@ -119,10 +124,10 @@ def sizes_of(model: Model) -> ModelSizes:
 def sizes_of_stack(
     shape: StackShape, roles: Mapping[str, tuple[int, ...]], predicts: bool
 ) -> ModelSizes:
-    """Return the sizes of a stack with tensors of these shapes.
+    """Return the sizes of a model whose tensors have these shapes.
 
-    roles: the shape of a tensor by its role; a tensor that holds several roles is named once.
-    predicts: whether it has a language model's head.
+    roles: the shape of a tensor by its role; a tensor with several roles is named once.
+    predicts: whether the model has a language-model head.
     """
     inside = sum(math.prod(size) for role, size in roles.items() if role.startswith("layers."))
     (width,) = roles["layers.0.attention_norm.weight"]

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class OtherNumbers(NamedTuple):
-    """A model in another number type. words: describes the change."""
+    """A model converted to another number type. words: describes the change."""
 
     model: Model
     words: str
 
 
 def in_other_numbers(model: Model) -> OtherNumbers:
-    """Return the same model in bfloat16, the coarsest type; a model in bfloat16 in float32.
+    """Return the same model in bfloat16, the coarsest type; a bfloat16 model in float32.
 
-    NumPy has no bfloat16: there weights and intermediate results are rounded to it. A torch model
-    that was loaded by name is converted in place, since memory may not hold two, and must not be
-    used afterwards; one that was handed over is copied.
+    NumPy has no bfloat16: there parameters and intermediate results are rounded to it. A torch
+    model that was loaded by name is converted in place, since memory may not hold two, and must not
+    be used afterwards; one that was handed over is copied.
 
     Raises LoadError if memory does not suffice, UnsupportedError for a model that exists in one
     number type only.
@@ -55,7 +55,7 @@ def in_other_numbers(model: Model) -> OtherNumbers:
 
 
 def _converted(whole: Any, dtype: torch.dtype) -> Any:
-    """Return a module with its weights in another type.
+    """Return a module with its parameters in another type.
 
     whole: the module. dtype: the type.
     Buffers that it computed itself, such as rotary frequencies, keep their type, as in a checkpoint

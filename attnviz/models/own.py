@@ -38,7 +38,7 @@ class OwnAttention:
     """One layer of self- or cross-attention over words of any language, split at white space.
 
     As in textbooks, each distinct word has an embedding drawn from N(0, 1), in order of first
-    appearance, so equal words have equal embeddings; the projections are Xavier-uniform.
+    appearance, so that equal words have equal embeddings; the projections are Xavier-uniform.
 
     d_model: width of an embedding.
     heads, kv_heads: query heads, and the key/value heads that they share (each its own if None).
@@ -46,8 +46,14 @@ class OwnAttention:
     causal: whether a word sees no later word; for self-attention only.
     score: how a query and a key are matched; the other weights do not depend on it.
     seed: of all weights and embeddings; the same seed gives the same picture on every machine.
+    attention: the attention itself, for callers that compute it in another way.
     Raises UsageError if these do not fit together.
     """
+
+    kinds: tuple[Kind, ...] = ("self",)
+    context: int | None = None
+    chat_template: ChatTemplate | None = None
+    scaled = True  # all other scores are described by ``info.score``
 
     def __init__(
         self,
@@ -66,12 +72,12 @@ class OwnAttention:
         self.causal = causal
         self._seed = seed
         self._sizes = (d_model, heads, kv_heads, head_dim)
-        self._attention = NumpyAttention.random(
+        self.attention = NumpyAttention.random(
             d_model, heads, kv_heads, head_dim, seed=seed, causal=causal, score=score
         )
-        shape = self._attention.shape
-        self._across = replace(self._attention, causal=False)
-        self._info = ModelInfo(
+        shape = self.attention.shape
+        self._across = replace(self.attention, causal=False)
+        self.info = ModelInfo(
             name="mha",
             revision=None,
             architecture="MultiHeadAttention",
@@ -90,33 +96,12 @@ class OwnAttention:
     def __repr__(self) -> str:
         return model_repr(self.info)
 
-    @property
-    def info(self) -> ModelInfo:
-        return self._info
-
-    @property
-    def attention(self) -> NumpyAttention:
-        """Return the attention itself, for callers that compute it in another way."""
-        return self._attention
-
-    scaled = True  # all other scores are described by ``info.score``
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return ("self",)
-
-    @property
-    def context(self) -> None:
-        return None
-
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the words of ``text``, at most ``limit``; equal words have equal ids.
 
         Raises UsageError if there is no word.
         """
         return _numbered(split_words(text, limit), {})
-
-    chat_template: ChatTemplate | None = None
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
         return placed_words(self.info, self.encode(text), text, second)
@@ -126,7 +111,7 @@ class OwnAttention:
         return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
-        """Return the same shape with other random weights and embeddings."""
+        """Return a model of the same sizes with other random parameters and embeddings."""
         d_model, heads, kv_heads, head_dim = self._sizes
         return OwnAttention(
             d_model,
@@ -134,7 +119,7 @@ class OwnAttention:
             kv_heads,
             head_dim=head_dim,
             causal=self.causal,
-            score=self._attention.score,
+            score=self.attention.score,
             seed=seed,
         )
 
@@ -161,10 +146,11 @@ class OwnAttention:
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
             words = self.embed(tokens.ids)
-            observe(0, *self._attention.queries_and_keys(words), self._attention.seen(words))
+            query, key, _ = self.attention.heads_of(words, words, words)
+            observe(0, query, key, self.attention.seen(words))
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
-        """Return the weights (head, query, key) of one text's words on another's."""
+        """Return the attention weights (head, query, key) of one text's words on another's."""
         self._require_room(len(queries), len(keys))
         return self._across(self.embed(queries.ids), self.embed(keys.ids))[1]
 
@@ -180,32 +166,32 @@ class OwnAttention:
         if wants(0):
             self._require_room(min(rows, len(ids[0])), len(ids[0]))
             words = np.stack([self.embed(tuple(text)) for text in ids])
-            moved = self._attention.moved_norms(words) if norms else None
-            self._attention.in_rows(
+            moved = self.attention.moved_norms(words) if norms else None
+            self.attention.in_rows(
                 words, rows, lambda start, weights: observe(0, start, weights, moved)
             )
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """Return each head's output over one text: (head, token, head_dim)."""
         self._require_room(len(tokens), len(tokens))
-        outputs, _ = self._attention.head_outputs(self.embed(tokens.ids))
+        outputs, _ = self.attention.head_outputs(self.embed(tokens.ids))
         return outputs
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Pass on the layer's weights and its heads' outputs; nothing is predicted.
+        """Pass on the layer's attention weights and its heads' outputs over a text.
 
-        observe: receives them.
+        observe: receives them. Returns None, since nothing is predicted.
         """
         self._require_room(len(tokens), len(tokens))
-        outputs, weights = self._attention.head_outputs(self.embed(tokens.ids))
+        outputs, weights = self.attention.head_outputs(self.embed(tokens.ids))
         observe(0, weights, outputs)
 
     def narrowed(self) -> OwnAttention:
         names = (f"{part}_weight" for part in ("query", "key", "value", "output"))
         narrow = copy(self)
-        narrow._attention = NarrowAttention.of(self._attention)
+        narrow.attention = NarrowAttention.of(self.attention)
         return narrow._changed(
-            **{name: to_bfloat16(getattr(self._attention, name)) for name in names}
+            **{name: to_bfloat16(getattr(self.attention, name)) for name in names}
         )
 
     def without(self, heads: Collection[tuple[int, int]]) -> OwnAttention:
@@ -213,18 +199,14 @@ class OwnAttention:
 
     def _changed(self, **parts: Any) -> OwnAttention:
         changed = copy(self)
-        changed._attention = replace(self._attention, **parts)
-        changed._across = replace(changed._attention, causal=False)
+        changed.attention = replace(self.attention, **parts)
+        changed._across = replace(changed.attention, causal=False)
         return changed
-
-    def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the block's output (..., token, d_model) from (..., head, token, head_dim)."""
-        return self._attention.joined(head_outputs)
 
     def _require_room(self, queries: int, keys: int) -> None:
         require_room(
-            f"all {self._info.heads} heads over {queries:,} x {keys:,} words take",
-            2 * 4 * self._info.heads * queries * keys,
+            f"all {self.info.heads} heads over {queries:,} x {keys:,} words take",
+            2 * 4 * self.info.heads * queries * keys,
             "shorten the text",
         )
 
@@ -232,7 +214,7 @@ class OwnAttention:
         """Return the embeddings (token, d_model) of words given by id."""
         # A separate random stream: in the weights' stream the words would repeat their numbers.
         generator = np.random.default_rng((self._seed, 1))
-        words = generator.standard_normal((max(ids) + 1, self._attention.shape.d_model))
+        words = generator.standard_normal((max(ids) + 1, self.attention.shape.d_model))
         return words.astype(np.float32)[list(ids)]
 
 
@@ -248,7 +230,10 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
-    """Raise UsageError, with valid sizes, if sizes are below 1, too large or do not divide."""
+    """Raise UsageError if sizes are below 1, too large or do not divide each other.
+
+    The message names valid sizes.
+    """
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:

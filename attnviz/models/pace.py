@@ -24,9 +24,9 @@ _SIDE = 384
 
 @cache
 def pace() -> float:
-    """Return how many operations one thread of this processor does in a second.
+    """Return how many operations per second one thread of this processor does.
 
-    It is the best of a few products in the thread's CPU time, which other programs do not change.
+    It is the best of a few products in the thread's CPU time, which other programs do not affect.
     """
     factor = np.ones((_SIDE, _SIDE), np.float32)
     product = np.empty_like(factor)

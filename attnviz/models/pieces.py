@@ -22,7 +22,7 @@ _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 
 
 def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
-    """Return the text of each piece of ``tokenizer``, white space included.
+    """Return the text of each piece of a tokenizer's vocabulary, white space included.
 
     Byte-level pieces become text (``Ġcat`` is " cat"); bytes that are no complete character are
     written ``<0xED><0x95>``. Metaspace (``▁cat``) becomes a space. WordPiece's ``##ing``, byte
@@ -40,7 +40,7 @@ def tokens_of(
     """Return the tokens of a text that ``tokenizer`` has encoded.
 
     name: of the model, for messages. found: the encoding. embeddings: how many ids the model has.
-    known: ids that are special too. Raises LoadError for an id that the model does not have.
+    known: further ids that are special. Raises LoadError for an id that the model does not have.
     """
     check_ids(name, found.ids, embeddings)
     special = zip(found.special_tokens_mask, found.ids, strict=True)
@@ -64,7 +64,7 @@ def _apply(steps: list[Callable[[str], str]], piece: str) -> str:
 
 
 def _steps(tokenizer: Tokenizer) -> list[Callable[[str], str]]:
-    """Return the decoder's steps that give a single piece its text, in order."""
+    """Return the steps of the tokenizer's decoder that turn a single piece into text."""
     if tokenizer.decoder is None or type(tokenizer.decoder) is Decoder:  # written in Python
         return []
     # Only the pickled state has a decoder's type; that of the tokenizer has the vocabulary too.
@@ -102,7 +102,7 @@ def _bytes_to_text(piece: str) -> str:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """Return the byte for each character of byte-level pieces.
+    """Return the byte for each character of the alphabet of byte-level pieces.
 
     Printable Latin-1 bytes stand for themselves, the others follow from U+0100 in order.
     """
@@ -128,7 +128,7 @@ def check_limit(name: str, added: int, limit: int | None) -> None:
 
 
 def check_ids(name: str, ids: Iterable[int], embeddings: int) -> None:
-    """Raise LoadError if a tokenizer gives an id that the model has no embedding for.
+    """Raise LoadError if a tokenizer gives a token id that the model has no embedding for.
 
     name: of the model, for the message. embeddings: how many it has.
     """

@@ -19,7 +19,7 @@ _DTYPES = {
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of this name; UsageError if no tensor can be made on it."""
+    """Return torch's device of this name; raise UsageError if no tensor can be made on it."""
     missing = UsageError(f"no device {name!r} here: expected {' or '.join(_devices())}")
     try:
         with quietly():  # torch warns of deprecated names
@@ -41,7 +41,7 @@ def _devices() -> list[str]:
 
 
 def find_dtype(name: str) -> torch.dtype | None:
-    """Return the number type, None for ``auto``; UsageError for an unknown one."""
+    """Return torch's dtype of this name, None for ``auto``; UsageError for an unknown one."""
     if name != "auto" and name not in _DTYPES:
         raise UsageError(f"no dtype {name!r}: expected auto, {', '.join(_DTYPES)}")
     return _DTYPES.get(name)
@@ -49,7 +49,10 @@ def find_dtype(name: str) -> torch.dtype | None:
 
 @contextmanager
 def drawing(number_type: torch.dtype, seed: int) -> Iterator[None]:
-    """Draw weights in ``number_type`` from ``seed``; the caller's random state is kept."""
+    """Set the type and the seed of random parameters for the models built in this context.
+
+    The caller's random state is restored at the end.
+    """
     usual = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -26,13 +26,13 @@ _thread = local()
 
 
 class _StoppedError(Exception):
-    """The result of a thread's work is no longer wanted."""
+    """Raised in a thread whose result is no longer wanted, to end its work."""
 
 
 def spread(
     run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
 ) -> list[_Found]:
-    """Return what ``run`` returns for each task, in their order; several threads run the tasks.
+    """Return the results of ``run`` for all tasks, in their order, computed by several threads.
 
     operations: of all tasks together; few are run by this thread alone.
     """
@@ -50,7 +50,7 @@ def in_turn(
     """
     given = list(tasks)
     pool, depth = getattr(_thread, "inside", (None, 0))
-    if len(given) < 2 or operations < _WORTH or workers() == 1:
+    if len(given) < 2 or operations < _WORTH or (pool is None and workers() == 1):
         for task in given:
             if pool is not None:
                 pool.check()
@@ -63,10 +63,10 @@ def in_turn(
 
 
 class _Batch(Generic[_Task, _Found]):
-    """Tasks that were started by one call.
+    """The tasks that one call shares among threads, with their results.
 
-    depth: the number of tasks around it. waiting: the tasks that no thread has begun.
-    count: of all tasks. found, failed: the results and the errors of finished tasks, by place.
+    depth: how many calls with tasks are around it. waiting: the tasks that no thread has begun.
+    count: of all tasks. found, failed: the results and the errors of finished tasks, by index.
     """
 
     def __init__(self, run: Callable[[_Task], _Found], tasks: list[_Task], depth: int) -> None:
@@ -83,7 +83,7 @@ class _Batch(Generic[_Task, _Found]):
         return place in self.found or place in self.failed
 
     def do(self, place: int, task: _Task) -> None:
-        """Do a task, and keep its error for the thread that waits for the result.
+        """Run one task, and store its error for the thread that waits for the result.
 
         place: the task's index in the batch.
         """
@@ -97,9 +97,9 @@ class _Batch(Generic[_Task, _Found]):
 
 
 class _Kept:
-    """Keeps the error that ends a block.
+    """A context that stores the exception of its block instead of raising it.
 
-    failed: receives the error. place: the index of the task under which it is kept.
+    failed: receives the exception. place: the index of the task under which it is stored.
     """
 
     def __init__(self, failed: dict[int, Exception], place: int) -> None:
@@ -120,11 +120,12 @@ class _Pool:
         self._changed = Condition()
         self._batches: list[_Batch[Any, Any]] = []
         self._threads: list[Thread] = []
+        self._most = workers()  # reads the limits of the container
         self._stopped = False
 
     @contextmanager
     def open(self) -> Iterator[_Pool]:
-        """Let the threads work inside this context; they end with it, also after an exception."""
+        """Start the threads for this context; they end with it, also after an exception."""
         with blas_alone():
             try:
                 yield self
@@ -141,11 +142,11 @@ class _Pool:
             raise _StoppedError
 
     def results(self, batch: _Batch[_Task, _Found]) -> Iterator[_Found]:
-        """Yield the results of a batch in order; this thread does tasks of it as well."""
+        """Yield the results of a batch in order; this thread runs tasks of it as well."""
         with self._changed:
             self._batches.append(batch)
             waiting = sum(len(each.waiting) for each in self._batches)
-            while len(self._threads) + 1 < workers(waiting):
+            while len(self._threads) + 1 < min(self._most, waiting):
                 self._threads.append(Thread(target=self._work, daemon=True))
                 self._threads[-1].start()
             self._changed.notify_all()
@@ -164,7 +165,7 @@ class _Pool:
             self._step()
 
     def _step(self, own: _Batch[Any, Any] | None = None, wanted: int = 0) -> None:
-        """Do one waiting task; if there is none, wait until something changes.
+        """Run one waiting task; if there is none, wait until something changes.
 
         own: the batch that this thread waits for, so that only its tasks and those within are done;
             None for any. wanted: the index of the task of ``own`` whose result is awaited.

@@ -35,13 +35,14 @@ class LoadOptions:
 
     revision, offline, trust_remote_code, allow_pickle, progress: of Hugging Face checkpoints, as in
         ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
-    device, dtype: where and in which number type to compute; ``auto`` is the model's own dtype.
+    device, dtype: the device and the number type of the computation; ``auto`` is the model's own
+        dtype.
     backend: what runs a checkpoint; ``auto`` takes NumPy if it gives the same result sooner.
     threads: the most threads to use; None for the number that suits the model.
     tokens: about how many the command runs; None for a command that needs torch. texts: in how many
         texts or runs. changed: whether it runs them again with each head changed.
-    seed: of random weights.
-    d_model, heads, kv_heads, causal, score: the shape of ``mha``.
+    seed: of random parameters.
+    d_model, heads, kv_heads, causal, score: the sizes and options of ``mha``.
     """
 
     revision: str | None = None
@@ -66,12 +67,12 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The model that a name means.
+    """The model that a name on the command line means, before it is loaded.
 
-    kind: ``bundled`` (``tiny``), ``own`` (``mha``, the library's attention with random weights),
-        ``directory`` (a checkpoint on this machine), ``shape`` (a named shape, which has no stored
-        weights) or ``hub`` (a checkpoint of the hub).
-    name: as the user gave it. shape: the named shape if kind is ``shape``.
+    kind: ``bundled`` (``tiny``), ``own`` (``mha``, the library's attention with random parameters),
+        ``directory`` (a checkpoint on this machine), ``shape`` (a built-in model configuration,
+        which has no stored parameters) or ``hub`` (a checkpoint of the hub).
+    name: as the user gave it. shape: the configuration if kind is ``shape``.
     """
 
     kind: Literal["bundled", "own", "directory", "shape", "hub"]
@@ -80,13 +81,12 @@ class ModelSource:
 
 
 def resolve(name: str) -> ModelSource:
-    """Return the model that ``name`` means.
+    """Return which model ``name`` means, without loading it.
 
     ``tiny`` and ``mha`` always mean the built-in models, an existing directory itself,
-    ``configs/NAME`` or a path to a TOML file a shape. A bare name of a shape means the shape unless
-    it is a hub id as well, as ``gpt2`` is; all else is a hub id.
-
-    Raises LoadError for a path without a directory or file, or an unknown shape.
+    ``configs/NAME`` or a path to a TOML file a model configuration. A bare name of a built-in
+    configuration means it unless it is a hub id as well, as ``gpt2`` is; all else is a hub id.
+    Raises LoadError for a path without a directory or file, or an unknown configuration.
     """
     if name == "tiny":
         return ModelSource("bundled", name)
@@ -128,7 +128,15 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     source = resolve(name)
     if source.kind in ("bundled", "own"):
         _check_built_in(name, options)
-        return _bundled(options) if source.kind == "bundled" else _own(options)
+    if source.kind == "bundled":
+        from attnviz.models.bundled import Bundled
+
+        return Bundled() if options.dtype == "auto" else Bundled(dtype=options.dtype)
+    if source.kind == "own":
+        from attnviz.models.own import OwnAttention
+
+        own = {name: getattr(options, name) for name in ("seed", *SHAPING)}
+        return OwnAttention(**own)
     if (model := _in_numpy(source, options)) is not None:
         return model
     from attnviz.models.huggingface import load_shape, load_transformers
@@ -153,7 +161,7 @@ def _loaded(name: str, options: LoadOptions) -> Model:
 
 
 def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
-    """Return the checkpoint if NumPy runs it; None if torch is to run it, or it is damaged.
+    """Return the checkpoint run by NumPy; None if torch must run it, or it is damaged.
 
     Torch's loader then reports the damage. Raises UnsupportedError if NumPy was requested.
     """
@@ -175,9 +183,9 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
 def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
     """Return the checkpoint run by NumPy; with the backend ``auto`` only if that is faster.
 
-    source: a directory or a hub id.
+    source: a directory or a hub id. options: of the command.
     Raises NotUnderstoodError, with the reason, if NumPy cannot run it or torch is faster; LoadError
-    for what is damaged, UsageError for a revision of a directory.
+    for damaged files, UsageError for a revision of a directory.
     """
     from attnviz.attention.family import NotUnderstoodError
     from attnviz.models.numpy_checkpoint import Work, open_numpy
@@ -195,9 +203,9 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
 
 
 def not_by_numpy(name: str, reason: str) -> UnsupportedError:
-    """Return the error for a model, ``name``, that NumPy was to run but cannot.
+    """Return the error for a model that the user asked NumPy to run, but that it cannot run.
 
-    reason: why it cannot.
+    name: of the model. reason: why it cannot.
     """
     return UnsupportedError(f"--backend numpy cannot run {name!r}: {reason}; leave it out")
 
@@ -210,30 +218,11 @@ def _check_built_in(name: str, options: LoadOptions) -> None:
         raise not_by_numpy(name, _NEEDS_TORCH)
 
 
-def _bundled(options: LoadOptions) -> Model:
-    from attnviz.models.bundled import Bundled
-
-    return Bundled() if options.dtype == "auto" else Bundled(dtype=options.dtype)
-
-
-def _own(options: LoadOptions) -> Model:
-    from attnviz.models.own import OwnAttention
-
-    return OwnAttention(
-        options.d_model,
-        options.heads,
-        options.kv_heads,
-        causal=options.causal,
-        score=options.score,
-        seed=options.seed,
-    )
-
-
 def random_twin(model: Model, seed: int) -> Model:
-    """Return the randomly initialised twin of ``model``, with the same tokenizer, dtype and device.
+    """Return the same architecture with random parameters, as a random baseline.
 
-    Raises UnsupportedError for a model that cannot be built anew, LoadError if memory does not hold
-    a second one.
+    Tokenizer, dtype and device stay the same. Raises UnsupportedError for a model that cannot be
+    built again, LoadError if the memory is too small for a second one.
     """
     from attnviz.models.bundled import Bundled
     from attnviz.models.own import OwnAttention
@@ -255,7 +244,7 @@ def random_twin(model: Model, seed: int) -> Model:
 def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:
     """Raise UsageError for an option that ``model`` would ignore.
 
-    model: as the user named it. shape: the names of the options of ``mha``'s shape that were given.
+    model: as the user named it. shape: the names of the given options that only ``mha`` has.
     """
     first = next(iter(shape), None)
     if first is not None and model != "mha":

@@ -1,6 +1,6 @@
-"""Named shapes: one TOML file per model under ``configs/``.
+"""Built-in model configurations: one TOML file per model under ``configs/``.
 
-A shape has a ``[config]`` with the fields of a Hugging Face config, which can be counted and built.
+A file has a ``[config]`` with the fields of a Hugging Face config, which can be counted and built.
 If Hugging Face has no config for it, it has a ``[shape]`` or a list of ``[[stack]]`` with the
 options of ``attnviz params``, which can only be counted.
 """
@@ -23,17 +23,15 @@ _FORMS = ("config", "shape", "stack")
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a known model.
+    """A built-in configuration of a known model, read from a TOML file.
 
     name: its name in the command, also the file's name.
     source: where its numbers come from, the URL of a config or a paper.
-    hub: the hub id of a checkpoint of this shape.
-    config: the fields of its Hugging Face config, ``model_type`` and ``architectures`` among them;
-        empty if it has none.
-    counts: the model class whose weights the published number counts, if that is not the first of
-        ``architectures``.
-    stacks: without a config, the options of each stack.
-    tables, matrices: without a config, the weights outside the stacks.
+    hub: the hub id of a checkpoint with this configuration. config: the fields of its Hugging Face
+        config, ``model_type`` and ``architectures`` among them; empty if it has none.
+    counts: the model class whose parameters the published number counts, if that is not the first
+        of ``architectures``. stacks: without a config, the options of each stack.
+    tables, matrices: without a config, the parameters outside the stacks.
     notes: sentences to show next to the numbers.
     """
 
@@ -49,20 +47,20 @@ class Shape:
 
 
 def shape_names() -> tuple[str, ...]:
-    """Return the names of all shapes that come with the package, in alphabetical order."""
+    """Return the names of all built-in model configurations, in alphabetical order."""
     stems = {path.stem for path in configs_directory().glob("*.toml")}
     return tuple(sorted(stems.difference(_OTHER_NAMES)))  # tiny.toml says how tiny is trained
 
 
 def find_shape(name: str) -> Shape:
-    """Return the named shape; LoadError if there is none of this name."""
+    """Return the built-in model configuration of this name; raise LoadError if there is none."""
     if name not in shape_names():
         raise LoadError(f"no shape {name!r} among the named ones: {', '.join(shape_names())}")
     return read_shape_file(configs_directory() / f"{name}.toml")
 
 
 def read_shape_file(path: Path) -> Shape:
-    """Return the shape in a TOML file; LoadError if it cannot be read or lacks a field."""
+    """Return the model configuration in a TOML file; LoadError if it is unreadable."""
     table = read_toml(path, "a shape")
     for key in table:
         if key not in _KEYS:
@@ -110,7 +108,7 @@ def _notes(path: Path, notes: object) -> tuple[str, ...]:
 
 
 def hint(name: str) -> str:
-    """Return a hint on a mistaken model name, to end an error message with, or nothing."""
+    """Return the end of an error message on an unknown model name: a hint, or nothing."""
     if name in shape_names():
         if find_shape(name).config:
             return f"; `--model configs/{name}` builds its shape with random weights"
@@ -134,9 +132,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def configs_directory() -> Path:
-    """Return the folder of the shapes: in the package, or next to it in a source checkout.
+    """Return the folder of the built-in model configurations.
 
-    The folder ``gpus`` in it has the cards of ``attnviz params --gpu``.
+    It is in the package, or next to it in a source checkout. Its folder ``gpus`` has the GPUs of
+    ``attnviz params --gpu``.
     """
     installed = _PACKAGE / "configs"
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
-from attnviz.attention.numpy_stack import NumpyStack, has_segments
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
 from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
@@ -39,14 +39,13 @@ from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
 
 class StackModel:
-    """A decoder or encoder in NumPy with its tokenizer.
+    """A decoder-only or encoder-only model in NumPy with its tokenizer; a base class.
 
-    info: its name, shape and origin.
-    stack: the layers and their weights.
+    info: its name, sizes and origin. stack: the layers and their parameters.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
-    ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
-    sizes: what its operations are counted from; None to ask the tensors, which reads them.
+    ends: returns the end tokens in its files, for ``known_ids``; called when a text is generated.
+    sizes: those for counting its operations; None takes them from the tensors, which reads these.
     trained: tokens of the longest sequence of its training, if its files state it.
     mask_id: the id of the token that hides a word from a masked model, None if there is none.
     parameters: of the whole model; None if only transformers knows.
@@ -69,6 +68,8 @@ class StackModel:
         self.parameters = parameters
         self.mask_id = mask_id
         self.stack = stack
+        shape = stack.shape
+        self.causal, self.scaled, self.context = shape.causal, shape.scaled, shape.context
         self._sizes = sizes
         self._open_tokenizer = open_tokenizer
         self._start = start
@@ -82,25 +83,9 @@ class StackModel:
     def info(self) -> ModelInfo:
         return self._info
 
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return ("self",)
-
-    @property
-    def causal(self) -> bool:
-        return self.stack.shape.causal
-
-    @property
-    def scaled(self) -> bool:
-        return self.stack.shape.scaled
-
-    @property
-    def context(self) -> int:
-        return self.stack.shape.context
-
     @cached_property
     def sizes(self) -> ModelSizes:
-        """Return the sizes that its operations are counted from."""
+        """Return the sizes that the model's operations are counted from."""
         if self._sizes is not None:
             return self._sizes
         return sizes_of_stack(self.stack.shape, self.stack.tensors.shapes, self.has_head)
@@ -130,12 +115,13 @@ class StackModel:
             tokens = tokens_of(name, tokenizer, encoding, self.stack.shape.vocabulary)
             return replace(tokens, spans=tuple(encoding.offsets))
 
+    kinds: tuple[Kind, ...] = ("self",)
     chat_template: ChatTemplate | None = None
     paired = True
     """Whether the tokenizer says which of two texts a token is of, if the model can be told."""
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of one text or of two, and the characters that each token stands for.
+        """Return the tokens of one text, or of two joined texts, with their character offsets.
 
         second: the other text of a pair, or None.
         bare: True leaves out the special tokens that are added to every text.
@@ -147,12 +133,15 @@ class StackModel:
             found = tokenizer.encode(text, second, add_special_tokens=not bare)
             known = special_ids(tokenizer) if bare else ()
             tokens = tokens_of(name, tokenizer, found, self.stack.shape.vocabulary, known)
-            if any(found.type_ids) and self.paired and has_segments(self.stack):
+            if any(found.type_ids) and self.paired and self.stack.has_segments:
                 tokens = replace(tokens, segments=tuple(found.type_ids))
             return Placed(tokens, found.offsets, found.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
-        """Return the plain tokens and those around a text, with a start token if it has one."""
+        """Return the vocabulary: the plain tokens, and the special tokens around a text.
+
+        They include a start token if the model has one.
+        """
 
         def texts(ids: Sequence[int]) -> tuple[str, ...]:
             pieces = [self.tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
@@ -202,12 +191,12 @@ class StackModel:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Return the ids that end a text; LoadError for a file that cannot be read."""
+        """Return the ids of the tokens that end a text; LoadError for an unreadable file."""
         return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property
     def has_head(self) -> bool:
-        """Return whether it has a language model's head."""
+        """Return whether the model has a language-model head."""
         return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
 
     @property

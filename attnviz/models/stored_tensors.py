@@ -7,15 +7,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.family import NotUnderstoodError
-
-Floats = NDArray[np.floating]
+from attnviz.attention.functional import Floats
 
 _TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
     "F32": ("float32", np.dtype("<f4")),
@@ -33,7 +32,7 @@ def computed_from(fields: Mapping[str, Any]) -> bytes:
 
 
 class _Place(NamedTuple):
-    """Where a tensor is.
+    """The position of a tensor in a safetensors file.
 
     path: the file. start, stop: its bytes in the file. kind: its type in safetensors.
     """
@@ -46,10 +45,10 @@ class _Place(NamedTuple):
 
 
 class StoredTensors:
-    """The tensors of files by their names.
+    """The tensors of a checkpoint's files by their names; each is read when it is first used.
 
     fields: of the ``config.json`` next to them, for the digest.
-    read: the names of the tensors that were read.
+    read: the names of the tensors that were read so far.
     """
 
     def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
@@ -92,7 +91,7 @@ class StoredTensors:
         return BFloat16(plain) if place.kind == "BF16" else plain
 
     def not_finite(self) -> tuple[str, ...]:
-        """Return the names of the read tensors that have a NaN or infinite number."""
+        """Return the names of the tensors read so far that contain NaN or infinity."""
         with np.errstate(over="ignore"):
             return tuple(
                 name
@@ -127,7 +126,7 @@ class BFloat16:
         """Return the array with its axes reversed."""
         return BFloat16(self.halves.T)
 
-    def astype(self, dtype: DTypeLike, copy: bool = True) -> Floats:
+    def astype(self, dtype: DTypeLike, order: Literal["K", "F"] = "K", copy: bool = True) -> Floats:
         """Return the numbers in another type, like NumPy's ``astype``; float32 keeps them exact."""
-        whole = (self.halves.astype(np.uint32) << 16).view(np.float32)
+        whole = (self.halves.astype(np.uint32, order) << 16).view(np.float32)
         return whole.astype(dtype, copy=False)

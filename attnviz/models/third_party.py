@@ -41,10 +41,10 @@ def quietly() -> Iterator[None]:
 
 
 class ErrorsAs(AbstractContextManager[None]):
-    """A context in which an error of library code becomes the error that ``translate`` returns.
+    """A context in which an error of library code is replaced by another error.
 
-    Every error is passed to ``translate``, since untrusted files and servers can raise any
-    exception. None suppresses the error.
+    The other error is the one that ``translate`` returns. Every error is passed to it, since
+    untrusted files and servers can raise any exception. None suppresses the error.
     """
 
     def __init__(self, translate: Callable[[Exception], Exception | None]) -> None:
@@ -79,8 +79,8 @@ def third_party(failure: str) -> Iterator[None]:
 def tokenizing(name: str) -> Iterator[None]:
     """Run a tokenizer silently; its errors become a LoadError, and lines of Rust panics are hidden.
 
-    name: of the tokenizer's model. The process's standard error is held back meanwhile and printed
-    at the end unless there was a panic, so that nothing that other threads print is lost.
+    name: of the tokenizer's model. The process's standard error is buffered meanwhile and printed
+        at the end unless there was a panic, so that nothing that other threads print is lost.
     """
     with third_party(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
         yield
@@ -129,7 +129,7 @@ def _standard_error() -> int | None:
 
 @contextmanager
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
-    """Run a model's forward pass; its errors become a LoadError.
+    """Run a model's forward pass inside this context; its errors become a LoadError.
 
     passing: further types of errors that are not changed, like attnviz's own errors and those of
     other code that observes the pass.

@@ -31,7 +31,7 @@ ASKED: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 
 
 class _Process:
-    """The state that attnviz has changed in this process.
+    """The thread settings that attnviz has changed in this process.
 
     own: for each library the number of threads before attnviz changed it.
     asked: the number that the user requested, or None.
@@ -51,7 +51,7 @@ _process, _lock, _thread = _Process(), Lock(), local()
 
 
 def wait_passively() -> None:
-    """Let waiting threads sleep; the libraries read this setting when they are imported."""
+    """Let waiting threads sleep; call this before torch is imported, which reads the setting."""
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         os.environ.setdefault("KMP_BLOCKTIME", "0")
@@ -81,12 +81,15 @@ def suit(model: Model, asked: int | None = None) -> None:
 
 
 def threads_for(weights: float) -> int:
-    """Return the number of threads for a model of this many weights, without embeddings."""
+    """Return the number of threads for a model with this many parameters, without embeddings."""
     return 1 if weights < _SMALL else allowed_processors()
 
 
 def ask_for(number: int | None) -> None:
-    """Set the requested number of threads until ``threads_kept`` ends; None changes nothing."""
+    """Set the number of threads that the user requested; None changes nothing.
+
+    It holds until ``threads_kept`` ends.
+    """
     _process.asked = number or _process.asked
 
 
@@ -105,7 +108,7 @@ def use_threads(number: int) -> None:
 
 
 def workers(tasks: int = sys.maxsize) -> int:
-    """Return how many threads share ``tasks`` independent tasks.
+    """Return how many threads ``tasks`` independent tasks should be shared among.
 
     It is the number that the user requested; otherwise one for each processor, but no more than the
     threads that NumPy had.
@@ -119,7 +122,7 @@ def workers(tasks: int = sys.maxsize) -> int:
 
 @contextmanager
 def blas_alone() -> Iterator[None]:
-    """Let NumPy's products run on the thread that calls them until the block ends.
+    """Run each matrix product of NumPy on the calling thread alone inside this context.
 
     The number of threads before is restored as soon as no block is open.
     """
@@ -146,7 +149,7 @@ def _in_environment() -> int | None:
 
 @contextmanager
 def threads_kept() -> Iterator[None]:
-    """Restore at the end the numbers of threads that torch and NumPy had before."""
+    """Restore the numbers of threads of torch and NumPy at the end of this context."""
     if getattr(_thread, "inside", False):
         yield
         return
@@ -170,7 +173,7 @@ Functions = tuple[Callable[[], int], Callable[[int], Any]]
 
 
 def _libraries() -> dict[str, Functions]:
-    """Return the thread functions of torch and OpenBLAS, if they are imported."""
+    """Return the functions that get and set the threads of torch and OpenBLAS, if imported."""
     found = {}
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
@@ -182,9 +185,10 @@ def _libraries() -> dict[str, Functions]:
 
 @cache
 def _openblas() -> Functions | None:
-    """Return the functions of the OpenBLAS that NumPy uses; None for another library.
+    """Return the functions that get and set the threads of NumPy's OpenBLAS, or None.
 
-    NumPy itself has none. The names are those in its wheels and in other builds of OpenBLAS.
+    None stands for another library. NumPy itself has no such functions. The names are those in its
+    wheels and in other builds of OpenBLAS.
     """
     import ctypes
 

@@ -38,15 +38,15 @@ _NUMBERED = re.compile(r"\.\d+\.")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TransformersModel:
-    """A model of the transformers library, ready to be observed.
+    """A model of the transformers library, in the form that the engine observes.
 
-    info: its name, shape and origin.
-    model: the ``PreTrainedModel``, in eval mode, its parameters without gradients.
-    tokenizer: the checkpoint's own; None for a named shape, whose texts are split into words.
+    info: its name, sizes and origin.
+    model: the ``PreTrainedModel``, in eval mode, its parameters without gradients. tokenizer: the
+        checkpoint's own; None for a built-in configuration, whose texts are split into words.
     kinds: ``("self",)``, or the three kinds of an encoder–decoder, the encoder first.
     context: the longest text in tokens, or None.
     target_context: the longest decoder text of an encoder–decoder, or None.
-    trained_tokens: of the longest sequence of its training, if its files state it.
+    trained_tokens: the length in tokens of its longest training sequence, if its files state it.
     stored: the tensors in its files, if these are safetensors.
     """
 
@@ -64,7 +64,7 @@ class TransformersModel:
 
     @cached_property
     def sizes(self) -> ModelSizes:
-        """Return the sizes that its operations are counted from."""
+        """Return the sizes that the model's operations are counted from."""
         info, whole = self.info, self.model
         mixed = info.heads * info.head_dim
         words = getattr(whole.config, "vocab_size", 0)
@@ -109,7 +109,7 @@ class TransformersModel:
 
     @property
     def chat_template(self) -> ChatTemplate | None:
-        """Return the tokenizer's template of chats; of several that named ``default``."""
+        """Return the tokenizer's chat template; of several the one named ``default``."""
         source = getattr(self.tokenizer, "chat_template", None)
         source = source.get("default") if isinstance(source, dict) else source
         if not isinstance(source, str):
@@ -118,7 +118,7 @@ class TransformersModel:
         return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of one text or of two, and the characters that each token stands for.
+        """Return the tokens of one text, or of two joined texts, with their character offsets.
 
         second: the other text of a pair, or None.
         bare: True leaves out the special tokens that are added to every text.
@@ -148,7 +148,10 @@ class TransformersModel:
         return text_notes(self.trained_tokens, tokens)
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Return a decoder text as in training: shifted right behind its start token."""
+        """Return a decoder text as in training: shifted right behind its start token.
+
+        limit: the most tokens; None keeps all.
+        """
         if self.tokenizer is None:
             words = self._words(text)
             start = self._tokens([self._start_id])
@@ -163,11 +166,10 @@ class TransformersModel:
             return self._tokens(self._shift_right(labels)).cut(limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the decoder text that the model writes, always with the likeliest token.
+        """Return the decoder text that the model generates, always with the likeliest token.
 
-        It begins with the decoder's start token, ends before the end token and has at most
-        ``limit`` tokens.
-
+        tokens: the encoder's text. limit: the most tokens.
+        It begins with the decoder's start token and ends before the end token.
         Raises UsageError if the model has no language-model head.
         """
         if not hasattr(self.model, "generate") or not self.model.can_generate():
@@ -191,9 +193,10 @@ class TransformersModel:
 
     @contextmanager
     def _plainly_greedy(self) -> Iterator[None]:
-        """Ignore all generation settings of the files except the start, end and padding tokens.
+        """Ignore the generation settings in a model's files inside this context.
 
-        A generation_config.json may ask for beams, penalties, constraints or an assistant.
+        Only the start, end and padding tokens are used. A generation_config.json may ask for beams,
+        penalties, constraints or an assistant.
         """
         said = self.model.generation_config
         self.model.generation_config = type(said)(
@@ -208,7 +211,10 @@ class TransformersModel:
             self.model.generation_config = said
 
     def vocabulary(self) -> Vocabulary:
-        """Return the plain tokens and those around a text, with a start token if it has one."""
+        """Return the vocabulary: the plain tokens, and the special tokens around a text.
+
+        They include a start token if the model has one.
+        """
         with tokenizing(self.info.name):
             return self._whole_vocabulary()
 
@@ -293,7 +299,7 @@ class TransformersModel:
 
     @property
     def _start_id(self) -> int:
-        """Return the decoder's start token; if no config names one, BOS, else padding."""
+        """Return the id of the decoder's start token; if no config names one, BOS, else padding."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
                 number = self._known(getattr(config, name, None))

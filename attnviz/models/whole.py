@@ -26,14 +26,14 @@ _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the model inside wrappers that hold all of it in each process."""
+    """Return the model without wrappers such as data parallelism that hold all of it."""
     while type(model).__name__ in _WRAPPERS:
         model = getattr(model, "_orig_mod", None) or model.module
     return model
 
 
 def require_token_ids(model: Any) -> None:
-    """Raise UnsupportedError for a model of images or sound."""
+    """Raise UnsupportedError for a model that takes images or sound instead of text."""
     if model.main_input_name != "input_ids":
         raise UnsupportedError(
             f"{type(model).__name__} reads {model.main_input_name}, not text: "
@@ -72,8 +72,8 @@ def require_attention(model: Any, name: str) -> None:
     """Raise UnsupportedError if a loaded model has less attention than its config describes.
 
     The number of its attention modules and the sizes of their projections are compared with those
-    of a model of the same class and config without weights. A class that cannot be built without
-    weights is not checked.
+    of a model of the same class and config that is built without memory. A class that cannot be
+    built so is not checked.
     """
     twin = _without_weights(model)
     if twin is None:
@@ -128,7 +128,7 @@ def _size(projection: Any) -> tuple[int, int] | None:
 
 
 def _splits(model: Any) -> Iterator[tuple[bool, str]]:
-    """Yield (True if the model is so split, a message) for each way to split it over processes."""
+    """Yield for each way to split a model over processes (whether it is split so, a message)."""
     distributed = sys.modules.get("torch.distributed.tensor")
     sharded: Any = getattr(distributed, "DTensor", ())
     classes = [type(module).__name__ for module in model.modules()]
@@ -157,7 +157,7 @@ def _stack_lengths(module: nn.Module) -> Iterator[int]:
 
 
 def _named_counts(config: Any) -> set[int]:
-    """Return all numbers of layers, or of groups with shared weights, in a config."""
+    """Return all numbers of layers, or of layer groups with shared parameters, in a config."""
     found = {**vars(config), **vars(text_config(config))}
     named = (value for field, value in found.items() if "layers" in field or "groups" in field)
     return {value for value in named if isinstance(value, int) and not isinstance(value, bool)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +78,17 @@ def assert_equal_logits(actual: Floats, expected: Floats) -> None:
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * max(1, abs(expected).max()))
 
 
+def observed_weights(decoder: Any, ids: Any, wants: Any = lambda layer: True) -> dict[int, Floats]:
+    """Return the weights (head, query, key) of each wanted layer over one text."""
+    observed: dict[int, Floats] = {}
+
+    def observe(layer: int, start: int, weights: Floats, norms: None) -> None:
+        observed[layer] = weights
+
+    decoder.run_rows(ids, max(len(ids), 1), wants, observe)
+    return observed
+
+
 def test_numpy_equals_llama(directory: Path) -> None:
     checkpoint = open_checkpoint(directory)
     ids = some_ids(checkpoint)
@@ -84,8 +96,7 @@ def test_numpy_equals_llama(directory: Path) -> None:
     decoder = llama_stack(checkpoint.config, checkpoint.tensors)
     assert_equal_logits(decoder.logits(ids), logits)
     assert_equal_logits(decoder.logits(ids[1]), logits[1])
-    observed: dict[int, Floats] = {}
-    decoder.run(ids[1], lambda layer: True, observed.__setitem__)
+    observed = observed_weights(decoder, ids[1])
     assert list(observed) == list(range(len(weights)))
     for layer, expected in enumerate(weights):
         assert observed[layer].dtype == np.float32
@@ -146,8 +157,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint: Checkpoint) -> None:
     tensors = Counted(checkpoint.tensors)
     decoder = llama_stack(checkpoint.config, tensors)
-    observed: dict[int, Floats] = {}
-    decoder.run([4, 2, 4], lambda layer: layer == 1, observed.__setitem__)
+    observed = observed_weights(decoder, [4, 2, 4], lambda layer: layer == 1)
     assert list(observed) == [1]
     assert observed[1].shape == (6, 3, 3)
     unread = {"model.norm.weight", "lm_head.weight", "model.layers.1.mlp.up_proj.weight"}
@@ -157,7 +167,7 @@ def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint: Che
 
 def test_nothing_wanted_is_nothing_read(checkpoint: Checkpoint) -> None:
     tensors = Counted(checkpoint.tensors)
-    llama_stack(checkpoint.config, tensors).run([1], lambda layer: False, lambda *_: None)
+    observed_weights(llama_stack(checkpoint.config, tensors), [1], lambda layer: False)
     assert not tensors.read
 
 
@@ -194,7 +204,7 @@ def test_numpy_refuses_ids_that_it_cannot_run(
     with pytest.raises(UsageError, match=message):
         decoder.logits(ids)
     with pytest.raises(UsageError, match=message):
-        decoder.run(ids, lambda layer: True, lambda *_: None)
+        observed_weights(decoder, ids)
 
 
 @pytest.mark.parametrize("tokens", [0, 30])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
 from attnviz.attention.family_reading import FAMILIES, checkpoint_layout
@@ -17,6 +16,7 @@ from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
 from attnviz.models.stored_tensors import StoredTensors
 
+from ..small_models import plain_weights
 from .hub_configs import CONFIGS
 
 IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
@@ -237,8 +237,7 @@ def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:
     with torch.no_grad():
         computed = model(torch.tensor([ids]), output_attentions=True)
     expected = computed.attentions
-    found: dict[int, NDArray[np.floating]] = {}
-    ours.run(ids, lambda layer: True, found.__setitem__)
+    found = plain_weights(ours, ids)
     assert len(found) == len(expected)
     return max(
         float(np.abs(found[layer] - weights[0].float().numpy()).max())
@@ -280,8 +279,7 @@ def test_padding_tokens_of_roberta_stand_in_one_place(tmp_path: Path) -> None:
 def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Path) -> None:
     made(tmp_path, name)
     ours, read = stack(tmp_path)
-    whole: dict[int, NDArray[np.floating]] = {}
-    ours.run(IDS, lambda layer: layer > 0, whole.__setitem__)
+    whole = {layer: found for layer, found in plain_weights(ours, IDS).items() if layer > 0}
     rows = {layer: np.zeros_like(weights) for layer, weights in whole.items()}
 
     def look(layer: int, start: int, weights: Any, norms: Any) -> None:
@@ -366,8 +364,7 @@ def test_heads_have_no_part_in_the_weights(family: Family, labels: int, tmp_path
         ours, read = stack(tmp_path / architecture)
         with torch.no_grad():
             expected = model.base_model(torch.tensor([IDS]), output_attentions=True).attentions
-        found: dict[int, NDArray[np.floating]] = {}
-        ours.run(IDS, lambda layer: True, found.__setitem__)
+        found = plain_weights(ours, IDS)
         for layer, weights in enumerate(expected):
             np.testing.assert_allclose(found[layer], weights[0].numpy(), atol=1e-5)
         assert read.predicts == (model.get_output_embeddings() is not None)
@@ -452,8 +449,7 @@ def test_a_removed_head_is_one_whose_columns_are_zero(name: str, tmp_path: Path)
         return NumpyStack(read.shape, changed)
 
     for removed in ({(1, 0)}, heads):
-        found, expected = ({}, {})
-        ours.without(removed).run(IDS, lambda layer: True, found.__setitem__)
-        emptied(removed).run(IDS, lambda layer: True, expected.__setitem__)
+        found = plain_weights(ours.without(removed), IDS)
+        expected = plain_weights(emptied(removed), IDS)
         for layer, weights in expected.items():
             np.testing.assert_allclose(found[layer], weights, atol=1e-6)

@@ -12,7 +12,7 @@ from torch.nn import functional as reference
 
 from attnviz.attention.functional import (
     attention_scores,
-    attention_weights,
+    masked_softmax,
     merge_heads,
     namespace,
     project,
@@ -142,7 +142,9 @@ def test_a_query_that_sees_nothing_gets_zeros(convert, normal, additive):
 
 def test_a_wider_mask_does_not_widen_the_weights(convert, normal):
     lowest = np.where(np.eye(5, dtype=bool), 0, np.finfo(np.float64).min)
-    weights = attention_weights(convert(normal(3, 5, 4)), convert(normal(3, 5, 4)), convert(lowest))
+    weights = masked_softmax(
+        attention_scores(convert(normal(3, 5, 4)), convert(normal(3, 5, 4))), convert(lowest)
+    )
     assert weights.dtype == convert(normal(1)).dtype
     np.testing.assert_array_equal(weights, np.broadcast_to(np.eye(5), (3, 5, 5)))
 
@@ -152,7 +154,7 @@ def test_a_mask_of_integers_is_refused(convert, normal):
     with pytest.raises(
         ValueError, match=r"boolean \(True = visible\) or additive float, not .*int64"
     ):
-        attention_weights(query, query, convert(np.ones((5, 5), dtype=np.int64)))
+        masked_softmax(attention_scores(query, query), convert(np.ones((5, 5), dtype=np.int64)))
 
 
 def test_project_is_a_linear_layer(convert, close, normal):
@@ -196,6 +198,6 @@ def test_arrays_of_two_libraries_are_refused(normal):
 def test_gradients_of_a_hidden_row_are_zero(normal):
     query = torch.from_numpy(normal(1, 2, 3)).requires_grad_()
     visible = torch.tensor([[True, False], [False, False]])
-    attention_weights(query, query, visible).square().sum().backward()
+    masked_softmax(attention_scores(query, query), visible).square().sum().backward()
     assert torch.isfinite(query.grad).all()
     assert (query.grad[0, 1] == 0).all()

@@ -10,13 +10,14 @@ import pytest
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
 from attnviz.attention.family_reading import FAMILIES, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.stored_tensors import StoredTensors
+
+from ..small_models import plain_weights
 
 UNBUILT = (ValueError, TypeError, LookupError, RuntimeError, AssertionError, ArithmeticError)
 UNBUILT += (StrictDataclassError,)
@@ -133,9 +134,8 @@ def is_computed(draw: random.Random, model_class: Any, directory: Path) -> bool:
     with torch.no_grad():
         opened = opened.eval().double().base_model
         expected = opened(torch.tensor([ids]), output_attentions=True).attentions
-    found: dict[int, NDArray[np.floating]] = {}
     ours = NumpyStack(read.shape, by_role(stored, read.parts), np.float64)
-    ours.run(ids, lambda layer: True, found.__setitem__)
+    found = plain_weights(ours, ids)
     for layer, weights in enumerate(expected):
         np.testing.assert_allclose(found[layer], weights[0].numpy(), atol=1e-5, err_msg=str(fields))
     return True

@@ -143,3 +143,12 @@ def test_every_page_has_its_words() -> None:
             assert all(words), (page, words)
             assert meaning.endswith("."), (page, words)
             assert "*" not in meaning + "".join(words), (page, words)
+
+
+def test_json_alone_has_no_explanation_and_that_is_said(run: Any) -> None:
+    alone = run("rollout", SENTENCE, "--json", "--explain")
+    assert alone.err == "--explain adds nothing here: --json has no explanation\n"
+    plain = run("rollout", SENTENCE, "--json")
+    assert (alone.code, alone.out, plain.err) == (0, plain.out, "")
+    assert run("rollout", SENTENCE, "--json", "--explain", "-q").err == ""
+    assert run("rollout", SENTENCE, "--json", "--explain", "--save", "a.md").err == ""

@@ -224,3 +224,15 @@ def test_a_name_that_was_not_typed_is_a_text_like_any_other() -> None:
         "'tiny'",
         str,
     )
+
+
+def test_a_kept_name_that_is_no_model_is_said(run: Any) -> None:
+    file = kept_file()
+    file.parent.mkdir(parents=True)
+    file.write_text("words that are no model\n", encoding="utf-8")
+    shown = run("use")
+    assert shown.code == 0
+    assert shown.lines[2].startswith("there is no such model here: 'words that are no model'")
+    file.unlink()
+    file.mkdir()
+    assert f"{str(file)!r} is a directory: remove it" in run("use").err

@@ -23,6 +23,7 @@ from attnviz.draw.labels import (
     word_label,
     wrap,
 )
+from attnviz.measures.words import word_text
 from attnviz.records import Tokens
 
 ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -223,3 +224,14 @@ def test_markup_stays_literal_on_a_console(text: str) -> None:
     console = Console(file=stream, force_terminal=True, color_system="truecolor", width=40)
     console.print(Block((text_line(token_label(text)),), 40), end="")
     assert stream.getvalue() == text + "\n"
+
+
+def test_letters_that_a_tokenizer_took_apart_are_composed_on_the_screen() -> None:
+    """BERT's normaliser leaves Korean syllables and accents decomposed; tokens stay as they are."""
+    apart = unicodedata.normalize("NFD", "\ub9e4\ud2b8")
+    tokens = Tokens((1, 2), (apart, f"##{apart}"), (False, False))
+    assert len(apart) > 2
+    assert token_label(apart) == "\ub9e4\ud2b8"
+    assert word_label([word_text(tokens, range(2))]) == "\ub9e4\ud2b8" * 2
+    assert token_labels(tokens) == ("\ub9e4\ud2b8", "##\ub9e4\ud2b8")
+    assert tokens.texts[0] == apart

@@ -10,9 +10,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from attnviz.measures.bootstrap import share_interval, student_interval, student_t
 from attnviz.measures.evidence import FEWEST_EVENTS, Evidence
 from attnviz.measures.evidence import evidence as evidence_of
-from attnviz.measures.intervals import share_interval, student_interval, student_t
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, visible_keys
 from attnviz.models.own import OwnAttention

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -95,3 +96,11 @@ def test_however_a_word_is_cut_it_is_found(words: list[str], data: st.DataObject
         found = word_spans(tokens(*texts), word)
         assert any(text.startswith(" ") for text in texts)
         assert set(spans) <= set(found)
+
+
+def test_a_word_is_found_whether_its_letters_are_composed_or_not() -> None:
+    word = "\ub9e4\ud2b8"
+    apart = unicodedata.normalize("NFD", word)
+    pieces = (apart[0], *(f"##{letter}" for letter in apart[1:]), "on")
+    tokens = Tokens((0,) * len(pieces), pieces, (False,) * len(pieces))
+    assert word_spans(tokens, word) == word_spans(tokens, apart) == [range(len(apart))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.count.params.counting.cost import CostReport, count_cost
-from attnviz.count.params.find_spec import find_spec, spec_of_shape
+from attnviz.count.params.find_spec import find_spec
 from attnviz.count.params.meta_count import count_on_meta
 from attnviz.count.params.shapes import spec_from_shape
 from attnviz.count.params.specs import ModelSpec
@@ -50,7 +50,7 @@ CACHE_PER_TOKEN = {
 
 
 def spec(name: str) -> ModelSpec:
-    found = spec_of_shape(name).spec
+    found = find_spec(name, shapes_first=True).spec
     assert found is not None
     return found
 
@@ -162,7 +162,7 @@ def test_names_and_the_hub() -> None:
     assert find_spec("configs/gpt2").config["n_embd"] == 768
     assert find_spec("llama-2-7b").name == "llama-2-7b"
     with pytest.raises(LoadError, match="no shape 'nothing' among the named ones"):
-        spec_of_shape("nothing")
+        find_spec("configs/nothing")
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -1,1 +1,1 @@
-"""``attnviz params``: what an architecture costs, computed from options or from a config."""
+"""``attnviz params``: the costs of an architecture, counted from options or from a config."""

@@ -1,4 +1,4 @@
-"""The graphics cards that ``--gpu`` names: their memory, bandwidth and rates, and their sources."""
+"""The GPUs that ``--gpu`` names: their memory, bandwidth and rates, and the sources of these."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from attnviz.reading import read_toml
 
 
 class Gpu(NamedTuple):
-    """One kind of graphics card, as a file in ``configs/gpus`` describes it.
+    """One GPU model, as a file in ``configs/gpus`` describes it.
 
-    name, aliases: what a user may type. vendor: the maker. year: of its launch.
-    memory_mib: the memory in MiB. bandwidth: of the memory, in bytes a second.
-    flops: the most operations a second on numbers of each dtype. source: where these numbers are
-        from.
+    name, aliases: the names that a user may type. vendor: the maker. year: of its launch.
+    memory_mib: the memory in MiB. bandwidth: of the memory, in bytes a second. flops: the most
+        floating-point operations a second, by dtype. source: where these numbers are from.
     """
 
     name: str
@@ -32,14 +31,14 @@ class Gpu(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Return the bytes of the memory."""
+        """Return the size of the GPU's memory in bytes."""
         return 2**20 * self.memory_mib
 
     def rate(self, dtype: str) -> float:
-        """Return the most operations a second on weights of a dtype, such as ``bfloat16``.
+        """Return the most operations a second on parameters of a dtype, such as ``bfloat16``.
 
-        This is the fastest rate of an equal or a wider dtype, as weights may be widened before they
-        are multiplied, and whole numbers be turned into floats.
+        This is the fastest rate of an equal or a wider dtype, as parameters may be widened before
+        they are multiplied, and whole numbers be turned into floats.
         """
         whole, least = dtype.startswith("int"), bits(dtype)
         rates = (
@@ -51,7 +50,7 @@ class Gpu(NamedTuple):
 
 
 def all_cards() -> tuple[Gpu, ...]:
-    """Return every card, the smallest first; of equal memories the slowest first."""
+    """Return every known GPU, by ascending memory; GPUs of equal memory by ascending speed."""
     cards = []
     for path in (configs_directory() / "gpus").glob("*.toml"):
         table = read_toml(path, "a table of cards")
@@ -62,9 +61,9 @@ def all_cards() -> tuple[Gpu, ...]:
 
 
 def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
-    """Return the cards of these names, each once, in the order in which they were typed.
+    """Return the GPUs of these names, each once, in the order in which they were typed.
 
-    typed: names or aliases, several of them separated by commas; ``all`` is every card.
+    typed: names or aliases, several of them separated by commas; ``all`` is every GPU.
     Raises UsageError for an unknown name, with the nearest known one.
     """
     cards = all_cards()
@@ -83,5 +82,5 @@ def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
 
 
 def _plain(name: str) -> str:
-    """Return a card's name without what people type in several ways: case, vendor, dashes."""
+    """Return a GPU's name without what people type in several ways: case, vendor, dashes."""
     return re.sub(r"nvidia|amd|[^a-z0-9]", "", name.lower())

@@ -1,4 +1,4 @@
-"""Counts what was requested: one case for a shape, for each model, or for each compared value."""
+"""Counts the requested architectures: from options, by name, or for each compared value."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ from attnviz.options import read_size
 
 if TYPE_CHECKING:  # a shape given by options needs no names
     from attnviz.count.params.counting.serving import CardFit
-    from attnviz.count.params.find_spec import FoundSpec
-    from attnviz.count.params.stored import StoredWeights
+    from attnviz.count.params.find_spec import FoundSpec, StoredWeights
 
 Shape = Mapping[str, Any]
 """The options of a shape that were given, with their values."""
@@ -50,13 +49,13 @@ _MOST_ROWS = 500
 
 
 class Case(NamedTuple):
-    """One architecture, counted.
+    """One architecture with its counts; a row of a comparison.
 
     name: distinguishes it from other cases.
-    values: the values of the compared options, as they were typed.
-    cost: what it costs; None if the values do not fit together.
-    fit: what fits into the memory that was given, or None.
-    gpus: what each card that was named makes of it.
+    values: the values of the compared options, as they were typed. cost: the counted parameters,
+        cache, operations and memory; None if the values do not fit together.
+    fit: the context that fits into the memory that was given; None if none was given.
+    gpus: for each named GPU, whether and how fast it can run the model.
     refusal: why the values do not fit together; else empty.
     revision: the commit of a model from the hub, or None.
     """
@@ -71,16 +70,16 @@ class Case(NamedTuple):
 
 
 class BuiltCount(NamedTuple):
-    """The parameters of a model whose class no family describes, counted by building it.
+    """The counts of a model of a class that ``families.toml`` lacks, taken by building it.
 
-    name, source, revision: the requested name, the place of its config, its commit on the hub.
+    name, source, revision: the requested name, where its config comes from, its commit on the hub.
     architecture: the class that was built.
     total: its parameters, with tied ones counted once. buffers: numbers stored in addition.
     parts: the direct children of the model in order, as (name, number of parameters).
-    dtype, weight_bytes: of the parameters.
-    others: how many weights are stored in which other dtypes.
+    dtype, weight_bytes: of all parameters.
+    others: how many parameters are stored in which other dtypes.
     stated: what states the dtype: ``option``, ``files``, ``config``, or empty for an assumption.
-    cache: what its layers keep; None if transformers does not show it.
+    cache: the keys and values that its layers cache; None if transformers does not show it.
     """
 
     name: str
@@ -98,7 +97,7 @@ class BuiltCount(NamedTuple):
 
 
 class CountedCases(NamedTuple):
-    """Everything that was counted.
+    """The counts of all cases of one call of ``params``.
 
     options: the compared options. cases: one for each model or combination of values.
     built: the single model that was counted by building it, instead of ``cases``.
@@ -110,10 +109,10 @@ class CountedCases(NamedTuple):
 
 
 class NamedModel(NamedTuple):
-    """A model to be counted.
+    """The name of a model to be counted, with how to find it.
 
-    shapes_first: whether a bare name means a named shape even if it is a hub id as well.
-    loaded: the model itself, if Python code has loaded it.
+    shapes_first: whether a bare name means a built-in model configuration even if it is a hub id as
+        well. loaded: the model itself, if Python code has loaded it.
     """
 
     name: str
@@ -122,12 +121,12 @@ class NamedModel(NamedTuple):
 
 
 def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
-    """Count what was requested: one case for a shape, one for each named model.
+    """Count the architecture that the options describe, or each named model.
 
-    models: the named models; none if the options describe a shape.
-    A single model of a class that no family describes is counted by building it.
+    models: the named models; empty if the options give the sizes of an architecture.
+    A single model of a class that ``families.toml`` lacks is counted by building it.
 
-    Raises UsageError for neither a shape nor a name, for both, and for numbers that do not fit
+    Raises UsageError for neither sizes nor a name, for both, and for numbers that do not fit
     together; LoadError or OfflineError if the config of a name cannot be read.
     """
     shape, running = request.shape, request.running
@@ -150,7 +149,7 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
 def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
     """Return a case for each combination of compared values; those of the last option vary fastest.
 
-    models: at most one named model; none if the options describe a shape.
+    models: at most one named model; empty if the options give the sizes of an architecture.
     Raises UsageError if nothing can be compared. Values that do not fit together become a case with
     the reason, unless all cases have one.
     """
@@ -211,7 +210,7 @@ def _check_option(option: str, models: Sequence[NamedModel]) -> None:
 def _changed(
     shape: Shape, running: Running, options: Sequence[str], values: Sequence[str]
 ) -> tuple[Shape, Running]:
-    """Return the shape and its running with the compared options set to these values.
+    """Return the sizes and the run settings with the compared options set to these values.
 
     options, values: as typed, a value for each option.
     """
@@ -224,7 +223,7 @@ def _changed(
 
 
 def _value(text: str) -> object:
-    """Return a typed value as a number, a truth value or a word."""
+    """Return a typed value as an integer, a bool or a string."""
     try:
         return int(text)
     except ValueError:
@@ -248,9 +247,9 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 
 
 def _named_case(found: FoundSpec, running: Running) -> Case:
-    """Return a case for a named model, with its cost; UsageError if no family describes its class.
+    """Return a counted case for a named model; UsageError if its class cannot be counted.
 
-    running: the lengths and dtypes to count for.
+    found: the model's architecture. running: the lengths and dtypes to count for.
     """
     if found.spec is None:
         raise UsageError(
@@ -299,10 +298,10 @@ def _counted(spec: ModelSpec, running: Running, stored: StoredWeights | None = N
 
 
 class _Dtypes(NamedTuple):
-    """The dtypes of a model's numbers.
+    """The dtypes in which a model's parameters and cache are counted.
 
-    dtype, cache: of the weights, and of keys and values.
-    others: how many weights are stored in which other dtypes.
+    dtype, cache: of the parameters, and of keys and values.
+    others: how many parameters are stored in which other dtypes.
     stated: what states the dtype: ``option``, ``files``, ``config``, or empty for an assumption.
     """
 
@@ -315,10 +314,10 @@ class _Dtypes(NamedTuple):
 def _dtypes(
     running: Running, named: str, name: str, stored: StoredWeights | None, total: int
 ) -> _Dtypes:
-    """Return the dtype that was requested, else that of the files, of the config, or bfloat16.
+    """Return the dtypes to count: the requested ones, else those of files or config, or bfloat16.
 
-    running: has the requested dtypes. named: the dtype that the config names. name: of the model.
-    stored: what the weight files contain, or None.
+    running: has the requested dtypes. named: the dtype that the config names. name: of the model,
+        for messages. stored: what the weight files contain, or None.
     total: the model's parameters; if the files hold more numbers, only their main dtype is used.
     Raises LoadError if the config names an unknown dtype.
     """
@@ -343,7 +342,7 @@ def _dtypes(
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """Return the parameters of a model that is built without memory for its weights.
+    """Return the parameter counts of a model that is built without memory for its parameters.
 
     found: its config. running: the lengths and dtypes to count for.
     """

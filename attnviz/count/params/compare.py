@@ -37,11 +37,10 @@ _MOST_TOLD = 3
 
 
 class Metric(NamedTuple):
-    """One number of a case.
+    """One quantity, such as the bytes of the cache, that cases are compared by.
 
     key: its name in JSON. title: its name above a column and in a sentence.
-    value: returns the number, None if a case has none.
-    text: returns the number as it is written.
+    value: returns the number, None if a case has none. text: returns the number as text.
     shape: whether it describes the architecture itself rather than running it.
     """
 
@@ -81,7 +80,7 @@ _METRICS = (
 
 
 def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
-    """Return the metrics that any of these cases has and that do not merely repeat another one."""
+    """Return the metrics that some case has and that do not merely repeat another metric."""
     counted = [case for case in cases if case.cost is not None]
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
@@ -138,7 +137,7 @@ def compared_table(
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
     """Return a sentence on which metrics change most between the first and last value of an option.
 
-    Meanwhile the other options keep their first value.
+    The compared cases have the first value of all other options.
     """
     found = []
     for option, place, along in _along(options, cases):
@@ -160,7 +159,7 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Yield for each option its name, its index, and the cases in which only this option changes.
+    """Yield for each compared option its name, its index, and the cases that differ only in it.
 
     In these cases all other options have their first value.
     """
@@ -174,7 +173,7 @@ def _along(
 
 
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    """Return sentences that explain the changes, as far as the numbers support them."""
+    """Return sentences that explain why the metrics change with the options."""
     return [
         reason
         for option, _, along in _along(options, cases)
@@ -231,7 +230,7 @@ _KEEPS = {
 
 
 def model_table(cases: Sequence[Case]) -> Table:
-    """Return a table with a row for each counted model, and as many columns as fit."""
+    """Return a table with a row of sizes and counts for each counted model."""
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
     most = max(cost.parameters.total for _, cost in pairs)
     rows = []
@@ -255,7 +254,7 @@ def model_table(cases: Sequence[Case]) -> Table:
 
 
 def side_by_side_table(cases: Sequence[Case]) -> Table:
-    """Return a table with a column for each counted case, and a row for each number."""
+    """Return a table with a column for each counted model, and a row for each size and count."""
     costs = [case.cost for case in cases if case.cost is not None]
     blank = [""] * len(cases)
     rows = [
@@ -287,7 +286,7 @@ def _inner_width(cost: CostReport) -> str:
 
 
 def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
-    """Yield rows of the parameters by role, a cell for each cost, with the shares below.
+    """Yield table rows with the parameters by role, a cell for each cost, and their shares below.
 
     The numbers add up to the total.
     """
@@ -306,7 +305,7 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield which of several models fit a memory, and how the largest relates to the smallest."""
+    """Yield sentences: which models fit the memory, how the largest relates to the smallest."""
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
     if (fit := cases[0].fit) is not None:
         names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]

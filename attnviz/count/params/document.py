@@ -1,4 +1,4 @@
-"""The document of ``attnviz params``, in parts that every outlet draws."""
+"""The document of ``attnviz params``, for the terminal and for files."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ _LEAST_SAID = 3
 
 
 class _Content(NamedTuple):
-    """The content of a document.
+    """The content of the document of ``attnviz params``.
 
-    title: a name, and remarks behind it. notes: sources and cautions. tables: what was counted.
-    sentences: what the numbers mean. heading: the words of the first line.
-    finding: the answer in a sentence. first: returns the first screen of a terminal's size.
+    title: a name, and remarks after it. notes: sources and cautions. tables: the counts. sentences:
+        what the numbers mean. heading: the words of the first line.
+    finding: the answer in a sentence. first: returns the first screen for a terminal's size.
     explanation: for newcomers.
     """
 
@@ -94,9 +94,9 @@ class _Content(NamedTuple):
 def params_document(
     report: ParamsReport, *, explain: bool = False, hints: bool = False
 ) -> Document:
-    """Return the document: where the parameters are, what running costs, and what that means.
+    """Return the document of ``attnviz params``: parameters, costs, and what they mean.
 
-    report: the counts. explain: True adds what the words mean. hints: True adds options to try.
+    report: the counts. explain: True adds a glossary. hints: True adds options to try.
     """
     counted, view = report.counted, report.request
     advice = [] if explain or not hints else list(_hints(report))
@@ -131,7 +131,7 @@ def params_document(
 
 
 def _hints(report: ParamsReport) -> Iterator[str]:
-    """Yield options to try next that were not given."""
+    """Yield hints for options of ``params`` that were not given."""
     request = report.request
     if request.memory is None and not request.gpu:
         yield "--memory 24GB: does it fit"
@@ -166,9 +166,9 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Content:
 def _first_groups(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[Group]:
-    """Return the tables of a first screen; wide terminals show them side by side.
+    """Return the tables of the first screen; wide terminals show them side by side.
 
-    view: the options of what is shown. columns, lines: the size of the terminal.
+    case, cost: the counts. view: the display options. columns, lines: the size of the terminal.
     """
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
@@ -197,9 +197,9 @@ def _height(table: Table) -> int:
 
 
 def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> _Content:
-    """Return the content with the graphics cards first: finding, table, and notes.
+    """Return the content with finding, table and notes on the GPUs put first.
 
-    content: what is shown without cards. view: the options of what is shown.
+    content: without GPUs. counted: the cases. view: the options of the command.
     """
     from attnviz.count.params import serving_table  # most runs name no card
 
@@ -222,7 +222,7 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
 
 
 def _built(built: BuiltCount) -> _Content:
-    """Return a model that was built: its parts, which add up to the total, and its memory."""
+    """Return the content for a model that was built: its parts, which add up to the total."""
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
         Row((name, count(number), percentage(number, built.total)), bar=(number, built.total))
@@ -255,9 +255,9 @@ def _built(built: BuiltCount) -> _Content:
 
 
 def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
-    """Return the content that compares all cases, at least one of which has been counted.
+    """Return the content for a comparison of cases, at least one of which could be counted.
 
-    costs: those of the counted cases.
+    costs: the costs of the cases that could be counted.
     """
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)

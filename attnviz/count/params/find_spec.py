@@ -1,34 +1,66 @@
-"""Finds the architecture that a model's name means, from its config alone and without torch."""
+"""Finds the architecture that a model's name means, from its config alone and without torch.
+
+If its weights are on this machine, their dtypes are read from the headers of the safetensors files:
+JSON with the dtype and shape of each tensor. No tensor is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from attnviz.count.params.config.read import spec_from_config
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
+from attnviz.errors import LoadError
 from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
-from attnviz.reading import PACKAGED
-
-if TYPE_CHECKING:  # a shape has no files
-    from attnviz.count.params.stored import StoredWeights
+from attnviz.reading import PACKAGED, damaged
 
 _BUNDLED = PACKAGED / "tiny"
 
+_FLOATS = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+}
+_AXES = 64
+"""The most axes of a tensor."""
+
+
+class StoredWeights(NamedTuple):
+    """The numbers of values and bytes that the weight files of a checkpoint contain.
+
+    numbers: how many numbers have each floating-point dtype, the most frequent first.
+    bytes: of all tensors. packed: the bytes of integer tensors, such as quantised weights.
+    """
+
+    numbers: Mapping[str, int] = {}
+    bytes: int = 0
+    packed: int = 0
+
+    @property
+    def quantised(self) -> bool:
+        """Return True if most bytes are packed, so that one stored number is not one parameter."""
+        return 2 * self.packed > self.bytes
+
 
 class FoundSpec(NamedTuple):
-    """The architecture that a name means.
+    """The architecture that a model's name stands for.
 
-    name: the requested name.
-    source: where its numbers come from: a URL, a paper, a path.
+    name: the requested name. source: where its numbers come from: a URL, a paper, a path.
     revision: the commit of a hub id, or None.
     config: the fields of its Hugging Face config; empty if it has none.
-    spec: its architecture, or None if no family describes its class; then
+    spec: its description, or None if its class cannot be counted from the config; then
         ``meta_count.count_on_meta`` counts ``config``.
     architecture: the class to count; None for the config's own.
-    stored: how the weights next to the config are stored, if they are on this machine.
+    stored: how the parameters next to the config are stored, if they are on this machine.
     """
 
     name: str
@@ -40,35 +72,26 @@ class FoundSpec(NamedTuple):
     stored: StoredWeights | None = None
 
 
-def spec_of_shape(name: str) -> FoundSpec:
-    """Return the named shape, even if there is a hub id of that name.
-
-    Raises LoadError if no shape has this name, or if it cannot be read.
-    """
-    return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
-
-
 def find_spec(
     name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
 ) -> FoundSpec:
-    """Return what ``--model NAME`` means; no weights of a directory or hub id are fetched.
+    """Return the architecture of ``--model NAME``; no weights of a directory or hub id are fetched.
 
     revision: a branch, tag or commit on the hub. offline: True reads directories and the cache
-        only.
-    shapes_first: True if a bare name means a named shape even if it is a hub id as well.
+        only. shapes_first: True if a bare name means a built-in model configuration even if it is a
+        hub id as well.
 
     Raises LoadError if there is no such model, no access to it or no readable config, OfflineError
     if it is not in the cache and the network is not to be used or does not answer, UsageError for a
     revision of a directory.
     """
     if shapes_first and name in shape_names():
-        return spec_of_shape(name)
+        return _shape(find_shape(name), name)
     source = resolve(name)
     if source.kind == "shape" and source.shape is not None:
         return _shape(source.shape, name)
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
-    from attnviz.count.params.stored import stored_weights
     from attnviz.models.checkpoint_files import local_directory, read_config  # shapes need no files
 
     bundled = source.kind == "bundled"
@@ -86,7 +109,7 @@ def find_spec(
 
 
 def spec_of_loaded(model: Any) -> FoundSpec:
-    """Return the spec of a model that Python code has loaded."""
+    """Return the architecture of a model that Python code has loaded."""
     info, whole = model.info, getattr(model, "model", None)
     if whole is None:
         return find_spec(str(info.name))
@@ -100,3 +123,48 @@ def _shape(shape: Shape, name: str) -> FoundSpec:
     if spec is not None:
         spec = spec._replace(name=name)
     return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)
+
+
+# Stored weights -------------------------------------------------------------------------------
+
+
+def stored_weights(directory: Path) -> StoredWeights:
+    """Return the dtypes and bytes in the weight files of a directory.
+
+    Empty if no header can be read.
+    """
+    from attnviz.models.checkpoint_files import file_names, weight_files
+
+    numbers: Counter[str] = Counter()
+    every = packed = 0
+    try:
+        files = weight_files("", file_names(directory), directory.joinpath, False)
+        tensors = [tensor for file in files for tensor in _tensors(directory / file)]
+    except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
+        return StoredWeights()
+    for kind, shape, size in tensors:
+        every += size
+        if kind in _FLOATS:
+            numbers[_FLOATS[kind]] += math.prod(shape)
+        else:
+            packed += size
+    return StoredWeights(dict(numbers.most_common()), every, packed)
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
+    """Yield the dtype, the shape and the bytes of each tensor in a file.
+
+    Raises LoadError for an invalid header.
+    """
+    from attnviz.models.checkpoint_files import tensor_header
+
+    if not path.is_file():  # opening a pipe would wait
+        raise LoadError(f"{path.name} is no file")
+    with damaged(path.name):
+        for tensor in tensor_header(path)[1].values():
+            start, end = tensor["data_offsets"]
+            shape = tensor["shape"]
+            numbers = (*shape, end - start)
+            if len(shape) > _AXES or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
+                raise LoadError(f"{path.name} tells of tensors that cannot be")
+            yield str(tensor["dtype"]), shape, end - start

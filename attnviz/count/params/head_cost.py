@@ -1,4 +1,4 @@
-"""Counts what one head of a model costs: its parameters, and the cache of its keys and values."""
+"""Counts the parameters of one head, and the cache of its keys and values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from attnviz.records import Kind
 
 
 class HeadCost(NamedTuple):
-    """What one head costs.
+    """The parameters of one head, and the cache of its keys and values.
 
     query, key, value, output: parameters of its projections, without biases. Those of key and value
         belong to all heads in ``group``.
-    group: how many query heads share its keys and values, itself counted.
-    cache_bytes: what its layer keeps of these keys and values for each token; 0 if it keeps none.
+    group: how many query heads share its keys and values, itself counted. cache_bytes: the bytes of
+        these keys and values in the cache for each token; 0 if they are not cached.
     dtype: of the cache.
     """
 
@@ -35,30 +35,32 @@ class HeadCost(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return all of its parameters, those that it shares too."""
+        """Return the number of all the head's parameters, those that other heads share too."""
         return self.query + self.key + self.value + self.output
 
 
 def counted_model(model: Any) -> ParamsReport:
-    """Return the counts of a model that is loaded, as ``attnviz.params`` gives them."""
+    """Return the counts of a loaded model, as ``attnviz.params`` returns them."""
     return params([NamedModel(model.info.name, loaded=model)], ParamsRequest())
 
 
 def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
-    """Return what a head of a layer costs; all heads of a layer cost the same.
+    """Return the costs of a head of a layer; all heads of a layer cost the same.
 
-    counted: the counts of its model. layer: the index of the layer.
-    Raises UnsupportedError if the arithmetic does not know the model's class or this layer.
+    counted: the counts of its model. layer: the index of the layer. kind: of the attention.
+    Raises UnsupportedError if the model's class or this layer cannot be counted.
     """
     cost = counted.counted.cases[0].cost if counted.counted.cases else None
     attention = None if cost is None else _attention(cost, layer, kind)
     if cost is None or attention is None:
         raise UnsupportedError("the arithmetic of attnviz params does not know this attention")
-    spec, each, causal = attention.spec, attention.per_head, kind != "encoder" and _writes(cost)
+    spec, each = attention.spec, attention.per_head
+    writes = main_stack(cost).spec.causal or len(cost.parameters.stacks) > 1
     group = spec.heads if spec.latent is not None else spec.heads // spec.kv_heads
     kept = kept_by(spec)
     shared = 1 if spec.latent is not None else spec.heads // group
-    numbers = kept.per_token // shared if causal and kept.kind != "linear" else 0
+    keeps = writes and kind != "encoder" and kept.kind != "linear"
+    numbers = kept.per_token // shared if keeps else 0
     return HeadCost(
         query=each.query,
         key=each.key,
@@ -70,14 +72,10 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     )
 
 
-def _writes(cost: CostReport) -> bool:
-    return main_stack(cost).spec.causal or len(cost.parameters.stacks) > 1
-
-
 def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:
-    """Return the parameters of the attention of a kind in a layer; None if it is not counted.
+    """Return the parameters of a layer's attention of a kind; None if it is not counted.
 
-    layer: its index.
+    cost: of the model. layer: the layer's index.
     """
     stacks = cost.parameters.stacks
     named = [stack for stack in stacks if (stack.spec.name == "encoder") == (kind == "encoder")]

@@ -1,6 +1,6 @@
-"""Counts a model of a class that no family describes by building it without memory.
+"""Counts a model of a class that ``families.toml`` lacks by building it without memory.
 
-This module imports transformers, which takes seconds: import it only when it is needed.
+This module imports transformers, which takes seconds: import it only if it is needed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ _READ = 2
 class MetaCount(NamedTuple):
     """The parameters of a model that was built on torch's meta device.
 
-    architecture: its class.
-    total: its parameters, with tied ones counted once.
+    architecture: its class. total: its parameters, with tied ones counted once.
     buffers: numbers that it stores in addition, not part of the total.
     parts: each direct child of the model that has parameters, with their number, in order;
         parameters that two children share count in the first.
-    kept: what each layer keeps of a sequence, for layers that keep something; None if unknown.
+    kept: the cache of each layer that has one; None if unknown.
     """
 
     architecture: str
@@ -54,13 +53,13 @@ class MetaCount(NamedTuple):
 def count_on_meta(
     config: Mapping[str, Any], *, name: str = "", architecture: str | None = None, run: bool = False
 ) -> MetaCount:
-    """Build the model of a config without memory for weights, and count its parameters.
+    """Build the model of a config without memory for its parameters, and count these.
 
     name: of the model, for messages.
     architecture: the class to build; None for the config's own, or the bare one.
-    run: True passes two tokens through it, to see what its layers keep.
+    run: True passes two tokens through it, to see what its layers cache.
 
-    Raises LoadError for a model that this version of transformers lacks, or impossible sizes.
+    Raises LoadError for a model that this version of transformers lacks, and for impossible sizes.
     """
     version = transformers.__version__
     if config.get("model_type") not in transformers.CONFIG_MAPPING:
@@ -88,7 +87,10 @@ def count_on_meta(
 
 
 def _check_sizes(config: Mapping[str, Any], name: str) -> None:
-    """Raise LoadError for sizes that would give negative counts."""
+    """Raise LoadError for sizes in a config that would give negative counts.
+
+    config: its fields. name: of the model, for the message.
+    """
     kind, known = str(config.get("model_type")), transformers.CONFIG_MAPPING
     usual = inspect.signature(known[kind].__init__).parameters if kind in known else {}
     for key, value in config.items():
@@ -149,14 +151,14 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
 
 
 def _kept(model: nn.Module) -> tuple[LayerCache, ...] | None:
-    """Return what the layers of a model keep, read from the cache that a pass returns.
+    """Return what the layers of a model cache, taken from the cache that a forward pass returns.
 
-    Layers with attention keep K·(D + D) numbers for each token: keys and values. Layers with a
-    state keep it at any length: a short convolution channels × kernel numbers, Mamba heads × D ×
+    Layers with attention cache K·(D + D) numbers for each token: keys and values. Layers with a
+    state cache it at any length: a short convolution channels × kernel numbers, Mamba heads × D ×
     state numbers (Mamba 1: channels × state), often in float32 whatever the model's dtype is. The
     layers are those of ``transformers/cache_utils.py``. None for a model without a cache or with
-    one of another form, and for a pass that reads the values of its weights. Nothing is computed:
-    tensors on the meta device have no values.
+    one of another form, and for a pass that needs the values of its parameters. Nothing is
+    computed: tensors on the meta device have no values.
     """
     try:
         with third_party("no pass without weights"), torch.no_grad(), torch.device("meta"):

@@ -1,12 +1,33 @@
-"""Answers ``params``: parameters, caches, operations and memory of a model or a shape, exactly."""
+"""Answers ``params``: parameters, caches, operations and memory of a model or a shape, exactly.
+
+In the object of ``--json`` one model is the object itself; several are in ``models``, and the rows
+of ``--compare`` in ``rows``. Whole numbers stay whole, however large. Parameters of ``attention``,
+``per_head`` and ``ffn`` are those of one layer, of the kind that the model has most of; everything
+else is of the whole model.
+
+The table of a CSV file has one line for each number: the compared options, then ``model, section,
+stack, item, detail, value, unit``. Lines of the section ``parameters`` without ``detail`` add up to
+its ``total``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import CountedCases, NamedModel, compared_cases, requested_cases
+from attnviz.count.params.cases import (
+    BuiltCount,
+    Case,
+    CountedCases,
+    NamedModel,
+    compared_cases,
+    requested_cases,
+)
+from attnviz.count.params.counting.cache import CacheCount
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.report import Report
 from attnviz.options import read_size
@@ -14,14 +35,41 @@ from attnviz.options import read_size
 if TYPE_CHECKING:  # the options of the program need no drawing
     from _typeshed import SupportsWrite
 
+    from attnviz.count.params.counting.serving import CardFit
     from attnviz.draw.document import Document
+
+_COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
+
+_LENGTH = ("tokens", "source_tokens", "batch")
+_ATTENTION = ("query", "key", "value", "output", "latent", "bias", "norm", "other", "total")
+_FORWARD = (
+    *("total", "active", "up", "gate", "down", "bias", "router", "shared", "other", "per_expert"),
+)
+_FLOPS = (
+    *("attention_projections", "attention_scores", "attention_scores_visible", "ffn", "head"),
+    *("other", "total", "total_visible", "per_token", "scores_per_token"),
+)
+_MAPS = ("bytes", "values", "maps")
+_CARD = ("name", "vendor", "year", "source", "memory", "bandwidth")
+_CARD_FIT = ("rate", "fits", "free", "cards", "batch", "context")
+_CARD_UNITS = {
+    "needs": "bytes",
+    "free": "bytes",
+    "cards": "cards",
+    "batch": "sequences",
+    "context": "tokens",
+    "decode": "tokens/s",
+    "decode_full": "tokens/s",
+    "prefill_seconds": "s",
+}
+_DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_per_second")
 
 
 @dataclass(frozen=True, repr=False)
 class ParamsReport(Report):
-    """The counts of ``params``.
+    """The report of ``attnviz params``: the counts of all cases.
 
-    models: how many models were named; 0 for a shape. request: the options.
+    models: how many models were named; 0 if options gave the sizes. request: the options.
     """
 
     counted: CountedCases
@@ -31,19 +79,26 @@ class ParamsReport(Report):
     command = "params"
 
     def data(self) -> dict[str, Any]:
-        from attnviz.count.params.data import params_object
-
-        return params_object(self.counted)
+        return {"schema": "attnviz.params/1", **params_data(self.counted)}
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.count.params.data import write_params_json
-
-        write_params_json(self.counted, stream)
+        """Write ``data`` indented, in ASCII because names may come from anywhere."""
+        stream.write(json.dumps(self.data(), indent=2, allow_nan=False) + "\n")
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.count.params.data import params_rows
-
-        return params_rows(self.counted)
+        counted = self.counted
+        yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
+        if counted.built is not None:
+            built = counted.built
+            for name, number in built.parts:
+                yield built.name, "parameters", "", name, "", number, "parameters"
+            yield built.name, "parameters", "", "total", "sum", built.total, "parameters"
+        for case in counted.cases:
+            if case.cost is None:
+                yield (*case.values, case.name, "refused", "", case.refusal, "", None, "")
+            else:
+                for line in _lines(case, case.cost):
+                    yield (*case.values, case.name, *line)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.count.params.document import params_document
@@ -52,11 +107,11 @@ class ParamsReport(Report):
 
 
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
-    """Count parameters, KV cache, operations and memory of each model, or of one shape.
+    """Count parameters, KV cache, operations and memory of each model, or of given sizes.
 
-    models: the models; none if the options of ``request`` describe a shape.
-    Raises UsageError for neither a model nor a shape, both, numbers that do not fit together, or an
-    unknown card; LoadError or OfflineError for a name whose config cannot be read.
+    models: the models; empty if the options in ``request`` give the sizes of an architecture.
+    Raises UsageError for neither a model nor sizes, for both, numbers that do not fit together, or
+    an unknown GPU; LoadError or OfflineError for a name whose config cannot be read.
     """
     count = compared_cases if request.compare else requested_cases
     if not request.gpu:
@@ -73,3 +128,231 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
         for case in counted.cases
     )
     return ParamsReport(counted._replace(cases=cases), len(models), request)
+
+
+# The object and the rows --------------------------------------------------------------------
+
+
+def params_data(counted: CountedCases) -> dict[str, Any]:
+    """Return the object that ``--json`` prints, without its schema."""
+    if counted.built is not None:
+        return _built(counted.built)
+    if counted.options:
+        return _comparison(counted)
+    if len(counted.cases) > 1:
+        return {"models": [_case(case) for case in counted.cases]}
+    return _case(counted.cases[0])
+
+
+def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
+
+
+def _built(built: BuiltCount) -> dict[str, Any]:
+    """Return the JSON object of a model that was counted by building it; ``cache`` may be null."""
+    return {
+        "model": {
+            "name": built.name,
+            "revision": built.revision,
+            "dtype": built.dtype,
+            "layers": None,
+            "heads": None,
+            "kv_heads": None,
+            "head_dim": None,
+            "source": built.source,
+            "architecture": built.architecture,
+        },
+        "counted_by": "building",
+        "total": built.total,
+        "parts": [{"name": name, "count": number} for name, number in built.parts],
+        "buffer_total": built.buffers,
+        "weights": {
+            "dtype": built.dtype,
+            "stated_by": built.stated or None,
+            "other_dtypes": dict(built.others),
+            "bytes": built.weight_bytes,
+        },
+        "kv_cache": None if built.cache is None else _cache(built.cache),
+    }
+
+
+def _comparison(counted: CountedCases) -> dict[str, Any]:
+    """Return the JSON object of a comparison of cases.
+
+    ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
+    between rows. ``rows``: for each case the ``values`` of the options and the object of its model,
+    or ``error`` if the values do not fit together. ``reading``: the changes in words.
+    """
+    from attnviz.count.params.compare import (
+        change_finding,
+        change_reasons,
+        changed,
+        telling_metrics,
+    )
+
+    metrics = telling_metrics(counted.cases)
+    return {
+        "compare": list(counted.options),
+        "changed": [metric.key for metric in metrics if changed(metric, counted.cases)],
+        "rows": [_row(counted.options, case) for case in counted.cases],
+        "reading": [
+            change_finding(counted.options, counted.cases, metrics),
+            *change_reasons(counted.options, counted.cases),
+        ],
+    }
+
+
+def _row(options: tuple[str, ...], case: Case) -> dict[str, Any]:
+    values: dict[str, int | str] = {
+        option.replace("-", "_"): int(value) if value.isdecimal() else value
+        for option, value in zip(options, case.values, strict=True)
+    }
+    if case.cost is None:
+        return {"values": values, "error": case.refusal}
+    return {"values": values, **_case(case)}
+
+
+def _case(case: Case) -> dict[str, Any]:
+    cost, fit = case.cost, case.fit
+    assert cost is not None
+    parameters = cost.parameters
+    attention, forward = main_attention(cost), main_group(cost).layer.feed_forward
+    length = _named(cost, _LENGTH)
+    data = {
+        "model": _model(cost, case.revision),
+        "counted_by": "arithmetic",
+        **length,
+        "attention": _named(attention, _ATTENTION),
+        "per_head": attention.per_head._asdict(),
+        "ffn": dict.fromkeys(_FORWARD, 0) if forward is None else _named(forward, _FORWARD),
+        "embedding": parameters.shares.embedding,
+        "norm": parameters.shares.norm,
+        "head": parameters.shares.head,
+        "other": parameters.shares.other,
+        "layers": sum(stack.spec.depth for stack in parameters.stacks),
+        "total": parameters.total,
+        "active": parameters.active,
+        "shares": parameters.shares._asdict(),
+        "parts": [_part(line) for line in part_lines(parameters)],
+        "layer_kinds": _kinds(cost),
+        "buffers": [{"name": term.label, "count": term.number} for term in parameters.buffers],
+        "weights": {
+            "dtype": cost.dtype,
+            "stated_by": cost.stated or None,
+            "other_dtypes": dict(cost.others),
+            "bytes": cost.weight_bytes,
+            "buffer_bytes": cost.buffer_bytes,
+        },
+        "needed_bytes": cost.needed_bytes,
+        "kv_cache": _cache(cost.cache),
+        "flops": {**length, **_named(cost.flops, _FLOPS)},
+        "attention_maps": _named(cost.maps, _MAPS),
+    }
+    data |= {} if fit is None else {"memory": fit._asdict()}
+    return data | ({"gpus": [_card(one) for one in case.gpus]} if case.gpus else {})
+
+
+def _card(fit: CardFit) -> dict[str, Any]:
+    """Return the JSON object of how a GPU can run a model; its decode times are bounds."""
+    bounds = {"decode": fit.decode, "decode_full": fit.full}
+    return {
+        **_named(fit.card, _CARD),
+        "needs": {**fit.need._asdict(), "total": fit.need.total},
+        **_named(fit, _CARD_FIT),
+        **{name: None if one is None else _named(one, _DECODE) for name, one in bounds.items()},
+        "prefill_seconds": fit.prefill,
+    }
+
+
+def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
+    spec, attention = cost.spec, main_attention(cost).spec
+    return {
+        "name": spec.name,
+        "revision": revision,
+        "dtype": cost.dtype,
+        "layers": spec.main.depth,
+        "heads": attention.heads,
+        "kv_heads": attention.kv_heads,
+        "head_dim": attention.head_dim,
+        "value_dim": attention.value_dim,
+        "d_model": attention.d_model,
+        "max_positions": spec.main.max_positions,
+        "source": spec.source,
+        "architecture": spec.architecture,
+        "notes": list(spec.notes),
+    }
+
+
+def _part(line: PartLine) -> dict[str, Any]:
+    """Return a line of the table of parameters as JSON.
+
+    With ``detail`` it is a part of the last line without.
+    """
+    return {
+        "name": line.label,
+        "role": line.role,
+        "stack": line.stack,
+        "detail": line.detail,
+        "count": line.number,
+        "one_layer": line.each,
+        "layers": line.layers,
+        "one_head": line.per_head,
+        "formulas": [
+            {"name": term.label, "count": term.number, "formula": term.formula}
+            for term in line.terms
+        ],
+    }
+
+
+def _kinds(cost: CostReport) -> list[dict[str, Any]]:
+    """Return a JSON object for each kind of layer of a model.
+
+    ``indices`` is null if a stack has one kind.
+    """
+    return [
+        {
+            "stack": stack.spec.name,
+            "kind": layer_kind(group),
+            "layers": group.repeat,
+            "stored": group.stored,
+            "indices": None if group.indices is None else list(group.indices),
+            "attention": group.layer.shares.attention,
+            "ffn": group.layer.shares.feed_forward,
+            "norm": group.layer.shares.norm,
+            "other": group.layer.shares.other,
+            "total": group.layer.total,
+            "active": group.layer.active,
+        }
+        for stack in cost.parameters.stacks
+        for group in stack.groups
+    ]
+
+
+def _cache(cache: CacheCount) -> dict[str, Any]:
+    return {**cache._asdict(), "lines": [line._asdict() for line in cache.lines]}
+
+
+def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
+    """Yield (section, stack, item, detail, value, unit) for each number of a case."""
+    section = unit = "parameters"
+    for line in part_lines(cost.parameters):
+        yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
+    yield section, "", "total", "sum", cost.parameters.total, unit
+    yield section, "", "active", "sum", cost.parameters.active, unit
+    for term in cost.parameters.buffers:
+        yield "buffers", "", term.label, "", term.number, "numbers"
+    yield "weights", "", cost.dtype, "", cost.weight_bytes, "bytes"
+    cache, flops = cost.cache, cost.flops
+    yield "kv_cache", "", "one token", "", cache.bytes_per_token, "bytes"
+    yield "kv_cache", "", f"{cost.batch} x {cost.tokens} tokens", "", cache.bytes, "bytes"
+    for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
+        yield "flops", "", name, "", getattr(flops, name), "operations"
+    yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
+    if case.fit is not None and case.fit.tokens is not None:
+        yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
+    for one in case.gpus:
+        for name, unit in _CARD_UNITS.items():
+            value = _card(one)[name]
+            if isinstance(value, dict):
+                value = value.get("total", value.get("tokens_per_second"))
+            yield "gpus", "", one.card.name, name, value, unit

@@ -1,4 +1,4 @@
-"""Chooses the layers that represent an architecture, and lists where its parameters are.
+"""Chooses the layers that represent an architecture, and lists its parameters by part.
 
 The lines of ``part_lines`` add up: stacks, their parts, the details. Screens and files use the same
 lines, so that no number is computed twice.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from attnviz.count.params.counting.blocks import AttentionCount, FeedForwardCount, PerHead, Term
+from attnviz.count.params.counting.blocks import AttentionCount, PerHead, Term
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import (
     GroupCount,
@@ -24,23 +24,23 @@ _PROJECTIONS = ("query", "key", "value", "output")
 
 
 def main_stack(cost: CostReport) -> StackCount:
-    """Return the stack that represents the model: the last that writes, else the last."""
+    """Return the stack that represents the model: the last causal one, else the last one."""
     return next(stack for stack in cost.parameters.stacks if stack.spec is cost.spec.main)
 
 
 def main_group(cost: CostReport) -> GroupCount:
-    """Return the kind of layer that the main stack has most of; the first of equally many."""
+    """Return the main stack's most frequent kind of layer; the first of equally frequent ones."""
     return max(main_stack(cost).groups, key=lambda group: group.repeat)
 
 
 def main_attention(cost: CostReport) -> AttentionCount:
-    """Return the first attention of ``main_group``."""
+    """Return the self-attention of ``main_group``; its first attention if there is none."""
     attentions = main_group(cost).layer.attentions
     return next((count for count in attentions if not count.spec.cross), attentions[0])
 
 
 def attention_only(cost: CostReport) -> bool:
-    """Return whether the attention of one layer is everything that was counted."""
+    """Return True if nothing but the attention of one layer was counted."""
     parameters = cost.parameters
     group = main_group(cost)
     alone = len(parameters.stacks) == 1 and group.repeat == 1 and len(group.layer.attentions) == 1
@@ -48,7 +48,7 @@ def attention_only(cost: CostReport) -> bool:
 
 
 def layer_kind(group: GroupCount) -> str:
-    """Return the attention of the layers of a kind in a few words, such as ``sliding 4,096``."""
+    """Return the attention of the layers in a group in a few words, such as ``sliding 4,096``."""
     words = []
     for attention in group.layer.attentions:
         spec = attention.spec
@@ -67,9 +67,9 @@ def layer_kind(group: GroupCount) -> str:
 
 
 class PartLine(NamedTuple):
-    """One line of the table of parameters.
+    """One line of the table of parameters, or a detail of one.
 
-    label: what is counted.
+    label: the counted part.
     role: ``attention``, ``feed_forward``, ``embedding``, ``norm``, ``head`` or ``other``.
     number: parameters in the whole model.
     detail: whether it is a part of the line above, not to be added to the total.
@@ -92,7 +92,7 @@ class PartLine(NamedTuple):
 
 
 def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
-    """Return the lines of a whole model; those that are not details add up to ``count.total``."""
+    """Return a model's parameter table; lines that are no details add up to the total."""
     lines: list[PartLine] = []
     for stack in count.stacks:
         name = stack.spec.name
@@ -105,9 +105,9 @@ def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
 
 
 def _outside_lines(terms: Sequence[Term], stack: str = "") -> list[PartLine]:
-    """Return the lines of parts outside the layers, each bias with its matrix.
+    """Return table lines for the parts outside the layers, each bias together with its matrix.
 
-    stack: the name of the stack that they belong to; empty for none.
+    stack: the name of their stack; empty for none.
     """
     matrices: dict[str, list[Term]] = {}
     for term in terms:
@@ -126,7 +126,7 @@ _Counted = tuple[int, tuple[Term, ...]]
 
 
 def _layer_lines(layers: Sequence[tuple[LayerCount, int]], stack: str) -> list[PartLine]:
-    """Return the parts of layers, those of equal names together, each with its details.
+    """Return table lines for the parts of layers, equal names together, each with its details.
 
     layers: pairs (a layer, how many equal ones are stored). stack: the name of their stack.
     """
@@ -140,7 +140,8 @@ def _layer_lines(layers: Sequence[tuple[LayerCount, int]], stack: str) -> list[P
             attentions.setdefault(name, []).append((stored, attention.terms))
             heads.setdefault(name, set()).add(attention.per_head)
         if layer.feed_forward is not None:
-            name = _forward_name(layer.feed_forward)
+            mixture = isinstance(layer.feed_forward.spec, ExpertsSpec)
+            name = "experts" if mixture else "feed-forward"
             forward.setdefault(name, []).append((stored, layer.feed_forward.terms))
         for name, terms in _outside_names(layer.terms):
             outside.setdefault(name, []).append((stored, terms))
@@ -174,7 +175,7 @@ def _line(name: str, role: str, counted: Sequence[_Counted], stack: str) -> Part
 def _details(
     counted: Sequence[_Counted], role: str, stack: str, head: PerHead | None
 ) -> list[PartLine]:
-    """Return lines for the matrices of a part, then for its biases, then for its norms.
+    """Return detail lines for the matrices of a part, then for its biases, then for its norms.
 
     counted: for each kind of layer, how many layers there are and the part's terms in one of them.
     role, stack: of the lines. head: the parameters of one head; None for a part without heads.
@@ -193,7 +194,7 @@ def _details(
 
 
 def _of_a_head(label: str, head: PerHead | None) -> int | None:
-    """Return the number of one head's parameters in a projection; None if heads do not divide it.
+    """Return the parameters of one head in a projection; None if heads do not divide it.
 
     label: the name of the projection, such as ``query`` or, with latent vectors, ``key up``.
     head: the parameters of one head; None if the part has no heads.
@@ -213,12 +214,11 @@ def _attention_name(attention: AttentionCount, layer: LayerCount) -> str:
     return "self attention" if len(layer.attentions) > 1 else "attention"
 
 
-def _forward_name(count: FeedForwardCount) -> str:
-    return "experts" if isinstance(count.spec, ExpertsSpec) else "feed-forward"
-
-
 def _outside_names(terms: Iterable[Term]) -> list[tuple[str, tuple[Term, ...]]]:
-    """Return the terms of a layer outside its main parts by name, with all norms together."""
+    """Return pairs (name, terms) of a layer's parts outside its main parts, norms as one part.
+
+    terms: their summands.
+    """
     names: dict[str, list[Term]] = {}
     for term in terms:
         names.setdefault("norms" if term.role == "norm" else term.label, []).append(term)

@@ -1,12 +1,14 @@
-"""The options of ``params``: a shape, how it runs, what is shown."""
+"""The options of ``params``: the sizes of an architecture, how it runs, what is shown."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
+from attnviz.models.shapes import nearest
 from attnviz.options import Options, flag, option, read_size
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
@@ -14,7 +16,7 @@ Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int
 
 @dataclass(frozen=True)
 class _Attention(Options, panel="Shape: attention"):
-    """A shape's attention; here and below None means not given."""
+    """The options for the attention of an architecture; here and below None means not given."""
 
     d_model: int | None = option("D", "Model width.")
     heads: int | None = option("H", "Number of query heads.")
@@ -28,7 +30,7 @@ class _Attention(Options, panel="Shape: attention"):
 
 @dataclass(frozen=True)
 class _Latent(Options, panel="Shape: latent attention"):
-    """A shape's latent attention."""
+    """The options for latent attention, whose keys and values come from one narrow vector."""
 
     kv_lora: int | None = option("N", "Key and value latent dim.")
     q_lora: int | None = option("N", "Query latent dim (default: none).")
@@ -38,7 +40,7 @@ class _Latent(Options, panel="Shape: latent attention"):
 
 @dataclass(frozen=True)
 class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
-    """A shape's feed-forward part."""
+    """The options for the feed-forward part, with or without experts."""
 
     d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
     ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
@@ -52,7 +54,7 @@ class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
 
 @dataclass(frozen=True)
 class _Rest(Options, panel="Shape: the rest"):
-    """The other options of a shape."""
+    """The options for layers, vocabulary, norms and positions of an architecture."""
 
     layers: int | None = option("L", "Number of layers (default: 1).")
     vocab: int | None = option("N", "Vocabulary size (default: none).")
@@ -66,7 +68,7 @@ class _Rest(Options, panel="Shape: the rest"):
 
 @dataclass(frozen=True)
 class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
-    """A whole shape, for which ``d_model`` and ``heads`` must be given.
+    """All options that describe an architecture; ``d_model`` and ``heads`` are required.
 
     A position table exists only if ``positions`` is ``learned``; the other kinds have no
     parameters.
@@ -79,7 +81,7 @@ class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
 
 @dataclass(frozen=True)
 class Running(Options, panel="Running it"):
-    """The lengths, number types and memory with which a model runs."""
+    """The options for the lengths, dtypes and memory with which a model runs."""
 
     tokens: int | None = option(
         "N", "Sequence length (default: 2048, or what the positions allow)."
@@ -109,7 +111,7 @@ class Running(Options, panel="Running it"):
 
 
 def complete_gpu(incomplete: str) -> list[str]:
-    """Return the cards whose names begin with ``incomplete``, whatever its case."""
+    """Return the GPU names that begin with ``incomplete``, in upper or lower case."""
     from attnviz.count.params.cards import all_cards  # only when the shell asks
 
     names = ("all", *(card.name for card in all_cards()))
@@ -118,7 +120,7 @@ def complete_gpu(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Serving(Options, panel="Serving it on a card"):
-    """On which graphics cards a model should run, and what they need besides."""
+    """The options for serving on GPUs: which ones, and what takes memory besides the model."""
 
     gpu: tuple[str, ...] = option(
         "NAMES",
@@ -142,7 +144,7 @@ class Serving(Options, panel="Serving it on a card"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is shown."""
+    """The options for what is shown: comparisons, arithmetic, kinds of layers."""
 
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",
@@ -156,7 +158,7 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class _Hub(Options, panel="Loading"):
-    """Where a config comes from."""
+    """The options for fetching a config from the hub."""
 
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
     offline: bool = flag("Use directories and the cache only.")
@@ -164,7 +166,7 @@ class _Hub(Options, panel="Loading"):
 
 @dataclass(frozen=True)
 class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, _View, _Hub):
-    """The options of ``params``."""
+    """All options of ``attnviz params``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,14 +175,14 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, 
 
     @property
     def shape(self) -> dict[str, Any]:
-        """Return the options of a shape that were given."""
+        """Return the given options that describe an architecture."""
         values = {name: getattr(self, name) for name in SHAPE}
         values["linear"] = self.linear or None
         return {name: value for name, value in values.items() if value is not None}
 
     @property
     def names_a_shape(self) -> bool:
-        """Return whether an option, or a compared one, is of a shape."""
+        """Return True if an option, or a compared one, describes an architecture."""
         compared = (name.partition("=")[0].strip().removeprefix("--") for name in self.compare)
         return bool(self.shape or {name.replace("-", "_") for name in compared} & {*SHAPE})
 
@@ -195,21 +197,23 @@ RUNNING = tuple(field.name for field in fields(Running))
 
 
 def check_count(name: str, value: int | None) -> None:
-    """Raise UsageError for a number below 1, or one that is too large to be meant."""
+    """Raise UsageError for an option's value below 1, or one that is too large to be meant.
+
+    name: of the option, with underscores.
+    """
     if value is not None and value < 1:
-        raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {value}")
+        raise UsageError(f"{_typed(name)} must be 1 or more, not {value}")
     check_size(name, value)
 
 
 def check_size(name: str, value: object) -> None:
-    """Raise UsageError for a size that is too large to be meant."""
+    """Raise UsageError for an option's value that is too large to be meant."""
     if isinstance(value, int) and value > MOST:
-        typed = "--" + name.replace("_", "-")
-        raise UsageError(f"{typed} is more than {MOST:,}: is this the number you meant?")
+        raise UsageError(f"{_typed(name)} is more than {MOST:,}: is this the number you meant?")
 
 
 def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
-    """Split ``kv-heads=32,8,1`` into the option's name and its values, as texts.
+    """Split ``kv-heads=32,8,1`` into the option's name and its values, as strings.
 
     Raises UsageError if the name is missing or there are not at least two different values.
     """
@@ -225,3 +229,126 @@ def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
             f"{name.strip()}={values[0]},…"
         )
     return name.strip().removeprefix("--").replace("_", "-"), values
+
+
+# How the options of a shape fit together ------------------------------------------------------
+
+_CHOICES = {
+    "ffn": ("relu", "gelu", "swiglu", "geglu"),
+    "norm": ("layernorm", "rmsnorm"),
+    "positions": ("learned", "rotary", "none"),
+}
+_SWITCHES = ("bias", "tied", "linear")
+_MAY_BE_ZERO = ("rope_dim", "shared_experts")
+_NEEDS = {
+    "ffn": ("d_ff", "d_expert"),
+    "tied": ("vocab",),
+    "active_experts": ("experts",),
+    "shared_experts": ("experts",),
+    "d_expert": ("experts",),
+    "q_lora": ("kv_lora",),
+    "rope_dim": ("kv_lora",),
+    "nope_dim": ("kv_lora",),
+}
+"""Options that have an effect only together with one of the others."""
+
+_EXCLUDES = {
+    "kv_lora": (
+        ("kv_heads", "all heads are rebuilt from one latent vector"),
+        ("head_dim", "the width of a head is --nope-dim + --rope-dim"),
+    ),
+    "linear": (
+        ("window", "linear attention keeps a state and no tokens"),
+        ("kv_lora", "linear attention keeps a state and no tokens"),
+    ),
+}
+_MOST_SHOWN = 12
+_LARGEST_TRIED = 4096
+
+
+def _typed(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def check_options(given: Mapping[str, object]) -> None:
+    """Raise UsageError for the first rule that the given options of a shape, by name, break."""
+    for name, value in given.items():
+        if name not in SHAPE:
+            raise UsageError(f"no option {name!r}{nearest(name, SHAPE)}")
+        _check_value(name, value)
+    for name in ("d_model", "heads"):
+        if name not in given:
+            raise UsageError(f"{_typed(name)} is missing: a shape needs --d-model and --heads")
+    _check_partners(given)
+    _check_heads({name: value for name, value in given.items() if isinstance(value, int)})
+
+
+def _check_value(name: str, value: object) -> None:
+    if name in _SWITCHES:
+        if not isinstance(value, bool):
+            raise UsageError(f"{_typed(name)} must be true or false, not {value!r}")
+    elif name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise UsageError(
+                f"{_typed(name)} must be one of {', '.join(_CHOICES[name])}, not {value!r}"
+            )
+    elif not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(f"{_typed(name)} must be a whole number, not {value!r}")
+    elif value < (least := 0 if name in _MAY_BE_ZERO else 1):
+        raise UsageError(f"{_typed(name)} must be {least} or more, not {value}")
+
+
+def _check_partners(given: Mapping[str, object]) -> None:
+    for name, partners in _NEEDS.items():
+        if name in given and not any(partner in given for partner in partners):
+            wanted = " or ".join(_typed(partner) for partner in partners)
+            raise UsageError(f"{_typed(name)} needs {wanted} beside it")
+    for name, others in _EXCLUDES.items():
+        for other, why in others:
+            if given.get(name) and other in given:
+                raise UsageError(f"{_typed(name)} and {_typed(other)} exclude each other: {why}")
+    if given.get("positions") == "learned" and "max_positions" not in given:
+        raise UsageError("--positions learned needs --max-positions, the rows of the table")
+    if "kv_lora" in given and not {"rope_dim", "nope_dim"} <= given.keys():
+        raise UsageError(
+            "--kv-lora needs --rope-dim and --nope-dim, the two parts of a head's width"
+        )
+    if "experts" in given:
+        _check_experts(given)
+
+
+def _check_experts(given: Mapping[str, object]) -> None:
+    experts, active = given["experts"], given.get("active_experts")
+    if active is None:
+        raise UsageError("--experts needs --active-experts, those that a token passes through")
+    if "d_expert" in given and "d_ff" in given:
+        raise UsageError(
+            "--d-ff and --d-expert exclude each other: every layer is a mixture of experts"
+        )
+    if "d_expert" not in given and "d_ff" not in given:
+        raise UsageError("--experts needs --d-expert, the inner width of one expert")
+    if isinstance(active, int) and isinstance(experts, int) and active > experts:
+        raise UsageError(f"--active-experts {active} is more than there are: --experts {experts}")
+
+
+def _check_heads(given: Mapping[str, int]) -> None:
+    d_model, heads = given["d_model"], given["heads"]
+    if d_model % heads and "head_dim" not in given and "kv_lora" not in given:
+        raise UsageError(
+            f"--heads {heads} does not divide --d-model {d_model}: {_divisors(d_model, heads)} "
+            f"do; or give the width of a head with --head-dim, which lifts the rule"
+        )
+    kv_heads = given.get("kv_heads", heads)
+    if kv_heads > heads or heads % kv_heads:
+        raise UsageError(
+            f"--kv-heads {kv_heads} does not divide --heads {heads}: {_divisors(heads, kv_heads)} "
+            f"do"
+        )
+
+
+def _divisors(number: int, wanted: int) -> str:
+    """Return the divisors of ``number`` as a string; of many only those nearest to ``wanted``."""
+    found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
+    if len(found) > _MOST_SHOWN:
+        found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])
+    return ", ".join(str(size) for size in found)

@@ -1,4 +1,4 @@
-"""Tables of what running one architecture costs: memory, compute, context, cache, other lengths."""
+"""Tables of one architecture's running costs: memory, operations, cache, longest context."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _STATES = {"linear": "states", "convolution": "convolutions"}
 
 
 def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
-    """Return a table with a line each for memory, compute and the longest context.
+    """Return a table with a line each for memory, operations and the longest context.
 
-    maps: whether to include attention weights, which few programs materialise.
+    case, cost: the counts. maps: whether to include attention maps, which few programs store.
     """
     columns = [
         Column("", right=False, tone="faint"),
@@ -119,7 +119,10 @@ def _context(case: Case, cost: CostReport) -> list[_Line]:
 
 
 def _longest(fit: MemoryFit) -> _Line:
-    """Return the longest context that a memory holds next to the weights, and what limits it."""
+    """Return the label, value and note of the longest context that fits beside the parameters.
+
+    The note says what limits it.
+    """
     found, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
     if fit.binds == "weights":
         found, why = "none", ", the weights alone do not fit"
@@ -137,7 +140,7 @@ def _longest(fit: MemoryFit) -> _Line:
 
 
 def detail_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Return the arithmetic of the cache and the operations.
+    """Return a table with the arithmetic of the cache and of the operations.
 
     formulas: True adds the arithmetic of each line of the operations.
     """
@@ -149,7 +152,7 @@ def detail_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
-    """Return a table of label, value and note under headings; empty sections are left out."""
+    """Return a table of rows (label, value, note) under headings; empty sections are left out."""
     columns = [
         Column("", right=False),
         Column("", tone="strong"),
@@ -163,9 +166,9 @@ def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
 
 
 def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """Return one line of ``facts_table``: a label, its value, and a note behind it.
+    """Return a row of ``facts_table``: a label, its value, and a note after it.
 
-    depth: by how many steps the label is indented.
+    depth: how many levels the label is indented.
     """
     return Row((label, value, note), depth=depth)
 
@@ -175,9 +178,9 @@ def _size(bits: int) -> str:
 
 
 def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
-    """Return what a token, a state and the whole length take; empty if nothing is kept.
+    """Return rows with the cache of a token, a state and the whole length; empty without a cache.
 
-    spec: the attention that most layers have, for writing its cache as a product.
+    spec: the attention of most layers, for showing its cache as a product.
     """
     if not cache.lines:
         return []
@@ -207,15 +210,15 @@ def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Ro
 
 
 def _state(line: CacheLine) -> str:
-    """Return in words what equal layers keep whatever the length."""
+    """Return in words the cache of equal layers whose size does not depend on the length."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
 
 
 def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
-    """Return in words what equal layers keep of a token, as a product.
+    """Return in words what equal layers cache for a token, as a product.
 
-    spec: the attention that most layers have, or None.
+    line: the cache of these layers. spec: the attention that most layers have, or None.
     """
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     inner = count(line.per_token)
@@ -233,7 +236,7 @@ def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
 
 
 def _flops(cost: CostReport, formulas: bool) -> list[Row]:
-    """Return rows on the operations of a pass without masked pairs, then of one with them.
+    """Return table rows with the operations of a forward pass, first without masked pairs.
 
     formulas: True adds the arithmetic.
     """
@@ -273,7 +276,7 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
 def length_table(
     case: Case, cost: CostReport, powers: Sequence[int], across: bool = False
 ) -> list[Table]:
-    """Return a table of what other lengths take; empty for a model with one fixed length.
+    """Return tables of the costs at other lengths; empty for a model with one fixed length.
 
     powers: powers of two by which the requested length is multiplied. across: whether lengths go
         from left to right rather than from top to bottom.

@@ -1,4 +1,4 @@
-"""Shows which cards hold a model, how much they hold, and what bounds their speed."""
+"""Shows which GPUs can hold a model, how much text they hold, and what bounds their speed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS = ("fits", "bound by")
 
 
 def card_finding(cases: Sequence[Case]) -> str:
-    """Return a sentence: which cards hold the model; for several cases how many hold each."""
+    """Return a sentence: which GPUs hold the model; for several cases, how many hold each."""
     cost, gpus = cases[0].cost, cases[0].gpus
     assert cost is not None
     if len(cases) == 1:
@@ -72,19 +72,19 @@ def _of_several(gpus: Sequence[CardFit]) -> str:
 
 
 def _verdict(fit: CardFit) -> str:
-    """Return ✓ if the model fits on a card, else ✗ and how many such cards would have the room."""
+    """Return ✓ if the model fits on a GPU, else ✗ and how many such GPUs could hold it."""
     return "✓" if fit.fits else f"✗ {count(fit.cards)}×" if fit.cards else "✗"
 
 
 def _rate(number: float) -> str:
-    """Return tokens a second in about three digits."""
+    """Return a number of tokens per second as a string of about three digits."""
     return count(round(number)) if number >= 100 else f"{number:.3g}"
 
 
 def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Table:
-    """Return a table with a row for each card, or for each case and card.
+    """Return a table with a row for each GPU, or for each case and GPU.
 
-    options: the compared options. every: True if all cards were asked for; then those that hold the
+    options: the compared options. every: True if all GPUs were asked for; then those that hold the
         model come first, and among the others the largest.
     """
     names = options or ([""] if len(cases) > 1 else [])
@@ -115,7 +115,7 @@ def _ordered(gpus: Sequence[CardFit]) -> Sequence[CardFit]:
 
 
 def _cells(fit: CardFit, cost: CostReport) -> dict[str, str]:
-    """Return the cells of a card by their titles; a column without any text is left out."""
+    """Return the cells of a GPU's row by column title; a column without any text is left out."""
     decode, full, causal = fit.decode, fit.full, cost.spec.main.causal
     none = "–" if causal else ""
     return {
@@ -137,13 +137,13 @@ def _most(number: int | None) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Return a time in three digits: ``464 ms``, ``2.19 s``."""
+    """Return a time as a string of three digits: ``464 ms``, ``2.19 s``."""
     unit, size = next(one for one in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= one[1])
     return f"{seconds / (size or 1e-6):,.3g} {unit}"
 
 
 def card_notes(cases: Sequence[Case]) -> list[Part]:
-    """Return what must stand next to the table: what is needed, and cautions."""
+    """Return notes for the table of GPUs: the memory that is needed, and cautions."""
     need, gpus = cases[0].gpus[0].need, cases[0].gpus
     sizes = {name.replace("cache", "KV cache"): getattr(need, name) for name in need._fields[1:]}
     words = " + ".join(f"{name} {bytes_text(size)}" for name, size in sizes.items() if size)

@@ -1,4 +1,4 @@
-"""Builds the spec of a shape from options of ``attnviz params`` or from a named shape's tables."""
+"""Builds a ``ModelSpec`` from options of ``attnviz params`` or from a built-in configuration."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast, get_type_hints
 
 from attnviz.count.params import specs
-from attnviz.count.params.option_rules import check_options
-from attnviz.count.params.request import SHAPE, ShapeOptions
+from attnviz.count.params.request import SHAPE, ShapeOptions, check_options
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import Shape, nearest
 
@@ -33,13 +32,13 @@ _STACK_KEYS = {
 
 
 def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
-    """Return the spec that the options of a shape describe; None means not given.
+    """Return the spec of the architecture that options describe; None means not given.
 
     Raises UsageError for invalid numbers, heads that do not divide, options that contradict each
     other or lack their partner, and an unknown name.
     """
     given = {key: value for key, value in options.items() if value is not None}
-    check_options(given, SHAPE)
+    check_options(given)
     shape = ShapeOptions(**cast("dict[str, Any]", given))
     return specs.ModelSpec(name=name, source="", stacks=(_stack_of(shape),))
 
@@ -52,11 +51,11 @@ def _stack_of(
     cross_width: int | None = None,
     final_norm: bool | None = None,
 ) -> specs.StackSpec:
-    """Return the stack of a checked shape.
+    """Return the spec of a stack of layers with the given sizes.
 
-    name: of the stack. causal: True if a token sees only earlier ones.
-    cross_width: width of the stack that each layer's cross attention reads; None without one.
-    final_norm: whether the last layer is followed by a norm; None if there is more than one layer.
+    shape: the sizes. name: of the stack. causal: True if a token sees only earlier ones.
+    cross_width: the width of the stack that each layer's cross attention attends to; None without.
+    final_norm: whether a norm follows the last layer; None for if there is more than one layer.
     """
     layer = _layer(shape, cross_width)
     closing = shape.layers is not None if final_norm is None else final_norm
@@ -151,7 +150,7 @@ def _head(shape: ShapeOptions) -> specs.Dense | None:
 
 
 def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
-    """Return the spec of a named shape; None if no family describes the class in its config.
+    """Return the spec of a built-in configuration; None if its model class cannot be counted.
 
     Raises LoadError for an unknown key, with the nearest known one, or numbers that do not fit.
     """
@@ -197,7 +196,7 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
     own = {key: value for key, value in options_by_name.items() if key in _STACK_KEYS}
     _checked(shape, own, _STACK_KEYS)
     options = {key: value for key, value in options_by_name.items() if key in SHAPE}
-    check_options(options, SHAPE)
+    check_options(options)
     made = _stack_of(
         ShapeOptions(**options),
         name=own.get("name", "decoder"),
@@ -211,9 +210,9 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
 def _completed(
     shape: Shape, stack: specs.StackSpec, own: Mapping[str, Any], width: int
 ) -> specs.StackSpec:
-    """Return the stack with the settings of a table that the command line does not have.
+    """Return the stack with those settings of a configuration that the command line does not have.
 
-    shape: the file, for messages. own: the table of this stack. width: of the model.
+    shape: the configuration, for messages. own: the table of this stack. width: of the model.
     """
     if own.get("reads", "target") not in ("target", "source"):
         raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
@@ -238,7 +237,7 @@ def _completed(
 
 
 def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
-    """Return the layer with learned scales, or biases only in the feed-forward part, if set.
+    """Return the layer with learned scales or feed-forward biases, if the table sets them.
 
     own: the table of its stack. width: of the model.
     """
@@ -254,7 +253,7 @@ def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int)
 
 
 def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
-    """Return a matrix, table or norm from the fields that a shape's file gives for it.
+    """Return a matrix, table or norm from the fields that a configuration file gives for it.
 
     item: these fields, a table. kind: the class of the part. given: fields that the file omits.
     """
@@ -267,9 +266,9 @@ def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
 def _checked(
     shape: Shape, item: object, kinds: Mapping[str, type], needed: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the table ``item`` unchanged.
+    """Return the table ``item`` of a configuration file unchanged, if it is valid.
 
-    shape: the file, for messages.
+    shape: the configuration, for messages.
     kinds: the types of the allowed keys. needed: keys that must be present.
     Raises LoadError for a key that is unknown, missing, or of another type.
     """

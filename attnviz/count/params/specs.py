@@ -1,4 +1,4 @@
-"""The description of a transformer in plain numbers, which is the input of every count.
+"""The description of a transformer in plain numbers, from which everything is counted.
 
 A ``ModelSpec`` consists of stacks, a stack of groups of equal layers, a layer of attentions, a
 feed-forward part and norms. All are named tuples of exact integers, which are made in a fraction of
@@ -15,9 +15,9 @@ MOST = 10**15
 
 
 class Dense(NamedTuple):
-    """A weight matrix that multiplies, with its bias.
+    """A weight matrix that multiplies, with its bias; a part of a layer, stack or model.
 
-    label: what it is, in words.
+    label: its name in tables.
     inputs, outputs: its widths; a convolution has kernel × channels inputs.
     bias: whether each output has a bias.
     places: how often a sequence passes through it, such as once in a pooler; None for every token.
@@ -36,7 +36,7 @@ class Dense(NamedTuple):
 class LookupTable(NamedTuple):
     """Learned rows that are looked up or added, never multiplied: embeddings, tokens, scales.
 
-    label: what it is, in words. rows, width: how many rows, and the numbers in each.
+    label: its name in tables. rows, width: how many rows, and the numbers in each.
     """
 
     label: str
@@ -59,7 +59,7 @@ Part: TypeAlias = Dense | LookupTable | Norm
 class Buffer(NamedTuple):
     """Numbers that a checkpoint stores but that are not trained.
 
-    label: what they are, in words. numbers: how many.
+    label: their name in tables. numbers: how many.
     """
 
     label: str
@@ -83,16 +83,16 @@ class LatentSpec(NamedTuple):
 
 
 class AttentionSpec(NamedTuple):
-    """One attention of one layer.
+    """The sizes and switches of one attention of one layer.
 
     d_model: width of its input and output.
     heads, kv_heads: query heads, and the key/value heads that they share.
     head_dim, value_dim: width of a head's query and key, and of its value.
     query_bias, key_bias, value_bias, output_bias: whether that projection has a bias.
     window: tokens that a query sees, itself included; None for all.
-    keeps_all: whether keys and values of all tokens are kept although a window hides some.
-    latent: the latent keys and values, or None.
-    linear: whether a state of head_dim × value_dim numbers for each head replaces the weights.
+    keeps_all: whether keys and values of all tokens are cached although a window hides some.
+    latent: the latent keys and values, or None. linear: whether a state of head_dim × value_dim
+        numbers for each head replaces the attention weights.
     cross: whether keys and values come from another stack, of width ``source_width``.
     source_width: width of the input of keys and values; None for d_model.
     parts: norms of queries and keys, position bias tables, gates.
@@ -117,7 +117,7 @@ class AttentionSpec(NamedTuple):
 
 
 class FeedForwardSpec(NamedTuple):
-    """The part of a layer that processes each token by itself.
+    """The sizes and switches of the part of a layer that processes each token by itself.
 
     d_model, d_ff: outer and inner width.
     gated: whether a third matrix gates the inner layer (Shazeer 2020).
@@ -134,7 +134,7 @@ class FeedForwardSpec(NamedTuple):
 
 
 class ExpertsSpec(NamedTuple):
-    """A mixture of experts in place of one feed-forward part.
+    """A mixture of experts, which takes the place of a layer's feed-forward part.
 
     expert: one routed expert.
     experts, active: how many there are, and how many a token passes through.
@@ -154,7 +154,11 @@ class ExpertsSpec(NamedTuple):
 
 
 class LayerSpec(NamedTuple):
-    """One layer: its attentions, its feed-forward part or None, its norms and other parts."""
+    """The description of one layer.
+
+    Its fields are its attentions, its feed-forward part or None, its norms, other parts and
+    buffers.
+    """
 
     attentions: tuple[AttentionSpec, ...]
     feed_forward: FeedForwardSpec | ExpertsSpec | None = None
@@ -164,10 +168,9 @@ class LayerSpec(NamedTuple):
 
 
 class LayerGroup(NamedTuple):
-    """A group of equal layers.
+    """A group of equal layers of a stack.
 
-    layer: one of them.
-    repeat: how many times a token passes through one.
+    layer: one of them. repeat: how many times a token passes through one.
     indices: which layers of the stack they are; None for all layers.
     shared: whether they are the same layer, whose parameters count once (ALBERT).
     """
@@ -179,18 +182,18 @@ class LayerGroup(NamedTuple):
 
 
 class StackSpec(NamedTuple):
-    """A stack of layers with the parts before and after it.
+    """The description of a stack of layers with the parts before and after it.
 
     name: ``decoder``, ``encoder``, ``vision``, …
-    groups: its layers, equal ones together.
-    causal: whether a token sees only earlier ones; such a stack keeps keys and values as it writes.
+    groups: its layers, equal ones together. causal: whether a token sees only earlier ones; such a
+        stack caches keys and values while it generates.
     embeddings: token, position and type tables, patch embeddings, special tokens.
     norms: the norms outside the layers.
     parts: poolers, projectors and everything else that multiplies or adds.
     head: the matrix onto the vocabulary, or None; ``tied`` if it is the token table.
     tokens: how many tokens the stack always sees, such as an image's patches; None if this varies.
     max_positions: the longest sequence that its positions allow, or None.
-    reads: which tokens it sees: ``target`` (what is written), ``source`` (what is read first).
+    reads: which tokens it processes: ``target`` (generated ones) or ``source`` (the encoder's).
     buffers: numbers that are stored but not trained.
     """
 
@@ -208,20 +211,20 @@ class StackSpec(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Return how many layers a token passes through."""
+        """Return the number of layers that a token passes through."""
         return sum(group.repeat for group in self.groups)
 
 
 class ModelSpec(NamedTuple):
-    """A whole model, or the requested part of one.
+    """The description of a whole model, or of a part of one, from which everything is counted.
 
-    name: the requested name.
-    source: where its numbers come from: a URL, a paper, a file; empty for a shape given by options.
+    name: the requested name. source: where its numbers come from: a URL, a paper, a file; empty if
+        the sizes were given by options.
     stacks: in the order in which a sequence passes through them.
     embeddings: the tables that several stacks share.
     parts: parts that belong to no stack, such as projectors between them.
     notes: sentences that a person should read next to the numbers.
-    architecture: the model class whose weights are counted; empty if there is none.
+    architecture: the model class whose parameters are counted; empty if there is none.
     dtype: the checkpoint's own dtype if its config names one, else empty.
     """
 
@@ -236,7 +239,7 @@ class ModelSpec(NamedTuple):
 
     @property
     def main(self) -> StackSpec:
-        """Return the stack that represents the model: the last that writes, else the last."""
+        """Return the stack that represents the model: the last causal one, else the last one."""
         writing = [stack for stack in self.stacks if stack.causal]
         return (writing or list(self.stacks))[-1]
 

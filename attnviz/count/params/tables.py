@@ -1,4 +1,4 @@
-"""Tables of where the parameters of one architecture are: in full, by role, by kind of layer."""
+"""Tables of one architecture's parameters: in full, by role, by kind of layer."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ TINTS = {
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
     """Return the table of parameters; lines that are not indented add up to the total.
 
-    It lists the projections of a single attention, else the parts of every stack, for one layer and
-    for all.
+    A single attention has a line for each projection, other architectures for each part of a stack.
     formulas: True puts the arithmetic of each line under it.
     """
     parameters, alone = cost.parameters, attention_only(cost)
@@ -87,7 +86,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
-    """Return lines without details; many small ones outside the layers become one line."""
+    """Return a table's lines without details; many small ones outside the layers become one."""
     groups: dict[tuple[str, str], list[PartLine]] = {}
     for line in lines:
         if not line.detail:
@@ -126,12 +125,15 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
 
 
 def _said(label: str) -> str:
-    """Return the name of a part as people read it; JSON calls the MLP by its older name."""
+    """Return the label of a part for people, who say MLP for JSON's feed-forward."""
     return label.replace("feed-forward", "MLP")
 
 
 def _shape(line: PartLine) -> str:
-    """Return the shape of a single matrix or vector, such as ``4096 × 4096``; empty for several."""
+    """Return the size of a line's single matrix or vector, such as ``4096 × 4096``.
+
+    The string is empty for several.
+    """
     biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
     if not line.terms or (len(line.terms) > 1 and not biased):
         return ""
@@ -140,7 +142,7 @@ def _shape(line: PartLine) -> str:
 
 
 def _below(line: PartLine) -> tuple[str, ...]:
-    """Return the arithmetic of a line: of each term, of their sum, and over all layers."""
+    """Return strings with a line's arithmetic: of each term, of their sum, and over all layers."""
     several = len(line.terms) > 1
     texts = [
         (f"{_said(term.label)}: " if several else "")
@@ -158,14 +160,14 @@ def _below(line: PartLine) -> tuple[str, ...]:
 
 
 def _sum(cost: CostReport) -> str:
-    """Return the sum of the table's lines, written out."""
+    """Return the sum of the lines in the table of parameters as a string."""
     lines = part_lines(cost.parameters)
     added = [line.number for line in lines if line.detail == attention_only(cost)]
     return " + ".join(count(number) for number in added) + f" = {count(cost.parameters.total)}"
 
 
 def layer_table(cost: CostReport) -> Table:
-    """Return a table with a row for each kind of layer: its layers, attention and parameters."""
+    """Return a table with a row for each kind of layer: how many, attention, parameters."""
     columns = (
         Column("layers", right=False),
         Column("kind", right=False, keep=4),
@@ -192,7 +194,7 @@ def layer_table(cost: CostReport) -> Table:
 
 
 def brief_parameter_table(cost: CostReport) -> Table:
-    """Return a table with a line for each role, such as attention, and the total above."""
+    """Return a table of the total and the number of parameters of each role, such as attention."""
     parameters = cost.parameters
     shares, total = parameters.shares, parameters.total
     columns = [
@@ -224,7 +226,7 @@ def brief_parameter_table(cost: CostReport) -> Table:
 
 
 def _attention_note(cost: CostReport) -> str:
-    """Return the parameters of the projections, or of self and cross attention, in words."""
+    """Return a string with the parameters of the projections, or of self and cross attention."""
     latent = main_attention(cost).spec.latent
     if latent is not None:
         queries = f", of queries {count(latent.q_lora)}" if latent.q_lora else ""

@@ -1,4 +1,4 @@
-"""Words for a cost report: numbers as people write them, titles, sentences.
+"""Turns counts into text: numbers, titles and sentences.
 
 Counts, shares, sizes and factors are computed with integers only, and so are exact however large.
 """
@@ -25,19 +25,22 @@ _EXACT_BYTES = 1_000_000
 
 
 def count(number: int) -> str:
-    """Return an exact whole number: ``16,777,216``."""
+    """Return a whole number as an exact string: ``16,777,216``."""
     return f"{number:,}"
 
 
 def _rounded(part: int, whole: int, decimals: int) -> str:
-    """Return ``part / whole`` with so many decimals, rounded half up; exact for any size."""
+    """Return ``part / whole`` as a string with ``decimals`` decimals, rounded half up.
+
+    The result is exact for any size.
+    """
     scaled = (2 * part * 10**decimals + whole) // (2 * whole)
     left, right = divmod(scaled, 10**decimals)
     return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
 
 
 def percentage(part: int, whole: int) -> str:
-    """Write a part of a whole such as ``25.0%``; a dash if the whole is zero."""
+    """Return a part of a whole as a string such as ``25.0%``; a dash if the whole is zero."""
     if not whole:
         return "–"
     shown = _rounded(100 * part, whole, 1)
@@ -45,7 +48,7 @@ def percentage(part: int, whole: int) -> str:
 
 
 def _scaled(number: int, names: tuple[str, ...]) -> str:
-    """Write three or four digits and a unit; a power of ten if no unit is large enough.
+    """Return a number as three or four digits and a unit; as a power of ten if no unit is enough.
 
     names: the units, each a thousand times the one before.
     """
@@ -67,24 +70,24 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
 
 
 def short(number: int) -> str:
-    """Write a large number in three or four digits, in powers of a thousand: ``8.03 B``."""
+    """Return a large number as a string of three or four digits and a unit: ``8.03 B``."""
     return _scaled(number, _NUMBERS)
 
 
 def operations(number: int) -> str:
-    """Write floating-point operations, such as ``137.9 GFLOP``."""
+    """Return a number of floating-point operations as a string, such as ``137.9 GFLOP``."""
     return _scaled(number, _OPERATIONS)
 
 
 def bytes_text(number: int) -> str:
-    """Write a size: exact up to six digits (``16,384 bytes``), then ``1.34 GB`` of 10⁹ bytes."""
+    """Return a size as a string: exact up to six digits, then ``1.34 GB`` of 10⁹ bytes."""
     if number < _EXACT_BYTES:
         return f"{number:,} byte{'s' * (number != 1)}"
     return _scaled(number, _SIZES)
 
 
 def factor(part: int, whole: int) -> str:
-    """Write the ratio ``part / whole``: ``× 4``, ``÷ 8``, ``× 1.5``; a dash if one is zero."""
+    """Return ``part / whole`` as a string: ``× 4``, ``÷ 8``, ``× 1.5``; a dash if one is 0."""
     if not part or not whole:
         return "–"
     large, small, sign = (part, whole, "×") if part >= whole else (whole, part, "÷")
@@ -93,14 +96,17 @@ def factor(part: int, whole: int) -> str:
 
 
 def layer_span(group: GroupCount) -> str:
-    """Write the indices of a kind of layers: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
+    """Return the indices of a group's layers as a string: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
     if group.indices is None:
         return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
     return spans(group.indices)
 
 
 def spans(indices: tuple[int, ...]) -> str:
-    """Write ascending numbers as runs, such as ``0–2``; numbers in equal steps are shortened."""
+    """Return ascending numbers as runs, such as ``0–2``.
+
+    Numbers at equal distances are shortened.
+    """
     if len(indices) > 3:
         steps = {after - before for before, after in pairwise(indices)}
         if len(steps) == 1 and (step := steps.pop()) > 1:
@@ -118,14 +124,14 @@ def spans(indices: tuple[int, ...]) -> str:
 
 
 def dtype_words(cost: CostReport | BuiltCount) -> str:
-    """Write ``bfloat16 assumed``, ``int4, cache bfloat16``, ``float16 and float32`` and so on."""
+    """Return the counted dtypes as a string: ``bfloat16 assumed``, ``int4, cache bfloat16``."""
     words = " and ".join([cost.dtype, *cost.others]) + (" assumed" if not cost.stated else "")
     cache = cost.dtype if cost.cache is None else cost.cache.dtype
     return words if cache == cost.dtype else f"{words}, cache {cache}"
 
 
 def title_words(cost: CostReport) -> tuple[str, ...]:
-    """Return the name, the shape in detail, and the dtype, each as one text."""
+    """Return the model's name, its sizes and the dtype, each as one string, for a title."""
     attention = main_attention(cost).spec
     heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
@@ -145,7 +151,7 @@ def title_words(cost: CostReport) -> tuple[str, ...]:
 
 
 def heading_words(cost: CostReport) -> tuple[str, ...]:
-    """Return the name, the shape and the lengths that were counted for, for one line."""
+    """Return the model's name, its sizes and the counted lengths, each as one string."""
     spec = main_attention(cost).spec
     heads = counted(spec.heads, "head") + _kv_words(spec)
     shape = f"{_depths(cost, brief=True)} × {heads}"
@@ -160,13 +166,13 @@ def _name(cost: CostReport) -> str:
 
 
 def _kv_words(spec: AttentionSpec) -> str:
-    """Write ``, 8 KV heads`` if heads share them."""
+    """Return ``, 8 KV heads`` if query heads share key/value heads; else an empty string."""
     shared = spec.kv_heads != spec.heads and spec.latent is None
     return f", {counted(spec.kv_heads, 'KV head')}" if shared else ""
 
 
 def _depths(cost: CostReport, brief: bool = False) -> str:
-    """Write the number of layers, stack by stack. brief: True leaves out the stacks' names."""
+    """Return the number of layers, stack by stack. brief: True leaves out the stacks' names."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
@@ -175,7 +181,7 @@ def _depths(cost: CostReport, brief: bool = False) -> str:
 
 
 def origin_lines(cost: CostReport) -> tuple[str, ...]:
-    """Return the source of the numbers, and the notes that a person should read with them."""
+    """Return lines with the source of the numbers and the notes that belong to them."""
     spec = cost.spec
     origin = {"source": spec.source, "counted as": spec.architecture}
     lines = [f"{what}: {where}" for what, where in origin.items() if where]
@@ -183,14 +189,14 @@ def origin_lines(cost: CostReport) -> tuple[str, ...]:
 
 
 def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
-    """Return a note that no dtype is stated, or an empty list."""
+    """Return a note that the dtype is an assumption, or an empty list."""
     if cost.stated:
         return []
     return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]
 
 
 def run_words(counted_for: CostReport | CacheCount) -> str:
-    """Write the counted length and batch: ``4,096 tokens``, ``8 × 4,096 tokens``."""
+    """Return the counted length and batch as a string: ``4,096 tokens``, ``8 × 4,096 tokens``."""
     words = counted(counted_for.tokens, "token")
     return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
 
@@ -199,9 +205,9 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 
 
 def finding(cost: CostReport, fit: MemoryFit | None) -> str:
-    """Return a sentence: what the model needs, whether it fits, whether positions allow the length.
+    """Return a sentence on the needed memory, whether it is there, and a warning on the length.
 
-    fit: what fits into a memory; None if no memory was given.
+    fit: what fits in the given memory; None if no memory was given.
     """
     return _need(cost, fit) + beyond(cost)
 
@@ -235,7 +241,7 @@ def _why_so_many(cost: CostReport) -> str:
 
 
 def beyond(cost: CostReport) -> str:
-    """Return a warning if the length is longer than the model's positions; else nothing."""
+    """Return a warning for a length beyond the model's positions; else an empty string."""
     limit = cost.spec.main.max_positions
     if limit is None or cost.tokens <= limit:
         return ""
@@ -282,7 +288,7 @@ def _width_sentence(spec: AttentionSpec) -> str:
 
 
 def _sharing(spec: AttentionSpec) -> Iterator[str]:
-    """Yield what shared or latent keys and values save in the cache."""
+    """Yield sentences on what shared or latent keys and values save in the cache."""
     if spec.latent is not None:
         held = spec.latent.kv_lora + spec.latent.rope_dim
         full = spec.heads * (spec.head_dim + spec.value_dim)
@@ -310,7 +316,7 @@ def _tied(cost: CostReport) -> Iterator[str]:
 
 
 def explanation(*costs: CostReport) -> Explanation:
-    """Return for what the numbers were counted."""
+    """Return the explanation for beginners, which says for what lengths and dtype was counted."""
     words = {f", for {run_words(cost)} ({dtype_words(cost)})" for cost in costs}
     counted_for = words.pop() if len(words) == 1 else ""
     return Explanation("params", f"nothing was run: counted exactly from the shape{counted_for}.")

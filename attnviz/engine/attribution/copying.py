@@ -32,13 +32,14 @@ _CONTROL = 4
 
 @dataclass(frozen=True)
 class CopyingScores:
-    """How often each head copies or suppresses the token of a text of that one token.
+    """How often each head copies or suppresses a token: the result of ``copying_scores``.
 
+    Each text is one token; a head copies it if its logit is among those that the head raises most.
     tokens: how many were tried. all_tokens: True if these are all plain tokens of the vocabulary.
     copying, suppressing: for each head the share in [0, 1] of tokens that are among the ``COPIED``
         that it raises, or lowers, most.
     chance: the share in a random order, ``COPIED`` divided by the size of the vocabulary.
-    control: the share of copied tokens over all heads of the model with random weights; None if
+    control: the share of copied tokens over all heads of the model with random parameters; None if
         that model cannot be made.
     """
 
@@ -57,12 +58,12 @@ def copying_scores(
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CopyingScores:
-    """Return the scores of every head of a causal model.
+    """Return how often every head of a causal model copies or suppresses a token.
 
-    tokens: the largest number of tokens to try. seed: of the sample and of the random weights.
+    tokens: the largest number of tokens to try. seed: of the sample and of the random parameters.
     on_progress: called with the number of tokens done and their total.
-    Raises UsageError for a model that is not causal or predicts no tokens, UnsupportedError if what
-    its heads write cannot be followed to the logits.
+    Raises UsageError for a model that is not causal or predicts no tokens, UnsupportedError if the
+    outputs of its heads cannot be traced to the logits.
     """
     every = tried_tokens(model, tokens, seed)
     fewer = every[::_CONTROL]
@@ -104,10 +105,10 @@ def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
 def _ranks(
     model: PatchableModel, tokens: Sequence[int], advance: Callable[[int], None]
 ) -> dict[HeadKey, tuple[Any, Any]]:
-    """Return for each head how it ranks the only token of each text, as two arrays (token,).
+    """Return the rank of each text's only token in each head's effect, as two arrays (token,).
 
-    The first counts the other words of the vocabulary whose logit the head raises at least as much,
-    the second those that it raises at most as much.
+    The first counts the other tokens of the vocabulary whose logit the head raises at least as
+    much, the second those whose logit it raises at most as much.
     tokens: the ids, each of which is a text of its own.
     advance: called with the number of tokens that were done since the last call.
     """

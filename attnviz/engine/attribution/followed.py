@@ -40,7 +40,7 @@ LINEAR = {
 
 
 class FollowedMark(IntEnum):
-    """The place of a followed tensor: before the stream, the stream itself, or read from it."""
+    """The state of a tracked tensor: before the residual stream, in it, or computed from it."""
 
     WRITTEN = 0
     STREAM = 1
@@ -80,7 +80,7 @@ def mark_of(one: Any) -> FollowedMark:
 
 
 def followed(one: Any, mark: FollowedMark) -> Any:
-    """Return ``one``, marked as followed if it is a tensor that requires a gradient."""
+    """Mark ``one`` as tracked if it is a tensor that requires a gradient; return it."""
     if isinstance(one, Tensor) and one.requires_grad:
         setattr(one, _MARK, mark)
     return one
@@ -91,9 +91,9 @@ def is_in_place(func: Callable[..., Any]) -> bool:
 
 
 def held(given: Any, mark: FollowedMark | None = None) -> Any:
-    """Return ``given``, which may be nested, with its followed tensors detached from the gradient.
+    """Return ``given``, which may be nested, with its tracked tensors detached from the gradient.
 
-    mark: only tensors with this mark are detached; None detaches every followed tensor.
+    mark: only tensors in this state are detached; None detaches every tracked tensor.
     """
 
     def hold(one: Any) -> Any:
@@ -108,7 +108,7 @@ def named(names: Collection[str], args: Any, kwargs: Mapping[str, Any]) -> dict[
 
 
 def name_of(func: Callable[..., Any]) -> str:
-    """Return a function's plain name: ``add`` for ``torch.add``, ``__add__`` and ``add_``."""
+    """Return a torch function's plain name: ``add`` for ``torch.add``, ``__add__`` and ``add_``."""
     of: Any = func  # reading an attribute calls __get__ of the attribute
     name: str = getattr(func, "__name__", "")
     return (of.__self__.__name__ if name == "__get__" else name).strip("_")

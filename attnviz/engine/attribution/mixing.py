@@ -26,7 +26,7 @@ _WEIGHTS = "are_attention_weights"
 
 @dataclass(frozen=True)
 class Mixing:
-    """The weights and values that the heads of one call mix.
+    """The attention weights and the values of one attention call.
 
     weights: (head, row, key), of the chosen queries. values: (head, key, dim).
     """
@@ -35,15 +35,17 @@ class Mixing:
     values: Tensor
 
     def written(self, slope: Tensor) -> Tensor:
-        """Return ⟨slope_i, α_ij v_j⟩: how much each key's value moves the target, (head, row, key).
+        """Return how much each key's value changes the target: ⟨slope_i, α_ij v_j⟩.
 
-        slope: (row, head, dim), the derivative of the target by the heads' outputs.
+        The result is (head, row, key).
+        slope: (row, head, dim), the derivative of the target, such as a logit, by the heads'
+            outputs.
         """
         return self.weights * torch.einsum("ihd,hjd->hij", slope.to(self.values), self.values)
 
 
 class MixingWatch(SoftmaxWatch):
-    """Records the weights and values of the last attention call over one text, while active."""
+    """Records the attention weights and values of the last attention call over one text."""
 
     def __init__(self, given: Input) -> None:
         lengths = {len(given.text), len(given.predicted)}
@@ -52,9 +54,9 @@ class MixingWatch(SoftmaxWatch):
         self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
 
     def take(self, point: HookedCall, rows: slice) -> Mixing | None:
-        """Return the weights and values that were mixed since the last call of ``take``.
+        """Return the attention weights and values recorded since the last call of ``take``.
 
-        None is returned if there were none, or their shape does not fit.
+        None is returned if there are none, or if their shape does not fit.
         point: the attention call. rows: the queries whose weights are wanted.
         """
         found, self._last = self._last, None

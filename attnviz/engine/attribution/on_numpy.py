@@ -34,7 +34,7 @@ _TOP = 5
 
 @dataclass(frozen=True)
 class NumpyAttributor(Attributor):
-    """A decoder in NumPy whose logits can be split into contributions."""
+    """Splits the logits of a decoder that NumPy runs into contributions of its parts."""
 
     model: StackModel
 
@@ -101,10 +101,10 @@ def _is_there(key: HeadKey, shape: StackShape) -> bool:
 
 
 def _moved(traced: LayerTrace, direction: Floats) -> Floats:
-    """Return what each head would write along ``direction`` at a weight of 1: (head, key).
+    """Return what each head would add to the stream along ``direction`` for each key: (head, key).
 
-    traced: the values and output projection of one layer.
-    direction: of the layer's output, (width,).
+    The attention weight is taken as 1. traced: the values and output projection of one layer.
+    direction: a vector of the residual stream, (width,).
     """
     read = np.einsum("ohd,o->hd", traced.output, direction)
     moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
@@ -112,9 +112,10 @@ def _moved(traced: LayerTrace, direction: Floats) -> Floats:
 
 
 def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
-    """Return what a head would write along each query's direction at weight 1: (query, key).
+    """Return what a head would add along each query's direction for each key: (query, key).
 
-    traced: the values and output projection of one layer. directions: (query, width).
+    The attention weight is taken as 1. traced: the values and output projection of one layer.
+    directions: vectors of the residual stream, (query, width).
     """
     written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
     return written

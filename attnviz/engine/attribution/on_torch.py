@@ -41,7 +41,7 @@ _NO_ROWS = "the attention weights of some heads could not be read: these have no
 
 
 class TorchAttributor(Attributor):
-    """A torch model whose logits can be split into contributions."""
+    """Splits the logits of a torch model into contributions of its parts."""
 
     def __init__(self, model: PatchableModel, given: Input) -> None:
         self._model = model
@@ -53,7 +53,7 @@ class TorchAttributor(Attributor):
         """Return the attributor of a model; the texts to be split may differ from ``given``.
 
         info: names the model in messages. opened: the model itself.
-        given: a text on which it is tried whether tokens see later tokens.
+        given: a text for a trial whether tokens see later tokens.
         Raises UsageError if the model predicts no tokens.
         """
         if opened.head is None:
@@ -97,7 +97,10 @@ class TorchAttributor(Attributor):
         )
 
     def _place(self, given: Input, position: int | None) -> int:
-        """Return the position from 0; raise UsageError if the model predicts nothing there."""
+        """Return the position from 0; raise UsageError if the model predicts no token there.
+
+        given: the text. position: as typed, negative from the end; None for the default.
+        """
         read, mask = given.predicted.ids, self._model.mask_id
         if self._causal:
             return place_of(position, len(read), len(read) - 1)
@@ -119,9 +122,9 @@ class TorchAttributor(Attributor):
 
 
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
-    """Return for each head the place of its attention call among all calls of a pass.
+    """Return for each head the index of its attention call among all calls of a pass.
 
-    Raises UsageError for a head that writes to no logit.
+    Raises UsageError for a head that has no path to a logit.
     """
     points = model.hook_points.found
     numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
@@ -134,13 +137,13 @@ def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey,
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """A pass whose tensors were followed from each part of the model to the logits.
+    """A finished pass with tracked tensors, from which logits are split into contributions.
 
-    leaves: the outputs of the parts. logits: (row, word), before a softcap.
+    leaves: the outputs of the model's parts. logits: (row, vocab), before a softcap.
     place: the position of the token after which, or at which, the prediction is made.
     row: the row of this prediction in ``logits``.
-    squeezed: the softcap's input (word,) for that row; None without a softcap.
-    mixing: by attention call, for that row alone or for all rows.
+    squeezed: the softcap's input (vocab,) for that row; None without a softcap.
+    mixing: the attention weights and values by attention call, for that row alone or for all rows.
     """
 
     model: PatchableModel
@@ -152,10 +155,10 @@ class _Run:
     mixing: Mapping[int, Mixing]
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
-        """Return ∂target/∂leaf of every leaf; None for a leaf that does not reach the target.
+        """Return the derivative of the target by every leaf; None for a leaf without influence.
 
-        again: True if another target will follow.
-        Raises UnsupportedError if a head or the embedding does not reach the target.
+        again: True if another target will be differentiated later.
+        Raises UnsupportedError if a head or the embedding has no influence on the target.
         """
         values = [leaf.value for leaf in self.leaves]
         found: Sequence[Tensor | None] = ()
@@ -177,7 +180,7 @@ class _Run:
         """Return the c of a softcap c·tanh(x / c), and the logit difference before it.
 
         Without a softcap both are None. The difference is NaN if the function is no such softcap.
-        own: the logits (word,) of the unobserved model. answer, foil: token ids; foil may be None.
+        own: the logits (vocab,) of the unobserved model. answer, foil: token ids; foil may be None.
         tolerance: how far the recomputed logits may differ from ``own``.
         """
         if self.squeezed is None:
@@ -191,7 +194,7 @@ class _Run:
 
 
 def lost(model: PatchableModel) -> UnsupportedError:
-    """Return the error for a model whose heads cannot be followed to the logits."""
+    """Return the error for a model whose head outputs cannot be traced to the logits."""
     return UnsupportedError(
         f"what the heads of {type(model.root).__name__} write cannot be followed to its logits "
         "through sums and linear maps alone: choose another model"
@@ -199,10 +202,10 @@ def lost(model: PatchableModel) -> UnsupportedError:
 
 
 def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> _Run:
-    """Run the borrowed model over a text, and return the pass with its followed tensors.
+    """Run the borrowed model over a text, and return the pass with its tracked tensors.
 
-    place: the position of the token that predicts.
-    whole: the attention calls whose weights are kept for all queries, not only for ``place``.
+    place: the index of the token whose logits are tracked. whole: the attention calls whose
+        attention weights are recorded for all queries, not only ``place``.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)
@@ -226,7 +229,7 @@ def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[in
 
 
 def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
-    """Return logits (row, word) of one pass: of the token at ``place``, or of all for None."""
+    """Return logits (row, vocab) of one pass: of the token at ``place``; of all tokens for None."""
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = slice(None) if place is None else slice(place, place + 1)
@@ -242,11 +245,11 @@ def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
 
 
 class _Keep:
-    """An intervention that records what each attention call mixed, and changes nothing.
+    """Records the attention weights and values of each attention call of a pass; changes nothing.
 
-    watch: sees the weights and values of each call. given: what the model reads.
-    place: the position of the query whose weights are kept.
-    whole: the numbers of the attention calls whose weights are kept for all queries.
+    watch: sees the weights and values of each call. given: what the model runs on.
+    place: the position of the query whose weights are recorded.
+    whole: the indices of the attention calls whose weights are recorded for all queries.
     """
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
@@ -271,7 +274,7 @@ def _difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
 def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
     """Return each part's contribution ⟨slope, leaf⟩, in the order of ``Attribution.parts``.
 
-    slopes: the derivative of the logit by each of ``run.leaves``; None if it does not reach it.
+    slopes: the derivative of the logit by each of ``run.leaves``; None without influence.
     """
     points = run.model.hook_points.found
     heads: dict[int | None, list[Part]] = {}
@@ -301,7 +304,7 @@ def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
 def _rows(
     run: _Run, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
 ) -> dict[HeadKey, NDArray[np.floating]]:
-    """Return by head its contribution to the logit from each source token: (key,).
+    """Return for each head its contribution to the logit from each source token: (key,).
 
     Heads whose row does not add up to their part, within ``tolerance``, are left out.
     slopes: the derivative of the logit by each leaf. parts: the contributions of whole heads.

@@ -26,9 +26,9 @@ TRIED = 256
 
 
 class OneTokenWrite(NamedTuple):
-    """How much a head raises the logit of the token ``written`` over a text of the token ``read``.
+    """How much a head raises the logit of token ``written`` if the text is the one token ``read``.
 
-    logits: the change relative to the mean change of the whole vocabulary.
+    read, written: token ids. logits: the change minus the mean change over the whole vocabulary.
     """
 
     read: int
@@ -37,11 +37,11 @@ class OneTokenWrite(NamedTuple):
 
 
 class OneTokenWrites(NamedTuple):
-    """What one head writes over texts of one token.
+    """The effect of one head on the logits over many texts of one token each.
 
-    tokens: how many were tried. copying: the share of them, in [0, 1], that are among the
-        ``COPIED`` tokens that the head raises most. chance: that share in a random order.
-    strongest: the token that each of some texts raises most, the largest change first.
+    tokens: how many tokens were tried. copying: the share of them, in [0, 1], that are among the
+        ``COPIED`` tokens whose logits the head raises most. chance: that share in a random order.
+    strongest: for some texts the token whose logit is raised most, the largest change first.
     """
 
     tokens: int
@@ -53,7 +53,7 @@ class OneTokenWrites(NamedTuple):
 def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
     """Return the ids of the plain tokens of the vocabulary, or a random sample of them.
 
-    tokens: the largest number to return. seed: of the sample.
+    tokens: the largest number to return. seed: of the random sample.
     Raises UsageError for a model that is no language model of one stack.
     """
     if tokens < 1:
@@ -78,12 +78,12 @@ def one_token_writes(
     seed: int = 0,
     most: int = 8,
 ) -> dict[HeadKey, OneTokenWrites]:
-    """Return what each of the heads writes over texts of one token.
+    """Return the effect of each of the heads on the logits over texts of one token.
 
     tokens: the largest number of tokens to try. seed: of the random sample, if there are more.
     most: the length of ``strongest``.
-    Raises UsageError for a model that does not predict the next token, UnsupportedError if what its
-    heads write cannot be followed to the logits.
+    Raises UsageError for a model that does not predict the next token, UnsupportedError if the
+    outputs of its heads cannot be traced to the logits.
     """
     tried = tried_tokens(model, tokens, seed)
     copied: dict[HeadKey, list[bool]] = {}

@@ -19,8 +19,8 @@ def numpy_one_token_logits(
 ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
     """Yield (head, tokens of a batch, logits), for each batch of texts of one token and each head.
 
-    The logits (token, word) are what the head alone adds, with the scales of the norms held.
-    tokens: the ids, each of which is a text of its own. heads: the wanted heads.
+    The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
+    tokens: the ids, each of which is a text of its own. heads: the heads to measure.
     """
     for start in range(0, len(tokens), ONE_TOKEN_BATCH):
         batch = tokens[start : start + ONE_TOKEN_BATCH]

@@ -23,7 +23,7 @@ from attnviz.records import Input
 def require_language_model(opened: PatchableModel, name: str, given: Input) -> None:
     """Raise UsageError if a model does not predict the next token.
 
-    opened: the model. name: its name in the message. given: a text to try.
+    opened: the model. name: its name in the message. given: a text for a trial.
     """
     with torch.no_grad(), opened.hook_points.borrowed():
         causal = is_causal(opened, probe_of(given))
@@ -38,8 +38,8 @@ def torch_one_token_logits(
 ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
     """Yield (head, tokens of a batch, logits), for each batch of texts of one token and each head.
 
-    The logits (token, word) are what the head alone adds, with the scales of the norms held.
-    tokens: the ids, each of which is a text of its own. heads: the wanted heads.
+    The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
+    tokens: the ids, each of which is a text of its own. heads: the heads to measure.
     """
     assert model.head is not None
     weight = model.head.weight.detach().float()
@@ -53,7 +53,7 @@ def torch_one_token_logits(
 def written_alone(
     model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey] | None = None
 ) -> Iterator[tuple[HeadKey, Tensor]]:
-    """Yield each head with what it alone adds to the vocabulary projection's input: (token, width).
+    """Yield each head with its own addition to the vocabulary projection's input: (token, width).
 
     tokens: the ids, each of which is a text of its own. wanted: the heads; None for all.
     The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.

@@ -34,7 +34,7 @@ HeadKey: TypeAlias = tuple[Kind, int, int]
 
 
 class Part(NamedTuple):
-    """A part of a model that writes to the residual stream.
+    """One part of a model, such as a head, with its contribution to a logit.
 
     contribution: in logits. layer: None for the embedding, and for the biases after the last block.
     head, attention: the head in ``layer`` and the kind of its attention; None for other parts.
@@ -57,12 +57,12 @@ class Attribution:
     logit: logit(answer) − logit(foil) of the unobserved model.
     parts: the embedding; layer by layer heads, mlp and bias; the bias after the last block.
     rows: (keys,), for each head its contribution by source token, which adds up to the part's. A
-        head without an entry has weights that could not be read.
-    maps: (queries, keys), for the chosen heads what every query writes towards the same tokens; the
-        row ``position`` is that of ``rows``.
+        head without an entry has attention weights that could not be observed.
+    maps: (queries, keys), for the chosen heads the contribution of every query to the same tokens'
+        logit; the row ``position`` is that of ``rows``.
     softcap: the c of a model that limits its logits by c·tanh(x / c), else None.
     uncapped: the difference before the softcap, to which the parts add up; None without one.
-    tolerance: the allowed difference between sum and logit, in logits, by the model's dtype.
+    tolerance: the allowed difference between sum and logit, in logits; it depends on the dtype.
     notes: sentences that a reader must know about the computation.
     """
 
@@ -99,7 +99,7 @@ class Attribution:
 
     @property
     def decomposed(self) -> float:
-        """Return the number to which the parts should add up: the logit before any softcap."""
+        """Return the number that the parts should add up to: the logit before any softcap."""
         return self.logit if self.uncapped is None else self.uncapped
 
     @cached_property
@@ -109,16 +109,19 @@ class Attribution:
 
     @property
     def tallies(self) -> bool:
-        """Return True if the parts add up to the logit; otherwise they mean nothing."""
+        """Return True if the parts add up to the logit within the tolerance.
+
+        If they do not, the contributions are meaningless.
+        """
         return abs(self.sum - self.decomposed) <= self.tolerance  # False for NaN
 
 
 class AskedLogit(NamedTuple):
-    """The logit that is to be split.
+    """A request to split one logit into contributions.
 
     position: of the prediction, as typed; None for the default.
     answer, foil: the token ids whose logits are subtracted; None for the default, and for no foil.
-    maps: the heads whose contribution is wanted for every query.
+    maps: the heads whose contribution is requested for every query.
     """
 
     position: int | None
@@ -130,7 +133,8 @@ class AskedLogit(NamedTuple):
         """Return the token ids of answer and foil; the foil may be None.
 
         likeliest: the id that is the default answer. vocabulary: the number of tokens.
-        Raises UsageError for a token outside of the vocabulary, and for one that is both.
+        Raises UsageError for a token outside of the vocabulary, and for an answer that equals the
+        foil.
         """
         answer = likeliest if self.answer is None else self.answer
         for name, word in (("answer", answer), ("foil", self.foil)):
@@ -142,7 +146,7 @@ class AskedLogit(NamedTuple):
 
 
 class Attributor(ABC):
-    """A model whose logits can be split into contributions."""
+    """The interface to split the logits of one model into contributions of its parts."""
 
     def attribute(
         self,
@@ -158,22 +162,24 @@ class Attributor(ABC):
         given: the text. position: from 0, or negative from the end. The default is the last, or the
             mask token's of a model that reads both ways.
         answer: the token id; by default the likeliest token's. foil: the id of a token to subtract,
-            or None. maps: the heads whose maps are wanted.
+            or None. maps: the heads whose contribution is wanted for every query.
         Raises UsageError for a position, token or head that does not exist, and if a model that
-        reads both ways has no mask token there; UnsupportedError if parts cannot be followed.
+        reads both ways has no mask token there; UnsupportedError if parts cannot be traced to the
+        logits.
         """
         return self.taken_apart(given, AskedLogit(position, answer, foil, maps))
 
     @abstractmethod
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
-        """Split the logit that ``asked`` describes into contributions.
+        """Return the logit that ``asked`` describes, split into contributions.
 
+        Subclasses implement it.
         given: the text. The errors are those of ``attribute``, which calls this method.
         """
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """Return a position from 0 among the tokens of a text.
+    """Return a typed position as an index from 0 among the tokens of a text.
 
     position: as typed, negative from the end, or None for ``default``. tokens: their number.
     Raises UsageError for a position that does not exist.

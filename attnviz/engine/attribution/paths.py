@@ -33,7 +33,7 @@ def path_effects(
 
     clean, corrupt: the texts, whose runs are compared. senders: the heads, one result for each.
     Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
-    if the model does not show its queries, or what it writes cannot be followed to them.
+    if the model does not show its queries, or if the outputs of its heads cannot be traced to them.
     """
     if any(len(one) != len(other) for one, other in _texts(clean, corrupt)):
         raise UsageError(

@@ -27,8 +27,9 @@ _INPUTS: tuple[What, What, What] = ("query", "key", "value")
 def numpy_path_reads(
     stack: NumpyStack, clean: Tokens, corrupt: Tokens, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return what the heads of every layer read in both texts, and the senders' share in it.
+    """Return the queries, keys and values of every layer over both texts, and the senders' share.
 
+    The share is each sender's part in the difference between the texts.
     senders: the heads. Raises UsageError for a head that does not exist.
     """
     for kind, layer, head in senders:
@@ -41,7 +42,7 @@ def numpy_path_reads(
 
 
 class _RecordedRun(NumpyStack):
-    """One pass over one text, with its norms as linear maps of held scale.
+    """One recorded pass over one text, in which each norm is a linear map of fixed scale.
 
     embedded: the residual stream before the first layer.
     reads: the input of each layer's attention. given: the input of each norm, by its name.
@@ -60,14 +61,17 @@ class _RecordedRun(NumpyStack):
         self.finite = bool(np.isfinite(end).all())
 
     def moved(self, name: str, change: Floats) -> Floats:
-        """Return the change of a norm's output for a ``change`` of its input.
+        """Return the change of a norm's output for a ``change`` of its input, (token, width).
 
         name: of the norm. It divides by the same numbers as in this run.
         """
         return held_norm(self, name, self.given[name], change)
 
     def embedded_since(self, clean: _RecordedRun) -> Floats:
-        """Return the clean run's embedding minus this run's, as the first layer reads it."""
+        """Return the clean run's embedding minus this run's, as the input of the first layer.
+
+        clean: the run over the clean text.
+        """
         if "embedding_norm" not in self.given:
             return clean.embedded - self.embedded
         name = "embedding_norm"
@@ -95,9 +99,9 @@ class _RecordedRun(NumpyStack):
 def _reads(
     clean: _RecordedRun, corrupt: _RecordedRun, senders: Sequence[HeadKey]
 ) -> Iterator[PathRead]:
-    """Yield for each layer queries, keys and values of both runs, and what makes them differ.
+    """Yield for each layer the queries, keys and values of both runs, and their differences.
 
-    senders: the heads whose share in the difference is wanted.
+    senders: the heads whose share in the difference is also given.
     """
     after = corrupt.shape.order == "after"
     embedded = corrupt.embedded_since(clean)

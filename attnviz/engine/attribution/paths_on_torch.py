@@ -21,8 +21,9 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return what the heads of every layer read in both texts, and the senders' share in it.
+    """Return the queries, keys and values of every layer over both texts, and the senders' share.
 
+    The share is each sender's part in the difference between the texts.
     senders: the heads. Raises UsageError for a head that does not exist.
     """
     calls = calls_of(model, senders)
@@ -42,9 +43,10 @@ def _follow(model: PatchableModel, given: Input) -> ResidualPass:
 
 
 class _Pair:
-    """Hold the followed passes over the clean and the corrupt text.
+    """The tracked passes over the clean and the corrupt text, whose inputs of heads are compared.
 
-    What layers read in the corrupt one, q, is linear in all that was written, z: q = J z.
+    The queries, keys and values q of the corrupt pass are linear in the outputs z of all parts: q =
+    J z.
     """
 
     def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
@@ -62,9 +64,9 @@ class _Pair:
         self._jacobian = Jacobian(list(self._read.values()), leaves)
 
     def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
-        """Return what the heads of every layer read, and the part of the difference of some heads.
+        """Return the queries, keys and values of every layer, and how some heads change them.
 
-        calls: these heads, each with the place of its attention call among all calls of a pass.
+        calls: these heads, each with the index of its attention call among all calls of a pass.
         """
         whole = self._jacobian.moved(dict(enumerate(self._change)))
         alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
@@ -92,10 +94,10 @@ class _Pair:
         return found
 
     def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
-        """Return how each tensor that was read changes if only one head's output changes.
+        """Return the change of all queries, keys and values if only one head's output changes.
 
-        head: its number in its layer. call: the place of its attention call among those of a pass.
-        A tensor that does not depend on the head has None.
+        head: its number in its layer. call: the index of its attention call among those of a pass.
+        None stands for a tensor that does not depend on the head.
         """
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
         change = torch.zeros_like(self._change[at])

@@ -70,10 +70,10 @@ from attnviz.engine.patching import ATTENDED, What
 
 @dataclass(eq=False)
 class Leaf:
-    """A tensor that enters the residual stream.
+    """A tensor that enters the residual stream: the output of one part of the model.
 
     value: of any layout, over one text. layer: None outside of the blocks.
-    point: for heads the number of their attention call; the value is then (1, token, head, dim).
+    point: for heads the index of their attention call; the value is then (1, token, head, dim).
     """
 
     kind: PartKind
@@ -83,12 +83,12 @@ class Leaf:
 
 
 class ResidualPass(FunctionWatch):
-    """Follows one pass of a borrowed model over one text.
+    """Runs a borrowed model over one text and tracks what enters the residual stream.
 
     watch: its ``edit`` is called with the output of the heads of each attention call.
-    reading: True also follows the queries, keys and values.
-    leaves: the parts that enter the residual stream, in this order.
-    read: the queries, keys and values (1, token, head, dim), by attention call and sort.
+    reading: True also tracks the queries, keys and values.
+    leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
+        values (1, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
     """
 
@@ -110,7 +110,7 @@ class ResidualPass(FunctionWatch):
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Follow the pass that runs inside this context."""
+        """Track the pass that runs inside this context."""
         root, points = self._model.root, self._model.hook_points
         encoder: Any = None
         with ExitStack() as hooks:
@@ -129,9 +129,10 @@ class ResidualPass(FunctionWatch):
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Return a leaf that replaces the heads' outputs (1, token, head, dim).
+        """Return the heads' outputs (1, token, head, dim) as a leaf, which torch differentiates.
 
-        number: the place of the attention call among all calls of the pass. point: the call itself.
+        number: the index of the attention call among all calls of the pass. point: the call itself.
+        outputs: those of the call.
         """
         if point.what != "output":
             self.read[number, point.what] = outputs
@@ -209,16 +210,17 @@ class ResidualPass(FunctionWatch):
     def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
         """Return True if a matrix product sums over another axis than the stream's width.
 
-        name: of the torch function. found: its followed tensors.
+        name: of the torch function. found: its tracked arguments.
         first: True if the first argument is one of them.
         """
         summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
         return name in MIXING and self._width not in (None, summed)
 
     def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
-        """Return how to compute a function whose result is followed; None if it is not followed.
+        """Return the method that computes a function with a tracked result.
 
-        name: of the torch function. found: its followed tensors.
+        None for an untracked one.
+        name: of the torch function. found: its tracked arguments.
         first: True if the first argument is one of them.
         reads: True if the function stands between the stream and a block's result.
         """
@@ -249,9 +251,10 @@ class ResidualPass(FunctionWatch):
         return by_ratio if name == "clamp" or (name in ACTIVATIONS and not reads) else None
 
     def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
-        """Return a summand of the stream; if it is not followed yet, it becomes a leaf of the pass.
+        """Return a summand of the residual stream; if it is not tracked yet, it becomes a leaf.
 
-        like: a tensor of the stream, whose dtype and device it takes. shape: of the leaf.
+        value: the summand. like: a tensor of the stream, whose dtype and device it takes. shape: of
+            the leaf.
         """
         if is_followed(value) or (not isinstance(value, Tensor) and value == 0):
             return value
@@ -321,7 +324,7 @@ class ResidualPass(FunctionWatch):
 
 
 class Jacobian:
-    """Computes J Δz of what was read in a pass, for changes Δz of its leaves z.
+    """Computes J Δz: the change of queries, keys and values for changes Δz of a pass's leaves z.
 
     Autograd gives the products u J, linear in u; their derivative by u, times Δz, is J Δz.
     """
@@ -334,11 +337,11 @@ class Jacobian:
             )
 
     def leads(self, leaf: int) -> bool:
-        """Return True if what was read depends on a leaf. leaf: its index."""
+        """Return True if any observed query, key or value depends on a leaf. leaf: its index."""
         return self._products[leaf] is not None
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
-        """Return J Δz of each tensor that was read; None for one without these leaves.
+        """Return J Δz for each observed tensor; None for one that does not depend on these leaves.
 
         change: Δz by the index of the leaf; other leaves do not change.
         """
@@ -354,7 +357,7 @@ class Jacobian:
 
 
 def _nothing(*call: Any) -> None:
-    """Do nothing; a hook for unused places."""
+    """Do nothing: a hook for modules that need none."""
 
 
 @contextmanager
@@ -375,9 +378,9 @@ def _around(
 def _outermost_entries(
     module: nn.Module, left_out: nn.Module | None
 ) -> Iterator[tuple[int, nn.Module]]:
-    """Yield each entry of the outermost ``ModuleList``s under ``module``, after its index there.
+    """Yield (index, module) of each entry of the outermost ``ModuleList``s under ``module``.
 
-    left_out: a module in which none is looked for, or None.
+    left_out: a module that is not searched, or None.
     """
     for child in module.children():
         if isinstance(child, nn.ModuleList):

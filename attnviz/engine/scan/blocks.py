@@ -20,12 +20,13 @@ Path: TypeAlias = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class BlockCall:
-    """One call of a block in a pass over one text. A place is a path into its nested arguments.
+    """One call of a block in a pass over one text: the meaning of each of its arguments.
 
-    hidden: the place of the residual stream (1, token, width).
-    single: the places of other tensors of one row.
-    folded: the places of tensors whose rows are heads.
-    token_axes: for each place the axes of its tensor that are as long as the text.
+    An argument is named by a path into the nested arguments.
+    hidden: the path of the residual stream (1, token, width).
+    single: the paths of other tensors of one row.
+    folded: the paths of tensors whose rows are heads.
+    token_axes: for each path the axes of its tensor that are as long as the text.
     """
 
     block: nn.Module
@@ -36,10 +37,10 @@ class BlockCall:
 
 
 class RecordBlocks:
-    """Records the calls of the blocks in a pass over one text, as an intervention.
+    """Records the calls of a model's blocks in a pass over one text, as an intervention.
 
     root: the module whose forward is a pass. points: the attention calls of the pass.
-    calls: the block calls in order. entries: for each hook point, the number of the block call
+    calls: the block calls in order. entries: for each attention call, the index of the block call
         around it.
     """
 
@@ -56,7 +57,7 @@ class RecordBlocks:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record the calls of a pass inside this context."""
+        """Record the block calls of a pass that runs inside this context."""
         with ExitStack() as hooks:
             for block in self._blocks.values():
                 hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
@@ -100,8 +101,8 @@ class RecordBlocks:
 def mapped(value: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
     """Return a copy of nested tuples, lists and dicts with each tensor replaced.
 
-    change: receives a tensor's place and the tensor, and returns the replacement.
-    path: the place of ``value`` itself in the outermost object.
+    change: receives a tensor's path and the tensor, and returns the replacement. path: that of
+        ``value`` itself in the outermost object.
     """
     if isinstance(value, Tensor):
         return change(path, value)

@@ -34,11 +34,11 @@ fold: as expand, and tensors with a row for each head are repeated for each text
 
 @dataclass(frozen=True)
 class Strategy:
-    """How the rows of a batch are passed to a model's blocks.
+    """The way in which the rows of a batch are passed to a model's blocks.
 
-    side_inputs: how the other arguments are treated.
-    late: True lets copies that begin share one row until their attention puts out a row for each of
-        them; not in blocks with several attentions.
+    side_inputs: how the arguments other than the residual stream are treated.
+    late: True lets new copies share one row until their attention puts out a row for each of them;
+        not in blocks with several attentions.
     """
 
     side_inputs: SideInputs
@@ -54,11 +54,11 @@ STRATEGIES: tuple[Strategy, ...] = tuple(
 
 @dataclass(frozen=True)
 class Inside:
-    """What is edited in addition to the outputs of heads.
+    """The values that an intervention edits in addition to the outputs of heads.
 
-    attention: the sorts of tensors inside attention calls: query, key, value, pattern.
-    residual: by the number of a block call, the layer whose residual stream enters the block.
-    feed_forward: by the number of a block call, the layer whose feed-forward output follows.
+    attention: the tensors inside attention calls: query, key, value, pattern.
+    residual: by the index of a block call, the layer whose residual stream enters the block.
+    feed_forward: by the index of a block call, the layer whose feed-forward output follows.
     modules: those that put these feed-forward outputs out.
     """
 
@@ -69,19 +69,19 @@ class Inside:
 
 
 class _AttendedError(Exception):
-    """Ends the call of a block at its attention, once its outputs are known."""
+    """Raised to end the call of a block at its attention, once its outputs are known."""
 
 
 class BatchExpansion:
-    """Grows the batch of one pass. It is an intervention that passes its rows on to another one.
+    """Grows the batch of one pass by copies of its first row, which an intervention then edits.
 
     calls: the block calls of a pass, as recorded.
-    entries: for each hook point, the number of the block call around it.
-    added: how many copies of row 0 to append, by the number of a block call.
-    intervention: edits the rows. at_once: the most rows that a block is called on.
-    kept: how many last tokens leave the last block, where others become zero; None is all.
+    entries: for each attention call, the index of the block call around it.
+    added: how many copies of row 0 to append, by the index of a block call.
+    intervention: edits the rows. at_once: the most rows that a block is called on. kept: for how
+        many last tokens the last block computes results, where others become zero; None is all.
     inside: what is edited in addition to heads' outputs.
-    order: the numbers of the hook points in the order in which they now run.
+    order: the indices of the attention calls in the order in which they now run.
     Raises LostTrackError if the batch cannot grow in this way.
     """
 
@@ -126,7 +126,7 @@ class BatchExpansion:
 
     @contextmanager
     def expanding(self) -> Iterator[None]:
-        """Grow the batch of one pass inside this context."""
+        """Grow the batch of the pass that runs inside this context."""
         with ExitStack() as restored:
             for block in {id(call.block): call.block for call in self._calls}.values():
                 restored.enter_context(
@@ -155,8 +155,9 @@ class BatchExpansion:
         return outputs
 
     def _fed(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        """Return a feed-forward module's output, edited; this module may be outside of a block.
+        """Return a feed-forward module's output after its edit.
 
+        The module may be outside of a block.
         module, args: the module and the arguments that it was called with.
         """
         point = self._inside.feed_forward.get(self._next - 1)
@@ -220,9 +221,9 @@ class BatchExpansion:
     def _cut(
         self, plain: Callable[..., Any], call: BlockCall, args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Run a block up to its attention, then continue with the last tokens alone.
+        """Run a block up to its attention, then only the last tokens further.
 
-        plain: runs the block. call: how its arguments were laid out in the recorded pass.
+        plain: runs the block. call: the meaning of its arguments, from the recorded pass.
         args, kwargs: its arguments now.
         The second run starts with these tokens, and the result of its attention is replaced.
         """
@@ -257,9 +258,9 @@ class BatchExpansion:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of a batch that a block is called on at once.
+    """Some rows of a batch on which a block is called at once.
 
-    first: the first of them. rows: their number.
+    first: the index of the first of them. rows: their number.
     begins: True if they are copies of row 0 that begin here.
     late: True if they are one row up to their attention.
     """
@@ -278,7 +279,7 @@ def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
 def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
     """Return the result of a block for all its rows, joined from its results for parts of them.
 
-    rows: the number of rows of each part.
+    results: of each part. rows: the number of rows of each part.
     """
     whole = results[0]
     if len(results) == 1:

@@ -11,7 +11,7 @@ from attnviz.engine.replacing import Change
 
 @dataclass(frozen=True)
 class Fork:
-    """The rows of the batch in one layer.
+    """The rows of the batch in one layer, when several ablations or patches share rows.
 
     sources: for each row the row of the layer before that it continues; −1 for the unchanged text.
     patches: the sites that are replaced in this layer, by row.
@@ -24,8 +24,8 @@ class Fork:
 def forks(changes: Sequence[Change], first: int, layers: int) -> tuple[list[Fork], list[int]]:
     """Return the rows of each layer from ``first`` on, and the row of each change at the end.
 
+    changes: the ablations or patches; those that replace equal sites so far have the same row.
     first: the first layer in which something is changed. layers: the number of layers.
-    Changes that replace equal sites have the same row.
     """
     sites = [_by_layer(change) for change in changes]
     ends, found = [-1] * len(changes), []

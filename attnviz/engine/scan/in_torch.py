@@ -20,16 +20,20 @@ def torch_scan(
     options: ScanOptions,
     references: Sequence[Input],
 ) -> Scan:
-    """Return a torch model ready to ablate its heads over ``inputs``.
+    """Return an object that ablates the heads of a torch model over ``inputs``.
 
-    references: the texts whose outputs replace those of ablated heads, for mean and resample.
+    options: how they are ablated. references: the texts whose outputs replace those of ablated
+        heads, for mean and resample.
     """
     runner = TorchRunner(model, inputs[0], options.positions, options.max_memory)
     return Scan(runner, inputs, options, references)
 
 
 def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-    """Return a torch model ready to put values of one prompt into the other prompt of each pair."""
+    """Return an object that puts values of one prompt into a torch model's run of the other.
+
+    pairs: the prompt pairs.
+    """
     runner = TorchRunner(model, pairs[0].corrupt, "last", options.max_memory)
     estimate = Slopes(runner).estimated if options.method == "gradient" else None
     return Patching(runner, pairs, options, estimate)

@@ -30,7 +30,7 @@ _GELU_ROUNDING = 2e-6
 
 
 def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
-    """Return the best number of rows to call a block on.
+    """Return on how many rows a block should be called at once to be fastest.
 
     blocks: those of the model. tokens: the length of each row.
     """
@@ -42,7 +42,7 @@ def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
 
 
 def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
-    """Return the most bytes that tensors made by ``run`` hold at once.
+    """Return the most bytes that tensors made by ``run`` use at once.
 
     The parameters and buffers of ``owned`` modules do not count.
     """
@@ -53,7 +53,7 @@ def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
 
 
 class _Watch(TorchDispatchMode):
-    """Adds up the storages that are alive while it is active."""
+    """Measures the peak of the memory that tensors use while it is active."""
 
     def __init__(self, owned: Collection[nn.Module]) -> None:
         TorchDispatchMode.__init__(self)
@@ -66,7 +66,7 @@ class _Watch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: otherwise torch would first load its compiler, which takes a second."""
+        """Return False, so that torch does not load its compiler first, which takes a second."""
         return False
 
     def __torch_dispatch__(
@@ -97,7 +97,10 @@ class _Watch(TorchDispatchMode):
 
 @contextmanager
 def fused_activations(root: nn.Module) -> Iterator[None]:
-    """Replace each activation under ``root`` that equals the fused GELU by it, in this context."""
+    """Replace each activation under ``root`` that equals the fused GELU by that one.
+
+    The replacement lasts as long as this context.
+    """
     with ExitStack() as restored:
         for module in root.modules():
             plain = type(module).__module__ == _ACTIVATIONS and "forward" not in vars(module)
@@ -112,7 +115,7 @@ def _fused(x: Tensor) -> Tensor:
 
 
 def _is_tanh_gelu(module: nn.Module) -> bool:
-    """Return True if the module's values are those of the tanh GELU over the relevant range."""
+    """Return True if the module computes the tanh approximation of GELU over the relevant range."""
     if next(module.parameters(), None) is not None:
         return False
     x = torch.linspace(-9, 9, 181)

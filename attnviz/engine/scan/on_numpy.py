@@ -54,10 +54,10 @@ _Found = TypeVar("_Found")
 
 
 class NumpyRunner:
-    """A NumPy stack that runs with changes; its methods are those of ``SiteRunner``.
+    """Runs a NumPy model with ablations or patches; its methods are those of ``SiteRunner``.
 
     in_torch: opens the model for gradients. texts: later inputs; those of one length run together.
-    max_memory: the bytes that a pass may hold; None uses a share of the free memory.
+    max_memory: the most bytes that a pass may use; None takes a share of the free memory.
     """
 
     kind: Kind = "self"
@@ -193,9 +193,9 @@ class NumpyRunner:
         }
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
-        """Return the run of a text, which holds its values; recent runs are reused.
+        """Return the recorded run of a text, with its values; recent runs are reused.
 
-        keep: the sorts of values that the run must hold.
+        keep: the kinds of values that the run must contain.
         """
         with self._lock:
             kept, run = self._runs.pop(given, (frozenset[What](), None))
@@ -214,7 +214,7 @@ class NumpyRunner:
         return run
 
     def _together(self, given: Input) -> list[Input]:
-        """Return a text, and waiting texts of its length to run together with it."""
+        """Return a text, and the waiting texts of its length that can run together with it."""
         if given not in self._waiting:
             return [given]
         tokens = len(given.ids)
@@ -237,9 +237,9 @@ class NumpyRunner:
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:
-    """Return blocks of indices into ``changes``, with changes that begin alike together.
+    """Return blocks of indices into ``changes``; changes that begin alike share a block.
 
-    first: the first token that each change changes. tokens: the length of the text.
+    first: the first token that each change affects. tokens: the length of the text.
     """
     sites = [[(site.layer, site.head or 0) for site in change.sites] for change in changes]
     order = sorted(range(len(changes)), key=lambda at: (first[at], sites[at]))

@@ -47,11 +47,11 @@ _Found = TypeVar("_Found")
 
 
 class TorchRunner:
-    """A torch model that runs with changes, one text at a time; its methods are ``SiteRunner``'s.
+    """Runs a torch model with ablations or patches; its methods are those of ``SiteRunner``.
 
-    probe: the input on which the model is tried.
-    positions: which predictions are read, ``all`` or ``last``.
-    max_memory: the bytes that a pass may hold; None uses a share of the free memory.
+    probe: an input for a trial of the model.
+    positions: which predictions are measured, ``all`` or ``last``.
+    max_memory: the most bytes that a pass may use; None takes a share of the free memory.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class TorchRunner:
 
     @property
     def plan(self) -> ScanPlan:
-        """Return how the model can be run, which is found out when it is first opened."""
+        """Return the plan for running the model, which is made when it is first opened."""
         assert self._plan is not None, "the model is not open"
         return self._plan
 
@@ -102,7 +102,7 @@ class TorchRunner:
 
     @contextmanager
     def open(self, *, learning: bool = False) -> Iterator[ScanPlan]:
-        """Borrow the model for passes inside this context; ``learning`` enables gradients."""
+        """Prepare the model for passes inside this context. learning: True enables gradients."""
         with ExitStack() as opened:
             opened.enter_context(self.model.hook_points.borrowed())
             opened.enter_context(fused_activations(self.model.root))
@@ -127,9 +127,9 @@ class TorchRunner:
         return ordered(self.model, changes)
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return what ``found`` returns; call it again without sharing passes if that fails.
+        """Call ``found``, which runs the model; if it fails, call it without sharing passes.
 
-        given: the text that it runs. changes: how many changes it makes in a pass.
+        given: the text that it runs. changes: how many ablations or patches it makes in a pass.
         Raises UsageError with advice if memory does not suffice.
         """
         try:
@@ -209,9 +209,9 @@ class TorchRunner:
     def logits_alone(
         self, given: Input, position: int, what: frozenset[What], intervention: RowEdit
     ) -> Tensor:
-        """Return the logits (word,) of one position in a pass without further rows.
+        """Return the logits (vocab,) of one position in a pass without further rows.
 
-        what: the sorts of values that the intervention edits.
+        given: the text. what: the kinds of values that the intervention edits.
         """
         answer = run_alone(self.plan, self._way(what).inside, given, intervention)
         assert answer.projected is not None
@@ -219,7 +219,7 @@ class TorchRunner:
         return self.read_out.logits(answer.projected[:, position])[0]
 
     def _way(self, what: frozenset[What]) -> Way:
-        """Return how values of these sorts are changed: all in one pass, or one at a time."""
+        """Return how values of the kinds ``what`` are changed: all in one pass, or one by one."""
         plan = self.plan
         if what not in self._ways:
             if what == {"output"}:  # these were tried when the plan was made
@@ -237,11 +237,10 @@ class TorchRunner:
             self.notes.append(note)
 
     def _room(self, given: Input, wanted: int) -> Room:
-        """Return the memory of passes over texts of this length.
+        """Return the memory that passes over texts of this length need and may use.
 
         wanted: the number of changes that are to be made to the text. The memory of a row is
-            measured
-        only if a coarse bound does not fit.
+            measured only if a coarse bound does not fit.
         """
         model, plan = self.model, self.plan
         tokens = len(given.ids) + len(given.target or ())
@@ -262,9 +261,11 @@ class TorchRunner:
 
 
 def _numbers(plan: ScanPlan, tokens: int) -> int:
-    """Return how many numbers a row of the batch has: hidden states, and the inside of one block.
+    """Return about how many numbers a row of the batch takes in memory during a pass.
 
-    Each weight's longer side is at least its output.
+    They are the outputs of all modules outside the blocks, and of those in the largest block. A
+    module's output is taken to be as wide as its parameter's longer side. tokens: the length of a
+    row.
     """
     model = plan.model
     blocks = {id(call.block): call.block for call in plan.calls}.values()

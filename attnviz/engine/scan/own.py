@@ -19,7 +19,7 @@ _Found = TypeVar("_Found")
 
 
 class OwnRunner:
-    """The library's own attention that runs without heads; its methods are those of ``Runner``."""
+    """Ablates heads of the library's own attention block; its methods are those of ``Runner``."""
 
     kind: Kind = "self"
     threaded = False
@@ -58,7 +58,7 @@ class OwnRunner:
         outputs = np.repeat(self.outputs(runs.given)["output", 0][None], 1 + len(runs.changes), 0)
         edits = runs.replaced(dict(enumerate(runs.changes, start=1)))
         edits.edit_rows(Point(self.kind, "output", 0), outputs, 0)
-        hidden = [self._model.output(row.swapaxes(0, 1)) for row in outputs]
+        hidden = [self._model.attention.joined(row.swapaxes(0, 1)) for row in outputs]
         return Ends(np.stack(hidden), None)
 
     def is_no_op(self, variant: Variant) -> bool:

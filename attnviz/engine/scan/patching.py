@@ -41,10 +41,10 @@ _BY_PLACE: frozenset[What] = frozenset({"query", "key", "pattern"})
 
 @dataclass(frozen=True)
 class PlainRun:
-    """The result of a prompt that was run unobserved.
+    """The result of running the unchanged model on one prompt.
 
     position: the token that predicts. row: (1, width), the vocabulary projection's input there.
-    logits: (word,).
+    logits: (vocab,).
     """
 
     given: Input
@@ -55,10 +55,10 @@ class PlainRun:
 
 @dataclass(frozen=True)
 class PatchWork:
-    """One pair that is to be patched.
+    """One prompt pair that is ready to be patched, with the values of both runs.
 
-    pair: its index. what: the sorts of sites. clean, corrupt: the plain runs of both prompts.
-    base: the run that is patched, one of these two. own: its values.
+    pair: its index. what: the kinds of patch sites. clean, corrupt: the unpatched runs of both
+        prompts. base: the run that is patched, one of these two. own: its values.
     held: the values of the other run, at the base's tokens.
     answer, foil: token ids. same: how many tokens at the beginning are surely equal in both runs.
     rounding: how far equal values may differ in two runs, relative to the largest.
@@ -77,7 +77,7 @@ class PatchWork:
     rounding: float = 0.0
 
     def plain(self, run: PlainRun) -> dict[PatchMetric, float]:
-        """Return the metrics of one of the two plain runs."""
+        """Return the metrics of one of the two unpatched runs."""
         scores, clean = (_log_softmax(each.logits) for each in (run, self.clean))
         chances = np.exp(clean)
         with np.errstate(invalid="ignore"):
@@ -91,7 +91,7 @@ class PatchWork:
         return found
 
     def starts(self, patches: Sequence[Patch]) -> list[int | None]:
-        """Return for each patch the first token at which it changes a value, or None."""
+        """Return for each patch the first token at which it changes a value, None if none."""
         differ = {place: self._differ(place) for place in self.own}
         found = []
         for patch in patches:
@@ -102,7 +102,7 @@ class PatchWork:
     def _differ(self, place: tuple[What, int]) -> NDArray[np.bool_]:
         """Return a boolean (token, head), True where the values of the two runs differ.
 
-        place: the sort of the values and their layer.
+        place: the kind of the values and their layer.
         """
         own, held = self.own[place], self.held[place]
         if self.rounding:
@@ -115,7 +115,7 @@ class PatchWork:
 
 
 class Patching:
-    """A model and pairs of prompts that are ready to be patched.
+    """Patches prompt pairs: puts values of one prompt's run into the run of the other prompt.
 
     runner: runs the model. estimate: returns first-order estimates of patches.
     notes: sentences about how it was done; more may come while it runs.
@@ -142,17 +142,18 @@ class Patching:
         return self._runner.heads
 
     def heads(self, what: What) -> Mapping[int, int]:
-        """Return by layer the number of sites of one sort: heads, key/value heads, or one.
+        """Return by layer the number of patch sites of one kind: heads, key/value heads, or one.
 
-        Raises UnsupportedError with a reason if this sort cannot be replaced in the model.
+        Raises UnsupportedError with a reason if values of this kind cannot be replaced in the
+        model.
         """
         with self._runner.open():
             return self._runner.sites(frozenset({what}))[what]
 
     def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
-        """Return every site of one sort, by layer, head and then tokens.
+        """Return every patch site of one kind, by layer, head and then tokens.
 
-        what: the sort. tokens: for each site of a head the positions that it covers; None means
+        what: the kind. tokens: for each site of a head the positions that it covers; None means
             all.
         """
         return [
@@ -163,14 +164,17 @@ class Patching:
         ]
 
     def served(self, site: Site) -> tuple[int, ...]:
-        """Return the query heads of a site; they are several if they share a key/value head."""
+        """Return the query heads that a patch site affects; several share a key/value head."""
         if site.head is None:
             return ()
         group = self.queries[site.layer] // self.heads(site.what)[site.layer]
         return tuple(range(site.head * group, (site.head + 1) * group))
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
-        """Return the plain model's predictions for the clean and the corrupt prompt."""
+        """Return the unpatched model's predictions for the clean and the corrupt prompt.
+
+        pair: the index of the prompt pair.
+        """
         with self._runner.open():
             clean, corrupt = (Prediction(run.position, run.logits) for run in self._plainly(pair))
         return clean, corrupt
@@ -183,12 +187,11 @@ class Patching:
         answer: int,
         foil: int | None = None,
     ) -> Iterator[PatchScores]:
-        """Yield the scores of some patches on one pair, as many at a time as fit into memory.
+        """Yield the effects of patches on one prompt pair, as many at a time as fit into memory.
 
-        pair: its index. wanted: the indices of these patches in ``patches``. answer, foil: token
-            ids.
+        pair: its index. wanted: the indices of the patches in ``patches``. answer, foil: token ids.
         Raises UsageError for a site that does not exist, UnsupportedError if the model does not let
-        a sort of site be replaced.
+        values of some kind be replaced.
         """
         if not wanted:
             return
@@ -246,10 +249,11 @@ class Patching:
     def _work(
         self, pair: int, what: frozenset[What], answer: int, foil: int | None
     ) -> tuple[PatchWork, tuple[int, ...] | None]:
-        """Return the pair ready for patching, and the base run's positions that can be patched.
+        """Return a prompt pair ready for patching, and the positions that can be patched.
 
-        pair: its index. what: the sorts of sites. answer, foil: token ids.
-        The positions are those with a corresponding token in the other prompt; None means all.
+        pair: its index. what: the kinds of patch sites. answer, foil: token ids.
+        The positions are those of the base run with a corresponding token in the other prompt; None
+        means all.
         """
         clean, corrupt = self._plainly(pair)
         for token in (answer, foil):
@@ -297,9 +301,9 @@ class Patching:
         return work, tuple(at for at, place in enumerate(places) if place >= 0)
 
     def _plainly(self, pair: int) -> tuple[PlainRun, PlainRun]:
-        """Return the plain runs of the clean and the corrupt prompt; the latest pairs are reused.
+        """Return the unpatched runs of the clean and the corrupt prompt; recent ones are reused.
 
-        pair: its index.
+        pair: the index of the prompt pair.
         """
         if pair not in self._plain:
             clean, corrupt = self._prompts(self._pairs[pair])
@@ -365,7 +369,8 @@ def _measured(
 ) -> Measured:
     """Return the metrics of the patched runs, all from one pass if the model allows it.
 
-    patches: in the order in which a pass meets them. starts: the first token that each changes.
+    work: the prompt pair. patches: in the order in which a pass reaches them. starts: the first
+        token that each changes.
     """
     base, read_out = work.base, _read_out(runner)
     back = base.position - len(base.given.predicted)  # counted from the end
@@ -389,7 +394,7 @@ def _measured(
 
 
 def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
-    """Return the patch at those of its tokens that are in ``places``; None if no token is left.
+    """Return the patch limited to those of its tokens that are in ``places``; None if none is.
 
     places: positions in the base run; None means all of them.
     """
@@ -404,9 +409,9 @@ def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
 
 
 def _first(differ: Mapping[tuple[What, int], NDArray[np.bool_]], site: Site) -> int | None:
-    """Return the first token at which two runs differ at a site; None if they are equal there.
+    """Return the first token at which two runs differ at a patch site; None if they are equal.
 
-    differ: (token, head), by sort and layer.
+    differ: True where they differ (token, head), by kind and layer.
     """
     here = differ[site.what, site.layer][:, head_of(site)]
     tokens = np.flatnonzero(here if site.tokens is None else here[list(site.tokens)])

@@ -44,16 +44,17 @@ _FAR = 1_000.0
 
 @dataclass(frozen=True, eq=False)
 class ScanPlan:
-    """The way in which a scan runs a model.
+    """The way in which a scan runs a model, found by a trial.
 
-    model: what is scanned.
+    model: the model.
     strategy: how to grow the batch; None if it cannot grow and ablations run one at a time.
-    calls: the block calls of a pass. entries: the block call around each hook point of the pass.
+    calls: the block calls of a pass. entries: for each attention call the index of the block call
+        around it.
     unembedding: computes logits from hidden states; None without a language-model head.
     causal: True if a token's hidden state sees no later token.
-    probe: the few tokens of the trial. hidden: their final hidden states.
-    ends_short: True if the last block can continue with the ``ENDING`` alone; False if not tried.
-    no_op: for tried ablations True if they change nothing.
+    probe: the few tokens of the trial. hidden: their final hidden states. ends_short: True if the
+        last block can continue with the ``ENDING`` last tokens alone; False if not tried.
+    no_op: by tried ablation, True if it changes nothing.
     """
 
     model: PatchableModel
@@ -68,14 +69,14 @@ class ScanPlan:
     no_op: dict[Variant, bool] = field(default_factory=dict)
 
     def at_once(self, given: Input) -> int:
-        """Return the best number of rows of an input to call a block on."""
+        """Return on how many rows of this text a block should be called at once to be fastest."""
         return rows_at_once([call.block for call in self.calls], len(given.ids))
 
 
 def make_plan(model: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
     """Return the plan for the borrowed ``model``, found on a few tokens of ``given``.
 
-    positions: the predictions that the scan reads.
+    positions: the predictions that the scan measures.
     """
     probe = probe_of(given)
     record = RecordBlocks(model.root, model.hook_points)
@@ -114,11 +115,11 @@ def fitting(
     *,
     short: bool,
 ) -> tuple[Strategy, bool] | None:
-    """Return the first strategy that gives the ``expected`` states; None if none does.
+    """Return the first strategy that gives the ``expected`` states; None if no strategy does.
 
-    With it comes True if it may keep only the last tokens.
+    The second value is True if the last block may compute the last tokens only.
     expected: (row, token, width). run: returns these for a strategy and the number of last tokens
-        to keep, None for all. short: True tries to keep only the last tokens.
+        to compute, None for all. short: True tries the last tokens only.
     """
     for kept in (ENDING, None) if short else (None,):
         read = slice(None if kept is None else -kept, None)
@@ -130,9 +131,10 @@ def fitting(
 
 
 def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) -> None:
-    """Raise LostTrackError if a batch's clean row (token, width) differs from the plain run.
+    """Raise LostTrackError if a batch's unchanged row differs from a run on its own.
 
-    short: True compares only the last tokens, as the others were not computed.
+    row, plain: (token, width) of the batch and of that run. short: True compares only the last
+        tokens, as the others were not computed.
     """
     read = slice(-ENDING if short else None, None)
     if not ends_alike(plan.model.root, row[read], plain[read], exact=False):
@@ -142,7 +144,7 @@ def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) 
 def require_own(model: PatchableModel, given: Input) -> None:
     """Raise UnsupportedError if observing the borrowed ``model`` changes its results.
 
-    It is tried once for each length class.
+    This is tested once for each length class. given: the text of the test.
     """
     place = model.kind, class_of(given)
     known = _own.setdefault(model.root, set())
@@ -163,7 +165,7 @@ def class_of(given: Input) -> int:
 
 
 def ordered(model: PatchableModel, variants: Sequence[Change]) -> list[int]:
-    """Return the variants' indices in the order in which their first changes happen in a pass."""
+    """Return the indices of ablations or patches in the order in which a pass reaches them."""
     first = [_first_point(model, variant) for variant in variants]
     return sorted(range(len(variants)), key=first.__getitem__)
 
@@ -178,11 +180,12 @@ def run_expanded(
     kept: int | None = None,
     inside: Inside | None = None,
 ) -> ForwardOutput:
-    """Return one pass with the text in row 0 and a variant in each of the rows after it.
+    """Return one pass with the text in row 0 and one ablation or patch in each further row.
 
-    variants: in the order in which a pass meets them. intervention: makes the changes.
+    strategy: how the batch grows. variants: the ablations or patches, in the order in which a pass
+        reaches them. intervention: makes the changes.
     at_once: the most rows that a block is called on.
-    kept: how many last tokens leave the last block; None is all.
+    kept: how many last tokens the last block computes; None is all.
     inside: what is edited in addition to heads' outputs.
     """
     added: dict[int, int] = {}
@@ -207,7 +210,7 @@ def run_expanded(
 
 
 def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
-    """Return True if no later layer reads the ablated heads, so that the result cannot change.
+    """Return True if no later layer uses the ablated heads, so that the result cannot change.
 
     The test runs one row alone, because rows of a batch round differently.
     """
@@ -228,9 +231,10 @@ def _first_point(model: PatchableModel, variant: Change) -> int:
 
 
 def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
-    """Return how to compute logits from the vocabulary projection's input; None without one.
+    """Return an object that computes logits from the vocabulary projection's input, or None.
 
-    probe: the text of the pass ``clean``, on which it is tried.
+    None means that the model has no projection. probe: the text of the pass ``clean``, on which it
+    is tested.
     """
     head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
@@ -283,7 +287,10 @@ def _other_end(probe: Input) -> Input:
 
 
 def _trials(model: PatchableModel) -> list[Variant]:
-    """Return an ablation in the first layer, one in the last, and both together, ``ordered``."""
+    """Return three ablations for a trial: in the first layer, in the last, and both together.
+
+    They are in the order in which a pass reaches them.
+    """
     layers = list(model.heads)
     trials = [Variant(((layer, model.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
@@ -301,7 +308,7 @@ def _unlike(model: PatchableModel) -> Held:
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
-    """Return True if two tensors are equal up to rounding, and finite at the same places."""
+    """Return True if two tensors are equal up to rounding, and finite at the same positions."""
     known = found.isfinite()
     if found.shape != expected.shape or not known.equal(expected.isfinite()):
         return False

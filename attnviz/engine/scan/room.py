@@ -20,10 +20,10 @@ _MARGIN = 1.25
 
 @dataclass(frozen=True)
 class Room:
-    """The memory of a scan.
+    """The memory that a scan needs and may use.
 
-    limit: in bytes; None if the free memory is not known. row: the bytes of one row of the batch.
-    fixed: the bytes that a scan needs in addition to the rows.
+    limit: the most bytes; None if the free memory is not known. row: the bytes of one row of the
+        batch. fixed: the bytes that a scan needs in addition to the rows.
     """
 
     limit: int | None
@@ -32,18 +32,18 @@ class Room:
 
     @property
     def ablations(self) -> int | None:
-        """Return how many ablations fit next to the clean row; None means any number."""
+        """Return how many ablations fit in memory beside the unchanged run; None for any number."""
         return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
 
     def needed(self, ablations: int) -> int:
-        """Return the bytes of a pass with so many ablations."""
+        """Return how many bytes a pass with this number of ablations needs."""
         return self.fixed + self.row * (1 + ablations)
 
 
 def room_for(
     row: int, fixed: int, device: torch.device | None, max_memory: int | None, tokens: int
 ) -> Room:
-    """Return the room of a scan.
+    """Return the memory that a scan needs and may use.
 
     row: the measured bytes of a row. fixed: the bytes needed in addition to the rows.
     device: None for the CPU. tokens: of the text, for the message.

@@ -38,7 +38,7 @@ def open_scan(
     kind: Kind | None = None,
     references: Sequence[Input] | None = None,
 ) -> Scan:
-    """Return ``model`` ready to ablate its heads over ``inputs``.
+    """Return an object that ablates heads of ``model`` over ``inputs`` and measures the effects.
 
     kind: the attention whose heads are ablated; None means the model's default. An encoder–decoder
         without a target can only be scanned in its encoder, and has no loss.
@@ -62,9 +62,10 @@ def open_patching(
     *,
     kind: Kind | None = None,
 ) -> Patching:
-    """Return ``model`` ready to put values of one prompt into the other prompt of each pair.
+    """Return an object that patches: it puts values of one prompt into a run of the other.
 
-    kind: the attention whose sites are patched; None means the model's default.
+    pairs: the prompt pairs. kind: the attention whose values are patched; None means the model's
+        default.
     Raises UsageError if these do not fit together, UnsupportedError for an architecture without
     patching.
     """

@@ -33,12 +33,12 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True)
 class ChangedRuns:
-    """A text that is run unchanged and with changes.
+    """A request to run one text unchanged and with ablations or patches.
 
-    changes: in the order of ``Runner.ordered``.
+    changes: the ablations or patches, in the order of ``Runner.ordered``.
     replaced: makes the intervention from the changes by row.
-    last: how many of the last tokens are read; None means all.
-    starts: the first token that each change changes, in a causal model; empty if not known.
+    last: how many of the last tokens are needed; None means all.
+    starts: the first token that each change affects, in a causal model; empty if not known.
     """
 
     given: Input
@@ -49,7 +49,7 @@ class ChangedRuns:
 
 
 class Ends(NamedTuple):
-    """The final states of a text, unchanged in row 0 and with one change in each further row.
+    """The final states of a text: unchanged in row 0, with one ablation or patch in each other row.
 
     hidden: final hidden states (row, token, width).
     read: the vocabulary projection's input (row, token, width); None without a projection.
@@ -62,11 +62,11 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Changed runs compared with the clean one.
+    """The predictions of runs with an ablation or a patch, compared with the unchanged run.
 
-    loss: (position,) clean cross-entropy in nats; NaN where no token is wanted.
-    loss_delta: (change, position), changed minus clean; NaN where no token is wanted.
-    kl: (change, position), KL(clean ‖ changed) in nats.
+    loss: (position,) cross-entropy of the unchanged run in nats; NaN where no token is wanted.
+    loss_delta: (change, position), changed minus unchanged; NaN where no token is wanted.
+    kl: (change, position), KL(unchanged ‖ changed) in nats.
     flips: (change, position), True where the likeliest token differs.
     """
 
@@ -77,33 +77,34 @@ class Comparison:
 
 
 class ReadOut(Protocol):
-    """The vocabulary projection of a model."""
+    """The interface of a model's vocabulary projection: logits, and comparisons of runs."""
 
     def logits(self, rows: Array) -> Array:
-        """Return the logits (row, vocabulary) of the projection's inputs (row, width)."""
+        """Return the logits (row, vocab) of the projection's inputs (row, width)."""
         ...
 
     def logit_difference(
         self, clean: Array, changed: Array, answer: int, foil: int
     ) -> tuple[float, NDArray[np.float64]]:
-        """Return logit(answer) − logit(foil) of the clean row, and its change in each changed row.
+        """Return logit(answer) − logit(foil) of the unchanged run, and its change in other rows.
 
         clean, changed: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
         """
         ...
 
     def compare(self, clean: Array, changed: Array, wanted: Sequence[int]) -> Comparison:
-        """Compare changed runs (change, position, width) with the clean one (position, width).
+        """Compare the predictions of changed runs with those of the unchanged run.
 
-        wanted: (position,), the token that came next; -1 if it is not known.
+        clean, changed: the projection's inputs, (position, width) and (change, position, width).
+            wanted: (position,), the id of the token that came next; −1 if it is not known.
         """
         ...
 
 
 class Runner(Protocol):
-    """Runs one model over texts with changes.
+    """The interface to run one model over texts with an ablation or a patch in each batch row.
 
-    kind: the attention whose sites are changed. heads: the number of heads by layer.
+    kind: the attention that is changed. heads: the number of heads by layer.
     notes: sentences about how it was done; more may come.
     threaded: True if several texts may run at once, each in its own thread.
     All but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is active.
@@ -118,12 +119,12 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the model's class, for messages."""
+        """Return the name of the model's class, for messages."""
         ...
 
     @property
     def mask_id(self) -> int | None:
-        """Return the token that hides a word from a masked model; None if there is none."""
+        """Return the id of the token that hides a word from a masked model; None without one."""
         ...
 
     @property
@@ -137,24 +138,24 @@ class Runner(Protocol):
         ...
 
     def open(self) -> AbstractContextManager[Any]:
-        """Borrow the model for passes inside this context."""
+        """Prepare the model for passes inside this context."""
         ...
 
     def size(self, given: Input, wanted: int) -> int:
-        """Return how many of the changes to a text are made in one pass.
+        """Return how many of the changes to a text can be made in one pass.
 
-        wanted: the number of changes. Raises UsageError if the memory does not hold one.
+        wanted: the number of changes. Raises UsageError if the memory does not suffice for one.
         """
         ...
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
-        """Return the changes' indices in the order in which a pass meets their first sites."""
+        """Return the indices of ablations or patches in the order in which a pass reaches them."""
         ...
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return what ``found`` returns; call it again without sharing passes if that fails.
+        """Call ``found``, which runs the model; if it fails, call it without sharing passes.
 
-        given: the text that it runs. changes: how many changes it makes in a pass.
+        given: the text that it runs. changes: how many ablations or patches it makes in a pass.
         """
         ...
 
@@ -163,23 +164,23 @@ class Runner(Protocol):
         ...
 
     def ends(self, runs: ChangedRuns) -> Ends:
-        """Return the final states of a text, without and with each of its changes."""
+        """Return the final states of a text: unchanged, and with each ablation or patch."""
         ...
 
     def is_no_op(self, variant: Variant) -> bool:
-        """Return True if no later layer reads the ablated heads, so that the result cannot change.
+        """Return True if no later layer uses the ablated heads, so that the result cannot change.
 
         A scan alone cannot tell this, because rows of a batch round differently.
         """
         ...
 
     def in_torch(self) -> PatchableModel:
-        """Return the model for gradients; raise UnsupportedError if torch does not run it."""
+        """Return the model in torch, for gradients; UnsupportedError if torch cannot run it."""
         ...
 
 
 class SiteRunner(Runner, Protocol):
-    """Runs one model with changes of any sort of site.
+    """The interface to run one model with patches of any kind of value.
 
     rounding: how far equal values may differ in two runs, relative to the largest.
     """
@@ -187,19 +188,19 @@ class SiteRunner(Runner, Protocol):
     rounding: float
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
-        """Return for each sort by layer how many sites there are.
+        """Return how many patch sites there are, for each kind by layer.
 
-        what: the sorts. Raises UnsupportedError if the model does not let one of them be replaced.
+        what: the kinds. Raises UnsupportedError if the model does not let one of them be replaced.
         """
         ...
 
     def plain(self, given: Input) -> Ends:
-        """Return the final states of the unobserved model: a single row."""
+        """Return the final states of the unobserved model over a text: a single row."""
         ...
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
-        """Return the values of some sorts in a run over one text, by sort and layer.
+        """Return the values of some kinds in a run over one text, by kind and layer.
 
-        what: the sorts.
+        what: the kinds, such as ``output`` or ``query``.
         """
         ...

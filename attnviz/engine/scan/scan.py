@@ -29,7 +29,7 @@ from attnviz.records import Input
 
 
 class Scan:
-    """A model that is ready to be scanned.
+    """Ablates heads of one model over texts and measures the effects.
 
     runner: runs the model. inputs: the texts.
     references: the texts whose values replace heads that are not set to zero.
@@ -53,8 +53,8 @@ class Scan:
     def changed(self, *, control: bool = False, token_losses: bool = False) -> Scan:
         """Return the same scan with other options; both share the runs of the unchanged texts.
 
-        control: True removes a random direction of equal norm instead of each ablation.
-        token_losses: True keeps the loss of each token.
+        control: True measures a random baseline: it removes a random direction of equal norm in
+            place of each ablation. token_losses: True records the loss of each token.
         """
         other = copy(self)
         other._options = replace(self._options, control=control, token_losses=token_losses)
@@ -68,7 +68,7 @@ class Scan:
     def scan(
         self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
-        """Yield the costs of some ablations over one text, as many at a time as fit into memory.
+        """Yield the effects of some ablations over one text, as many at a time as fit into memory.
 
         text: its index. wanted: the indices of these ablations in ``variants``.
         """
@@ -97,7 +97,7 @@ class Scan:
     def scan_all(
         self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
     ) -> Iterator[Scores]:
-        """Yield the costs of some ablations, text by text.
+        """Yield the effects of some ablations, text by text.
 
         wanted: for the index of each text the indices of its ablations in ``variants``.
         """
@@ -115,7 +115,7 @@ class Scan:
         ablated: Collection[tuple[int, int]] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
-        """Return the first-order importance of each (layer, head) over all texts, in nats.
+        """Return the gradient importance of each (layer, head) over all texts, in nats.
 
         ablated: heads that are ablated already.
         on_progress: called with the number of texts done and their total.
@@ -197,7 +197,7 @@ rounding alone and is examined."""
 
 @dataclass(frozen=True)
 class _Chunk:
-    """The costs of some ablations over one text.
+    """The measured effects of some ablations over one text, from one pass.
 
     metrics: (ablation,) each. token_losses: (ablation, token), NaN where no token is predicted.
     """
@@ -209,10 +209,10 @@ class _Chunk:
 
 @dataclass(frozen=True)
 class _Asked:
-    """One pass, and the positions at which its predictions are compared with the clean ones.
+    """One pass, with the positions at which predictions are compared with the unchanged run.
 
-    given: what the model reads. at: the positions, counted from the end.
-    wanted: the token id that came at each position; -1 if it is not known.
+    given: the text. at: the positions, counted from the end.
+    wanted: the token id that came at each position; −1 if it is not known.
     counted: True for positions that count for metrics without a known token.
     """
 
@@ -229,9 +229,10 @@ def _scored(
     variants: Sequence[Variant],
     values: Held | None,
 ) -> _Chunk:
-    """Return the costs of ablations over one text, all from one pass if the model allows it.
+    """Return the effects of ablations over one text, all from one pass if the model allows it.
 
-    variants: in the order in which a pass meets them. values: the replacements; None means zero.
+    variants: the ablations, in the order in which a pass reaches them. values: the replacements;
+        None means zero.
     Raises UsageError for a text too short for a loss.
     """
     directions = options.seed if options.control else None
@@ -278,7 +279,10 @@ def _scored(
 
 
 def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
-    """Return the passes whose predictions are compared; empty if nothing is predicted."""
+    """Return the passes whose predictions are compared; empty if the model predicts nothing.
+
+    given: the text. positions: the predictions that count, ``all`` or ``last``.
+    """
     read, mask = given.predicted.ids, runner.mask_id
     length = len(read)
     if runner.read_out is None:
@@ -306,11 +310,11 @@ def _read(ends: Ends) -> Array:
 def _ends(
     plain: Ends, last: Ends, asked: Sequence[_Asked], given: Input, mask: int | None
 ) -> list[Array]:
-    """Return the rows (1 + ablation, width) at the text's end that give logits of answer and foil.
+    """Return the projection's inputs (1 + ablation, width) that give the logits of answer and foil.
 
     plain: the states of the text itself. last: those of the last of the passes ``asked``.
     mask: the token id that hides a word, or None. A masked model answers at the text's own mask
-    token, otherwise in place of the last word.
+        token, otherwise in place of the last word.
     """
     if asked[-1].given == given:
         return [_read(plain)[:, -1]]
@@ -323,9 +327,10 @@ def _ends(
 def _output_metrics(
     hidden: Array, positions: Positions
 ) -> tuple[dict[Metric, NDArray[np.float64]], list[int]]:
-    """Return mean squared difference and 1 − cosine of hidden states, by metric: (ablation,).
+    """Return by metric how far ablations move the hidden states: (ablation,).
 
-    The second value lists the indices of ablations whose difference may be rounding.
+    The metrics are the mean squared difference and 1 − cosine. The second value lists the indices
+    of ablations whose difference may be rounding.
     hidden: (1 + ablation, token, width). positions: ``last`` compares the last token only.
     """
     xp, read = namespace(hidden), slice(-1 if positions == "last" else None, None)

@@ -27,12 +27,12 @@ _ALONE = Strategy("leave", late=False)
 
 @dataclass(frozen=True)
 class Way:
-    """The way in which some sorts of sites are patched.
+    """The way in which patch sites of some kinds are patched in a model.
 
     inside: what is edited in addition to the outputs of heads.
-    heads: the number of sites, by sort and layer.
+    heads: the number of sites, by kind and layer.
     strategy: how to grow the batch; None if patches run one at a time.
-    ends_short: True if the last block can continue with the ``ENDING`` alone.
+    ends_short: True if the last block can continue with the ``ENDING`` last tokens alone.
     """
 
     inside: Inside
@@ -42,9 +42,9 @@ class Way:
 
 
 def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
-    """Return the way to patch sites of some sorts in the borrowed model.
+    """Return the way to patch sites of some kinds in the borrowed model.
 
-    what: the sorts. Raises UnsupportedError if there is none.
+    what: the kinds. Raises UnsupportedError if there is none.
     """
     keep = Keep(plan.model.kind, what)
     inside = _inside(plan, what)
@@ -100,12 +100,12 @@ def run_changed(
     at_once: int,
     kept: int | None = None,
 ) -> ForwardOutput:
-    """Return a pass with the text in row 0, and each of the changes in its own row.
+    """Return a pass with the text in row 0, and each ablation or patch in its own row.
 
-    changes: in the order in which a pass meets them.
+    changes: the ablations or patches, in the order in which a pass reaches them.
     replaced: makes the intervention from the changes by row.
     at_once: the most rows that a block is called on.
-    kept: how many last tokens leave the last block; None is all.
+    kept: how many last tokens the last block computes; None is all.
     """
     if way.strategy is None:
         each = [run_alone(plan, way.inside, given, replaced({}))]
@@ -156,7 +156,11 @@ def _beside(point: HookedCall, kind: Kind) -> bool:
 
 
 def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
-    """Return patches of all sorts in the first layer, in the last, and in both, ``ordered``."""
+    """Return three patches for a trial: in the first layer, in the last, and both together.
+
+    They replace sites of all kinds, in the order in which a pass reaches them. heads: the number of
+    sites by kind and layer.
+    """
     ends = []
     for at in (0, -1):
         places = [(what, list(layers.items())[at]) for what, layers in heads.items()]

@@ -27,9 +27,10 @@ class Slopes:
         self._runner = runner
 
     def estimated(self, work: PatchWork, patches: Sequence[Patch]) -> Measured:
-        """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ over a patch's sites.
+        """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ for each patch.
 
-        work: the pair, with M and z of its base run. Each metric is an array (patch,).
+        z are the values at the patch's sites. work: the prompt pair, with M and z of its base run.
+        Each metric is an array (patch,).
         """
         runner, zeros = self._runner, _Zeros(self._runner.kind, work.what)
         with runner.open(learning=True):
@@ -76,10 +77,10 @@ def _first_order(
 
 
 class _Zeros(Untouched):
-    """Adds zeros to the values of a run, by which metrics can be differentiated.
+    """Adds zeros to the values of a run, so that metrics can be differentiated by these values.
 
-    kind: the attention whose values these are. what: the sorts of values.
-    added: these zeros, (1, token, head, dim), by sort and layer.
+    kind: the attention whose values these are. what: the kinds of values.
+    added: these zeros, (1, token, head, dim), by kind and layer.
     """
 
     def __init__(self, kind: Kind, what: Collection[What]) -> None:

@@ -35,11 +35,10 @@ _CLEAN_BYTES = 48_000_000
 
 @dataclass(frozen=True)
 class Unembedding:
-    """The vocabulary projection of a model, and what the model does to its logits.
+    """The vocabulary projection of a torch model, with all that the model does to its logits.
 
-    weight, bias: (vocabulary, width), (vocabulary,) or None.
-    own: computes the logits (row, vocabulary) of hidden states (row, width) if the model does more
-        than weight and bias; otherwise None.
+    weight, bias: (vocab, width), (vocab,) or None. own: computes the logits (row, vocab) of hidden
+        states (row, width) if the model does more than weight and bias; otherwise None.
     """
 
     weight: Tensor
@@ -47,13 +46,13 @@ class Unembedding:
     own: Callable[[Tensor], Tensor] | None = None
 
     def bytes_for(self, positions: int) -> int:
-        """Return the most bytes that comparing so many positions needs, besides its arguments."""
+        """Return the most bytes that comparing so many positions needs beyond its arguments."""
         vocabulary, (rows, words) = self.weight.shape[0], self._tile(self.weight.device)
         tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Return logits (row, vocabulary) of hidden states (row, width), at least in float32."""
+        """Return logits (row, vocab) of hidden states (row, width), at least in float32."""
         if self.own is not None:
             return self.own(rows).float()
         rows = _wide(rows)
@@ -67,7 +66,7 @@ class Unembedding:
     def logit_difference(
         self, clean: Tensor, ablated: Tensor, answer: int, foil: int
     ) -> tuple[float, NDArray[np.float64]]:
-        """Return logit(answer) − logit(foil) of the clean row, and its change in each ablated row.
+        """Return logit(answer) − logit(foil) of the unchanged run, and its change in other rows.
 
         clean, ablated: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
         """
@@ -82,7 +81,7 @@ class Unembedding:
         return before, _numpy(moved.masked_fill((change == 0).all(-1), 0))
 
     def compare(self, clean: Tensor, ablated: Tensor, wanted: Sequence[int]) -> Comparison:
-        """Compare ablations with the clean run, by their predictions at some positions.
+        """Compare the predictions of ablated runs with those of the unchanged run.
 
         clean, ablated: the projection's inputs, (position, width) and (ablation, position, width).
         wanted: (position,), the id of the token that came next; -1 if it is not known.
@@ -96,10 +95,11 @@ class Unembedding:
         return Comparison(*(torch.cat(part, -1).cpu().numpy() for part in zip(*parts, strict=True)))
 
     def _compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
-        """Return the clean loss (position,), and loss change, KL and flips (ablation, position).
+        """Return the unchanged run's loss, and the loss change, KL and flips of ablated runs.
 
-        clean, ablated: (position, width) and (ablation, position, width).
-        wanted: (position,), the id of the token that came next; -1 if it is not known.
+        The loss is (position,), the others (ablation, position). clean, ablated: the projection's
+        inputs, (position, width) and (ablation, position, width).
+        wanted: (position,), the id of the token that came next; −1 if it is not known.
         """
         state = _Clean.of(self.logits(clean), wanted)
         mean_weight = None if self.own else self._weight_mean(state.chances)
@@ -124,7 +124,7 @@ class Unembedding:
     def _weight_mean(self, chances: Tensor) -> Tensor:
         """Return p W, the mean row of the projection's weight: (position, width).
 
-        chances: p, the clean probabilities (position, word).
+        chances: p, the probabilities (position, vocab) of the unchanged run.
         """
         mean: Tensor | None = None
         for words in self._words(chances.device):
@@ -137,8 +137,7 @@ class Unembedding:
         """Yield slices of the vocabulary, each with δ, the change of its logits.
 
         change: of the projection's input, (ablation, position, width). δ is (ablation, position,
-            word); the
-        next slice overwrites it.
+            vocab of the slice); the next slice overwrites it.
         """
         ablations, positions, width = change.shape
         flat, buffer = change.reshape(-1, width), None
@@ -150,11 +149,10 @@ class Unembedding:
             yield words, buffer.view(ablations, positions, -1)
 
     def _own_changes(self, ablated: Tensor, change: Tensor, state: _Clean) -> Tensor:
-        """Return δ, the change of the logits over the vocabulary: (ablation, position, word).
+        """Return δ, the change of the logits over the vocabulary: (ablation, position, vocab).
 
-        ablated: the projection's input (ablation, position, width).
-        change: ``ablated`` minus the clean input; where it is zero δ is zero. state: the clean
-            logits.
+        ablated: the projection's input (ablation, position, width). change: ``ablated`` minus the
+            unchanged input; where it is zero δ is zero. state: the unchanged run's logits.
         """
         logits = self.logits(ablated.flatten(0, 1)).view(*change.shape[:2], -1)
         # The clean row was projected in another batch, which may have rounded differently.
@@ -162,9 +160,10 @@ class Unembedding:
         return (logits - state.logits).masked_fill(same, 0)
 
     def _repaired(self, found: _Found, state: _Clean, clean: Tensor, ablated: Tensor) -> _Found:
-        """Return ``found`` with its NaN entries, outside of float32's range, computed from logits.
+        """Return ``found`` with its NaN entries computed again from whole logits.
 
-        found: loss change, KL and flips, each (ablation, position).
+        They are NaN because they exceed the range of float32. found: loss change, KL and flips,
+        each (ablation, position).
         clean, ablated: the projection's inputs, (position, width) and (ablation, position, width).
         """
         loss_delta, kl, flips = found
@@ -191,11 +190,11 @@ class Unembedding:
 
 @dataclass(frozen=True)
 class _Clean:
-    """The clean run at some positions, over the whole vocabulary.
+    """The predictions of the unchanged run at some positions, over the whole vocabulary.
 
-    logits, chances: (position, word); chances are probabilities. top: the id of the likeliest word.
-    wanted: the id of the word that came, 0 if it is not known. known: True if it is.
-    loss: in nats, NaN if the word is not known.
+    logits, chances: (position, vocab); chances are probabilities. top: the id of the likeliest
+        token. wanted: the id of the token that came, 0 if it is not known. known: True if it is.
+    loss: in nats, NaN if the token is not known.
     """
 
     logits: Tensor
@@ -222,11 +221,11 @@ class _Clean:
 
 
 def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor) -> _Found:
-    """Return loss change, KL and flips (ablation, position); NaN outside of the range of float32.
+    """Return loss change, KL and flips (ablation, position); NaN beyond the range of float32.
 
-    state: the clean run, with its probabilities p.
+    state: the unchanged run, with its probabilities p.
     tiles: one slice of the vocabulary after the other, each with δ, the change of its logits
-        (ablation, position, word), which is overwritten.
+        (ablation, position, vocab of the slice), which is overwritten.
     mean: Σ p·δ (ablation, position).
     """
     expansion = torch.zeros_like(mean)
@@ -249,9 +248,9 @@ def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor)
 
 
 def _picked(found: Tensor, tile: Tensor, word: Tensor, words: slice) -> Tensor:
-    """Return ``found`` with the tile's entry of each position's word, if the tile has it.
+    """Return ``found`` with the entries of wanted tokens that are in this part of the vocabulary.
 
-    found: (ablation, position). tile: (ablation, position, word of the slice ``words``).
+    found: (ablation, position). tile: (ablation, position, vocab of the slice ``words``).
     word: (position,), the wanted id.
     """
     inside = (word >= words.start) & (word < words.start + tile.shape[-1])

@@ -27,16 +27,16 @@ _CLEAN_BYTES = 48_000_000
 
 @dataclass(frozen=True)
 class NumpyUnembedding:
-    """The vocabulary projection of a model; its methods are those of ``ReadOut``.
+    """The vocabulary projection of a NumPy model; its methods are those of ``ReadOut``.
 
-    weight, bias: (vocabulary, width), (vocabulary,) or None.
+    weight, bias: (vocab, width), (vocab,) or None.
     """
 
     weight: Floats
     bias: Floats | None
 
     def bytes_for(self, positions: int) -> int:
-        """Return the most bytes that comparing so many positions needs, besides its arguments."""
+        """Return the most bytes that comparing so many positions needs beyond its arguments."""
         vocabulary = len(self.weight)
         tile = _ROWS * min(_WORDS, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
@@ -64,10 +64,11 @@ class NumpyUnembedding:
     def _compare(
         self, clean: Floats, changed: Floats, wanted: NDArray[np.integer]
     ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
-        """Return the clean loss (position,), and loss change, KL and flips (change, position).
+        """Return the unchanged run's loss, and the loss change, KL and flips of changed runs.
 
-        clean, changed: (position, width) and (change, position, width).
-        wanted: (position,), the id of the token that came next; -1 if it is not known.
+        The loss is (position,), the others (change, position). clean, changed: the projection's
+        inputs, (position, width) and (change, position, width).
+        wanted: (position,), the id of the token that came next; −1 if it is not known.
         """
         logits, known, word = self.logits(clean), wanted >= 0, np.maximum(wanted, 0)
         scores, top = log_softmax(logits), logits.argmax(-1)
@@ -107,10 +108,10 @@ class NumpyUnembedding:
         """Return five arrays (position, change) about δ, the change of the logits.
 
         They are Σ p·(exp(δ − μ) − 1), the largest δ − μ, the largest changed logit, the changed
-        logit of the likeliest word, and δ of the wanted word.
-        change: (position, change, width) of the projection's input.
-        logits, chances: the clean logits and probabilities p, (position, word). mean: μ = Σ p·δ.
-        some: the positions to compute. picked: the ids of the likeliest and of the wanted word.
+        logit of the likeliest token, and δ of the wanted token.
+        change: (position, change, width) of the projection's input. logits, chances: the unchanged
+            logits and probabilities p, (position, vocab). mean: μ = Σ p·δ.
+        some: the positions to compute. picked: the ids of the likeliest and of the wanted token.
         """
         part, logits, chances, mean = change[some], logits[some], chances[some], mean[some]
         flat, (top, word) = part.reshape(-1, part.shape[-1]), picked[:, some]

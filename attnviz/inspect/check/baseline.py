@@ -45,12 +45,11 @@ _OFF = 1e-3
 
 
 def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.int64]:
-    """Return (query, key) the step of distance from each query to each key.
+    """Return the bin (query, key) of the distance from each query to each key.
 
-    tokens: the length of the text. sink: (token,) whether a token belongs to the sink.
+    tokens: the length of the text. sink: (token,) whether a token belongs to the attention sink.
     causal: whether a query sees no later key.
-
-    0 is the sink; then come the distances back and, if not causal, as many ahead.
+    Bin 0 is the sink; then come the bins of distances back and, if not causal, as many ahead.
     """
     apart = np.arange(tokens)[:, None] - np.arange(tokens)
     steps = 1 + np.searchsorted(DISTANCES, np.abs(apart))
@@ -61,11 +60,11 @@ def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.
 
 
 def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.float64]:
-    """Return weights (head, query, key) summed over queries by ``key_steps``: (head, step).
+    """Return attention weights (head, query, key) summed over queries by distance: (head, bin).
 
-    sink: (key,) whether a key belongs to the sink. causal: whether a query sees no later key.
-
-    The first query of a causal text, which sees only itself, does not count.
+    The bins are those of ``key_steps``. sink: (key,) whether a key belongs to the sink. causal:
+    whether a query sees no later key. The first query of a causal text, which sees only itself,
+    does not count.
     """
     steps = key_steps(weights.shape[-1], sink, causal)
     count = 1 + (1 if causal else 2) * (len(DISTANCES) + 1) - (0 if causal else 1)
@@ -77,12 +76,12 @@ def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArr
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """Hold the heads of a model in a few numbers each.
+    """The baseline of a model: a few numbers for each head, with which a later model is compared.
 
     info: the model's facts. kind: the kind of attention.
     tokenizer: a digest of the model's tokens of the built-in texts.
-    shares: by (layer, head), the mean attention by distance, (step,), which sums to one.
-    scores: by (layer, head), the scores by name; None if one was not measured.
+    shares: by (layer, head), the mean attention by distance, (bin,), which sums to one.
+    scores: by (layer, head), the pattern scores by name; None if one was not measured.
     """
 
     info: ModelInfo
@@ -93,13 +92,14 @@ class Baseline:
 
     @property
     def origin(self) -> str:
-        """Return the name of its model, and seven digits of the revision."""
+        """Return the name of the baseline's model, with seven digits of its revision."""
         return f"{short_name(self.info.name)} {(self.info.revision or '')[:7]}".rstrip()
 
     def js_divergence(self, other: Baseline) -> dict[Head, float]:
-        """Return by (layer, head) how far its attention by distance is from ``other``'s.
+        """Return how far each head's attention by distance is from that of another baseline.
 
-        It is the Jensen–Shannon divergence in bits; NaN if a number of either is not finite.
+        The value for each (layer, head) is the Jensen–Shannon divergence in bits; NaN if a number
+        of either is not finite.
         """
         return {
             head: float(js_divergence(shares, other.shares[head]))
@@ -109,7 +109,7 @@ class Baseline:
         }
 
     def score_change(self, other: Baseline) -> dict[Head, float]:
-        """Return by (layer, head) the largest change of any of its scores compared with ``other``.
+        """Return the largest change of any pattern score of each (layer, head) between baselines.
 
         It is NaN for a head without scores, and for one that lost or gained a score.
         """
@@ -129,7 +129,7 @@ class Baseline:
 def check_finite(baseline: Baseline) -> None:
     """Raise an error if a head's attention is not finite, so that it cannot be compared.
 
-    The error is a LoadError, which names the weights, if weights are not finite; else a UsageError.
+    The error is a LoadError if parameters of the model are not finite; else a UsageError.
     """
     lost = [
         head
@@ -148,9 +148,9 @@ def check_finite(baseline: Baseline) -> None:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write a baseline as JSON, a line per head; raise LoadError if that fails.
+    """Write a baseline to a file as JSON, a line for each head; raise LoadError if that fails.
 
-    Raises as ``check_finite`` for attention that is not finite.
+    Raises what ``check_finite`` raises if attention is not finite.
     """
     check_finite(baseline)
     info = model_facts(baseline.info)
@@ -181,10 +181,10 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 
 
 def check_beside(path: Path, rules: Path) -> None:
-    """Raise an error if ``path`` is not in the directory of the rules or below, or not writable.
+    """Raise an error if a baseline must not be written to ``path``.
 
-    path: of a baseline. rules: the file of rules, which may be a stranger's: neither a name in it
-    nor a link may lead a baseline elsewhere.
+    It must be writable and in the directory of the rules or below. rules: the file of rules, which
+    may be a stranger's: neither a name in it nor a link may lead a baseline elsewhere.
     """
     folder = os.path.realpath(rules.parent)
     if not Path(os.path.realpath(path)).is_relative_to(folder):
@@ -196,7 +196,7 @@ def check_beside(path: Path, rules: Path) -> None:
 
 
 def check_renewable(path: Path, rules: Path) -> None:
-    """Raise UsageError if ``path`` is a file but no baseline, so that it must not be overwritten.
+    """Raise UsageError if ``path`` is a file other than a baseline, which must not be overwritten.
 
     rules: the file of rules that names it. Raises what ``check_beside`` raises, too.
     """
@@ -210,12 +210,11 @@ def check_renewable(path: Path, rules: Path) -> None:
 
 
 def read_baseline(path: Path, now: Baseline) -> Baseline:
-    """Return a saved baseline that ``now`` may be compared with.
+    """Return a saved baseline, checked to be comparable with that of the present model.
 
-    path: of the file. now: the baseline of the model as it is now.
-
+    path: of the file. now: the baseline of the present model.
     Raises LoadError for a file that cannot be read or is damaged, UsageError for one of another
-    schema, or of a model of another architecture, shape or tokenizer.
+    schema, or of a model of another architecture, another size or another tokenizer.
     """
     shown = repr(visible(str(path)))
     renew = "renew it with attnviz check --update"
@@ -245,7 +244,7 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 def _ties(
     model: Mapping[str, Any], saved: Baseline, now: Baseline
 ) -> tuple[tuple[str, object, object], ...]:
-    """Return what must be equal, as (name, the saved baseline's value, the present model's value).
+    """Return the facts that must be equal in two baselines: (name, saved value, present value).
 
     model: the facts of the model in the saved file. saved, now: both baselines.
     """
@@ -259,9 +258,10 @@ def _ties(
 
 
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
-    """Return the saved baseline; except name, revision and dtype its facts are those of ``now``.
+    """Return the saved baseline from the parsed JSON of its file.
 
-    data: the parsed JSON of the file. now: the baseline of the model as it is now.
+    Its facts are those of ``now``, except name, revision and dtype. data: the JSON. now: the
+    baseline of the present model.
     """
     from dataclasses import replace
 

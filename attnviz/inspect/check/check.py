@@ -32,7 +32,7 @@ BUILT_IN = "tiny"
 def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) -> RuleFile | None:
     """Return the rules that are to be checked; None if ``check`` is to write them (``--init``).
 
-    file: of the rules. written: other files that this run will write, to be checked here too.
+    file: of the rules. written: other files that this run will write, which are checked here too.
     Nothing is written yet, and no model is loaded. Raises UsageError or LoadError for a file that
     cannot be read, or that must not be written.
     """
@@ -51,9 +51,9 @@ def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) ->
 
 
 def needs_model(rules: RuleFile | None) -> bool:
-    """Return whether the weights are needed, not only the config: for a rule, or to write rules.
+    """Return whether the whole model is needed, not only its config: for a rule, or to write rules.
 
-    rules: what ``rules_of`` returned.
+    rules: the result of ``rules_of``.
     """
     return rules is None or not rules.of_config
 
@@ -67,7 +67,7 @@ def counted(name: str, loaded: Model | None = None, **loading: Any) -> Callable[
 
     def count() -> dict[str, Any]:
         from attnviz.count.params.cases import NamedModel, requested_cases
-        from attnviz.count.params.data import params_data
+        from attnviz.count.params.params import params_data
         from attnviz.count.params.request import ParamsRequest
 
         cases = requested_cases([NamedModel(name, loaded=loaded)], ParamsRequest(**loading))
@@ -83,13 +83,13 @@ def check(
     rules: RuleFile | None,
     advance: Advance = lambda share: None,
 ) -> CheckReport:
-    """Check a model by rules, or write the rules first.
+    """Check a model by rules, or write the rules first; return the outcome of each rule.
 
-    file: of the rules. rules: what ``rules_of`` returned. advance: is called with the share (0 to
-    1) of the probe texts that is scored.
-
-    Raises UsageError, which names the rule, for what this model does not have; LoadError for what
-    cannot be read or written. Rules that do not hold are no error: see ``CheckReport.passed``.
+    file: of the rules. rules: the result of ``rules_of``. advance: is called with the share (0 to
+        1) of the probe texts that is done.
+    Raises UsageError, which names the rule, for a head or a text that does not fit the model;
+    LoadError for files that cannot be read or written. Rules that do not hold are no error: see
+    ``CheckReport.passed``.
     """
     began = time.monotonic()
     model.advance = advance
@@ -155,7 +155,7 @@ def _refuse_old(file: Path, *, force: bool) -> None:
 
 
 def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
-    """Raise UsageError if a file to be written is also read, or is to be written twice.
+    """Raise UsageError if a file to be written is also one to be read, or is to be written twice.
 
     read, written: the files that this run reads and those that it writes.
     """

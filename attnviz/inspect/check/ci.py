@@ -49,7 +49,7 @@ def _measured(outcome: Outcome) -> str:
 
 
 def github_lines(report: CheckReport, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Yield workflow commands of GitHub Actions, one for each rule that does not hold.
+    """Yield GitHub Actions' commands that annotate a file, one for each rule that does not hold.
 
     environment: the environment variables; GITHUB_WORKSPACE is the root of the checkout.
 
@@ -83,9 +83,10 @@ def _property(text: str) -> str:
 
 
 def add_summary(document: Document) -> None:
-    """Add the document as Markdown to the step summary of GitHub Actions, if there is one.
+    """Append the document as Markdown to the step summary of GitHub Actions.
 
-    Raises OSError if the system refuses, and for a pipe, which would block until it is read.
+    Nothing is done outside of GitHub Actions. Raises OSError if the system refuses, and for a pipe,
+    which would block until it is read.
     """
     named = os.environ.get("GITHUB_STEP_SUMMARY")
     if not named:

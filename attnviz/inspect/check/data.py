@@ -12,7 +12,7 @@ SCHEMA = "attnviz.check/1"
 
 
 def check_data(report: CheckReport) -> dict[str, Any]:
-    """Return a report as JSON values.
+    """Return the report of a check as JSON values.
 
     ``model`` is the model's name alone if only its config was counted.
     """
@@ -46,7 +46,7 @@ def _rule(outcome: Outcome) -> dict[str, Any]:
 
 
 def check_rows(report: CheckReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, and a row for each rule in the order of the file.
+    """Yield the CSV header, and a row for each rule in the order of the file.
 
     Columns: name, passed, value, at_least, at_most, unit, warning, measured_on.
     """

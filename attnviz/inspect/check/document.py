@@ -31,9 +31,9 @@ _LEAD = 9
 def check_document(
     report: CheckReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything that one run shows.
+    """Return the document of a check, with everything that it shows.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     advice = [*([written_words(report)] if report.written else []), "--explain"] if hints else []
     about: doc.Words = [(said(report.name), True)]
@@ -68,9 +68,10 @@ def check_document(
 
 
 def rule_table(report: CheckReport, least: int = 0) -> doc.Table:
-    """Return a row per rule, those that do not hold first, else in the order of the file.
+    """Return a table with a row for each rule; those that do not hold come first.
 
-    least: the rows of a first screen, which must show each row in full; 0 for the whole table.
+    Otherwise the order is that of the file. least: how many rows a first screen must show, in full;
+    0 for the whole table.
     """
     rows = [
         doc.Row(_cells(outcome, detailed=bool(least)), tones={0: _TONES[sign(outcome)]})
@@ -97,9 +98,9 @@ def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
 
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: what the rules were measured on, then the rules.
+    """Return the first screen: the texts that the rules were measured on, then the rules.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     shared = [(f"{name}: {words}", False) for name, words in sources(report)]
     facts: list[doc.Part] = [doc.Facts(shared)] if shared else []

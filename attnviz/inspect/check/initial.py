@@ -39,15 +39,15 @@ _LEAST_ROW = 2.0**-8
 
 
 def baseline_path(path: Path) -> Path:
-    """Return the path of the baseline of a file of rules: ``checks.attnviz.json`` next to it."""
+    """Return the path of a baseline for a file of rules: ``checks.attnviz.json`` next to it."""
     return path.with_name(f"{path.stem}.attnviz.json")
 
 
 def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
-    """Return the text of a new file of rules, with margins measured on this model.
+    """Return the content of a new file of rules, with margins measured on this model.
 
     measured: the model. path: where the file will be written. name: the model's, as it was typed.
-    Do not use the model afterwards: its numbers were changed (see ``in_other_numbers``).
+    Do not use the model afterwards: its parameters were converted (see ``in_other_numbers``).
     Raises UnsupportedError for a model that cannot be run in another number format, LoadError or
     UsageError if its attention or its loss is not finite.
     """
@@ -98,10 +98,11 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
 
 
 def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
-    """Return the largest divergence, over heads, that noise causes: bits, mean over texts.
+    """Return the largest divergence that noise causes in any head: in bits, mean over texts.
 
-    measured, noise: the same model in its own and in another number format. It is at least the
-    divergence of the means, in which opposite changes of single texts cancel.
+    The noise is that of another number format. measured, noise: the same model in its own format
+    and in another. The result is at least the divergence of the means, in which opposite changes of
+    single texts cancel.
     """
     moved = [
         js_divergence(*(each.sums / each.sums.sum(-1, keepdims=True) for each in pair))
@@ -118,10 +119,11 @@ def _above(value: float) -> float:
 
 
 def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
-    """Return twice the largest change of a score by noise: True for relations, False for the rest.
+    """Return margins for scores: twice the largest change of any score by noise.
 
-    now, noise: the baselines of the same model in its own and in another number format.
-    A relation moves by whole pairs, so its margin would hide what happens to the other scores.
+    The key True is for relations, False for all other scores. now, noise: the baselines of the same
+    model in its own and in another number format. A relation changes by whole word pairs, so its
+    margin would hide changes of the other scores.
     """
     moved = {True: [_LEAST_SCORE], False: [_LEAST_SCORE]}
     for head, scores in now.scores.items():
@@ -135,7 +137,8 @@ def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
 def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bool, float]) -> bool:
     """Return whether a head keeps its label if noise lowers its score and raises all others.
 
-    margins: what ``_margins`` returned.
+    report: of all heads. head: the head's scores. margins: how much noise may change a score, by
+        whether it is a relation: the result of ``_margins``.
     """
     scores = {
         name: None
@@ -154,9 +157,9 @@ def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bo
 
 
 def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
-    """Return for each built-in text the nats of each token; None if the model predicts no tokens.
+    """Return for each built-in text the losses of its tokens in nats.
 
-    Raises LoadError or UsageError if they are not finite.
+    None if the model predicts no tokens. Raises LoadError or UsageError if a loss is not finite.
     """
     losses = [each.losses for each in measured.built_in if each.losses is not None]
     if len(losses) < len(measured.built_in):
@@ -167,7 +170,7 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
 
 def _counts(measured: CheckedModel) -> list[tuple[str, float]]:
-    """Return the counts of ``params`` that rules are written for, as (name, number).
+    """Return the counts of ``params`` for which rules are written, as (name, number).
 
     The list is empty if ``params`` cannot count the model.
     """
@@ -196,5 +199,5 @@ def _model(name: str, path: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a basic string of TOML, whose escapes are those of JSON."""
+    """Return a string as a basic string of TOML, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

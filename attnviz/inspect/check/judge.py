@@ -44,9 +44,10 @@ _FURTHEST = 3
 
 
 def outcome(measured: CheckedModel, rule: Rule) -> Outcome:
-    """Return the outcome of a rule: its measured value next to its bounds.
+    """Measure the value that a rule is about; return it next to the rule's bounds.
 
-    Raises UsageError, which begins with the rule's name, for what this model does not have.
+    Raises UsageError, which begins with the rule's name, for a head or a text that does not fit the
+    model.
     """
     try:
         found = _OUTCOMES[type(rule)](measured, rule)
@@ -70,7 +71,7 @@ def _score(measured: CheckedModel, rule: ScoreRule) -> Outcome:
 
 
 def _without_number(heads: Sequence[Head]) -> str:
-    """Return in words which heads have no number, so that no rule about them holds."""
+    """Return a string that names the heads without a finite value, about which no rule can hold."""
     named = ", ".join(f"L{layer}H{head}" for layer, head in heads[:_FURTHEST])
     more = f" and {len(heads) - _FURTHEST} more" if len(heads) > _FURTHEST else ""
     return f"no number of {named}{more}"
@@ -145,9 +146,9 @@ def _loss(measured: CheckedModel, rule: LossRule) -> Outcome:
 
 
 def _whole(probing: Probing, text: str) -> Input:
-    """Return a text as the model's input; raise UsageError if it is too long for the model.
+    """Return a whole text as the model's input.
 
-    probing: prepares the texts for the model.
+    Raises UsageError if it is too long for the model. probing: prepares the texts for the model.
     """
     given, tokens = probing.input_of(text), len(probing.model.encode(text))
     if tokens > len(given.text):

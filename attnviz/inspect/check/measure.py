@@ -37,11 +37,12 @@ Params = Callable[[], Mapping[str, Any]]
 
 
 class _Pass(NamedTuple):
-    """Hold what is kept of one run over a text.
+    """The measurements of one run of the model over a text.
 
-    tokens: how many it has. heads: (layer, head), the rows of ``sums``, which holds attention by
-    ``key_steps``, (head, step). apart: the largest distance of a row's sum from one, NaN if a
-    weight is not finite. losses: nats of each predicted token; None if the model predicts none.
+    tokens: how many it has. heads: (layer, head), for the rows of ``sums``, which is the attention
+        by distance, (head, bin of ``key_steps``). apart: the largest distance of a query's weight
+        sum from one, NaN if a weight is not finite. losses: nats of each predicted token; None if
+        the model predicts none.
     """
 
     tokens: int
@@ -52,7 +53,7 @@ class _Pass(NamedTuple):
 
 
 class CheckedModel:
-    """Hold a model that rules are about, and what was measured of it so far.
+    """The model that rules are about; it makes and stores the measurements that rules need.
 
     name: as the user typed it. open_model: loads it when the first rule needs it.
     params: counts its parameters. seed: of the random tokens.
@@ -74,14 +75,14 @@ class CheckedModel:
         return self._open()
 
     def beside(self, model: Model) -> CheckedModel:
-        """Return ``model`` as a ``CheckedModel``, to be measured in the same way as this one."""
+        """Return another model as a ``CheckedModel`` with the same options, for comparisons."""
         other = CheckedModel(self.name, lambda: model, self._params, self._seed)
         other.advance = self.advance
         return other
 
     @property
     def loaded(self) -> bool:
-        """Return whether the model itself was loaded, because a rule needs more than its config."""
+        """Return whether the model was loaded, because a rule needs more than its config."""
         return "model" in vars(self)
 
     @cached_property
@@ -90,12 +91,12 @@ class CheckedModel:
 
     @cached_property
     def params(self) -> dict[str, float]:
-        """Return the numbers of ``params --json``, by their keys joined with dots."""
+        """Return the numbers that ``params --json`` prints, by their keys joined with dots."""
         return dict(_numbers(self._params()))
 
     @cached_property
     def patterns(self) -> PatternReport:
-        """Return the scores of all heads on the probe texts of ``attnviz patterns``."""
+        """Return the report of ``attnviz patterns`` on this model over the built-in probes."""
         from attnviz.inspect.patterns.score import score_patterns
 
         return score_patterns(
@@ -107,7 +108,7 @@ class CheckedModel:
 
     @cached_property
     def scores(self) -> dict[Head, dict[str, float | None]]:
-        """Return every score and statistic of each head: by (layer, head), then by name.
+        """Return every pattern score and statistic of each head: by (layer, head), then by name.
 
         A value is None if it was not measured.
         """
@@ -126,7 +127,7 @@ class CheckedModel:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Return what rules were measured on so far, by the names in ``Outcome.over``."""
+        """Return descriptions of the texts used so far, by the names in ``Outcome.over``."""
         found = {}
         if "patterns" in vars(self):
             found[PROBES] = f"{self._probe_texts} texts"
@@ -150,7 +151,7 @@ class CheckedModel:
 
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
-        """Return what was measured in one run over each built-in text."""
+        """Return the measurements of one run over each built-in text."""
         return tuple(map(self.passed, self._inputs))
 
     def passed(self, given: Input) -> _Pass:
@@ -168,7 +169,7 @@ class CheckedModel:
 
     @property
     def read(self) -> str:
-        """Return the size of the built-in texts in words."""
+        """Return the size of the built-in texts as a string, such as ``8 texts, 300 tokens``."""
         return f"{len(self.built_in)} texts, {self.tokens:,} tokens"
 
     @property

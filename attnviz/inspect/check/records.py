@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The interval that a value must lie in, ends included.
+    """The bounds of a rule: the interval in which a value must lie, ends included.
 
     at_least, at_most: its ends; one may be None, for no bound on that side.
     Raises ValueError for no end, for one that is not finite, and if no value could pass.
@@ -44,10 +44,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """Hold one rule of a file.
+    """One rule of a file; a base class of the kinds of rules.
 
     name: unique in the file. bounds: of its value. warning: whether the check passes even if the
-    rule does not hold. line: its line in the file, 0 if not known.
+        rule does not hold. line: its line in the file, 0 if not known.
     """
 
     name: str
@@ -69,7 +69,7 @@ class ScoreRule(Rule):
 
 @dataclass(frozen=True)
 class LabelRule(Rule):
-    """A rule on how many heads get a label from ``patterns``. label: its name."""
+    """A rule on how many heads of the model get a label from ``patterns``. label: its name."""
 
     label: str = ""
 
@@ -79,8 +79,8 @@ class BaselineRule(Rule):
     """A rule on how far heads are from a saved baseline.
 
     path: of the baseline. share: the share of heads (0 to 1) that must lie within the bounds.
-    of: ``js_divergence`` of attention by distance, bits, or ``score_change``, the largest change
-    of any score.
+    of: the measure of distance: ``js_divergence`` of attention by distance in bits, or
+        ``score_change``, the largest change of any pattern score.
     """
 
     path: Path = Path()
@@ -92,7 +92,7 @@ class BaselineRule(Rule):
 class LossRule(Rule):
     """A rule on the mean loss in nats per token over texts.
 
-    texts: if empty, the built-in ones. path: the file that the texts were read from, if any.
+    texts: if empty, the built-in ones. path: the file of the texts, if any.
     """
 
     texts: tuple[str, ...] = ()
@@ -101,10 +101,10 @@ class LossRule(Rule):
 
 @dataclass(frozen=True)
 class SpanRule(Rule):
-    """A rule on the attention of some queries on a span of a text, mean over heads and queries.
+    """A rule on the attention of some queries to a span of a text, mean over heads and queries.
 
-    span: a word, words, or an index, as ``heads --token`` reads it. queries: likewise, or ``last``
-    or ``all``. head: one head as it is typed; empty for all.
+    span: a word, words, or an index, as for ``heads --token``. queries: likewise, or ``last`` or
+        ``all``. head: one head as typed; empty for all.
     """
 
     text: str = ""
@@ -125,7 +125,7 @@ class CountRule(Rule):
 
 @dataclass(frozen=True)
 class RowsRule(Rule):
-    """A rule on how far a query's attention weights are from a sum of one: the largest distance.
+    """A rule on the largest distance of a query's sum of attention weights from one.
 
     It is measured over the built-in texts.
     """
@@ -133,10 +133,10 @@ class RowsRule(Rule):
 
 @dataclass(frozen=True)
 class RuleFile:
-    """All rules of a file.
+    """All rules of a file of rules, with the model that they are about.
 
     rules: in the order of the file.
-    path: of the file. model: the name of the one they are about, None if the file names none.
+    path: of the file. model: the name of the model, None if the file names none.
     """
 
     path: Path
@@ -156,18 +156,18 @@ class RuleFile:
 
     @property
     def read(self) -> tuple[Path, ...]:
-        """Return the path of every file that is read: the rules, their baselines, their texts."""
+        """Return the paths of all files that a check reads: rules, their baselines, their texts."""
         texts = [rule.path for rule in self.rules if isinstance(rule, LossRule) and rule.path]
         return (self.path, *self.baselines, *texts)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a rule.
+    """The outcome of one rule: the measured value, and the texts or heads behind it.
 
     value: the measured number; NaN if a head or a token has none. measured_on: the texts or heads.
     over: the same in few words, which ``CheckReport.sources`` may explain. unit: such as
-    ``nats/token``. detail: more on the value, such as the heads beyond the bounds.
+        ``nats/token``. detail: more on the value, such as the heads beyond the bounds.
     """
 
     rule: Rule
@@ -179,18 +179,19 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Return whether the value lies within the rule's bounds, also if the rule only warns."""
+        """Return whether the value lies within the rule's bounds; this ignores ``Rule.warning``."""
         return self.rule.bounds.hold(self.value)
 
 
 @dataclass(frozen=True, repr=False)
 class CheckReport(Report):
-    """All rules with their outcomes.
+    """The report of ``attnviz check``: all rules of a file with their outcomes.
 
     name: the model's, as it was typed. info: its facts, None if only its config was read. path: of
-    the file of rules. outcomes: in the order of the file. seconds: the time of the check.
-    notes: remarks for the reader. sources: what several rules were measured on, by the short name
-    in ``Outcome.over``. written: the files of rules and baselines that this run wrote.
+        the file of rules. outcomes: in the order of the file. seconds: the time of the check.
+    notes: remarks for the reader. sources: descriptions of the texts behind several rules, by the
+        short name in ``Outcome.over``. written: the files of rules and baselines that this run
+        wrote.
     """
 
     name: str

@@ -10,7 +10,7 @@ from attnviz.options import Options, Seed, flag
 
 @dataclass(frozen=True)
 class _Writing(Options):
-    """Whether the rules or their baselines are written."""
+    """The options on whether the rules or their baselines are written."""
 
     init: bool = flag("Write FILE and its baseline from what the model does now.")
     force: bool = flag("With --init: overwrite both.")

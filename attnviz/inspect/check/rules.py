@@ -40,11 +40,11 @@ _NAME_COLUMNS = 40
 
 
 class _Given(NamedTuple):
-    """Hold the TOML table of one rule before it becomes a ``Rule``.
+    """The TOML table of one rule before it becomes a ``Rule``.
 
     table: the rule's keys and values. common: the fields ``warning`` and ``line`` of the ``Rule``.
-    folder: of the file, to which its paths are relative. text: the one that the file gives for all
-    rules; a rule without a text of its own uses it.
+    folder: of the file, to which its paths are relative. text: the text that the file gives for all
+        rules; a rule without a text of its own uses it.
     """
 
     table: Mapping[str, Any]
@@ -53,9 +53,9 @@ class _Given(NamedTuple):
     text: str | None
 
     def word(self, key: str, default: str | None = None) -> str:
-        """Return the text under a key of the rule; raise ValueError if it is empty or no text.
+        """Return the string under a key of the rule; raise ValueError if it is empty or no string.
 
-        default: the text if the key is missing.
+        default: the string if the key is missing.
         """
         value = self.table.get(key, default)
         if not isinstance(value, str) or not value.strip():
@@ -80,10 +80,9 @@ class _Given(NamedTuple):
 
 
 def read_rules(path: Path) -> RuleFile:
-    """Return the rules in a file.
+    """Return the rules in a TOML file, as ``attnviz check --init`` writes it.
 
-    path: of the TOML file.
-
+    path: of the file.
     Raises LoadError if it cannot be read, UsageError, with the nearest known name, if it is wrong.
     """
     shown = visible(str(path))
@@ -175,17 +174,17 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _measure(what: str, name: str, known: Iterable[str]) -> str:
-    """Return which of the ``known`` measures a name means; people may type it in other words.
+    """Return the one of the ``known`` measures that a name means, which may be spelled in words.
 
-    what: the word for such measures in the message. name: as it is typed, also as in files of older
-    releases. Raises ValueError for an unknown name.
+    what: the noun for such measures in the message. name: as typed, perhaps as in files of older
+        releases. Raises ValueError for an unknown name.
     """
     found = typed_names(known)
     return found[_known(what, " ".join(name.lower().replace("_", " ").split()), found)]
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message: the known name that is nearest, or all names if none is near."""
+    """Return the end of an error message: the known name nearest to ``name``, or all of them."""
     known = tuple(known)
     return nearest(name[:80], known) or f"; there are {', '.join(known)}"
 
@@ -266,11 +265,10 @@ def _rows(given: _Given) -> Rule:
 
 
 class _Kind(NamedTuple):
-    """How a kind of rule is read.
+    """How a rule of one kind is made from its TOML table.
 
-    read: makes the rule from its table. keys: those that such a table may have, besides the key of
-    its kind and those of every rule.
-    bounded: whether it must give bounds.
+    read: makes the rule from the table. keys: those that such a table may have, in addition to the
+        key of its kind and those of every rule. bounded: whether the rule must give bounds.
     """
 
     read: Callable[[_Given], Rule]

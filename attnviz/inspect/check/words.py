@@ -44,14 +44,17 @@ def rule_name(rule: Rule) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a number such as ``5,008,640``, ``0.6``, ``1.9e-05``; a dash if it is not finite."""
+    """Return a number as a string such as ``5,008,640``, ``0.6``; a dash if infinite or NaN."""
     if not math.isfinite(value):
         return "–"
     return f"{value:,.0f}" if value == int(value) else f"{value:.12g}"
 
 
 def value_text(outcome: Outcome) -> str:
-    """Return an outcome's value with at least three digits, enough to tell it from its bound."""
+    """Return an outcome's value as a string with enough digits to tell it from its bound.
+
+    It has at least three digits.
+    """
     value, bounds = outcome.value, outcome.rule.bounds
     if not math.isfinite(value) or value == int(value):
         return number_text(value)
@@ -66,7 +69,7 @@ def value_text(outcome: Outcome) -> str:
 
 
 def bound_text(bounds: Bounds) -> str:
-    """Return bounds such as ``≥ 0.6``, ``= 4`` or ``0.1 to 0.5``."""
+    """Return bounds as a string such as ``≥ 0.6``, ``= 4`` or ``0.1 to 0.5``."""
     low, high = bounds.at_least, bounds.at_most
     if low is None:
         return f"≤ {number_text(high or 0.0)}"
@@ -76,13 +79,13 @@ def bound_text(bounds: Bounds) -> str:
 
 
 def sources(report: CheckReport) -> list[tuple[str, str]]:
-    """Return what the rules were measured on, as pairs of short name and explanation."""
+    """Return (short name, explanation) of the texts that the rules were measured on."""
     used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
     return [(name, words) for name, words in report.sources.items() if name in used]
 
 
 def measured_on(outcome: Outcome, *, detailed: bool) -> str:
-    """Return what a value was measured on, and its unit.
+    """Return the texts or heads that a value was measured on, and its unit, as a string.
 
     detailed: if the rule does not hold, add ``outcome.detail``, such as the heads beyond a bound.
     """
@@ -91,20 +94,20 @@ def measured_on(outcome: Outcome, *, detailed: bool) -> str:
 
 
 def sign(outcome: Outcome) -> str:
-    """Return one character for whether a rule holds."""
+    """Return the sign of a rule's outcome: ✓ if it holds, ! for a warning, ✗ if it fails."""
     if outcome.passed:
         return "✓"
     return "!" if outcome.rule.warning else "✗"
 
 
 def brief(outcome: Outcome) -> str:
-    """Return a rule's name, its value and its bounds in one line."""
+    """Return a rule's name, its value and its bounds as one string."""
     name = cut(rule_name(outcome.rule), _NAME)
     return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
 
 
 def finding(report: CheckReport) -> str:
-    """Return in one sentence whether the rules hold."""
+    """Return the finding: in one sentence whether the rules hold."""
     total, failed, warned = len(report.outcomes), report.failed, report.warned
     more = f" {counted(len(warned), 'warning')}: {_some(warned)}." if warned else ""
     if failed and total == 1:
@@ -140,5 +143,5 @@ def heading(report: CheckReport) -> list[tuple[str, bool]]:
 
 
 def written_words(report: CheckReport) -> str:
-    """Return in words which files this run wrote."""
+    """Return a string that names the files that this run wrote."""
     return f"wrote {', '.join(said(str(path)) for path in report.written)}"

@@ -39,10 +39,11 @@ _MOST_PAIRS = 2**18
 
 @dataclass(frozen=True, eq=False)
 class Divergences:
-    """The divergences of each pair of heads over each text, (text, pair); NaN if not available.
+    """The divergences of two models' heads over each text: (text, head pair).
 
-    js: Jensen–Shannon divergence of the attention rows in bits, mean over queries. no_sink: the
-    same without the sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs, mean
+    Each head pair is a head of one model and one of the other. NaN is not available. js:
+    Jensen–Shannon divergence of the attention rows in bits, mean over queries. no_sink: the same
+    without the attention sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs, mean
     over queries.
     """
 
@@ -52,9 +53,10 @@ class Divergences:
 
 
 def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> Divergences:
-    """Return the divergences of each pair of heads over each text.
+    """Return the divergences of each pair of heads (one of each model) over each text.
 
-    first, second: the maps of model A and model B over the same texts. pairs: a head of A and a
+    first, second: the attention maps of model A and model B over the same texts. pairs: a head of A
+        and a
     head of B each, ((layer, head), (layer, head)).
 
     The first query of a causal text, which sees only itself, does not count.
@@ -103,9 +105,10 @@ def known_mean(values: Values) -> Values:
 
 
 class Floor(NamedTuple):
-    """The noise floor: what rounding alone does, in the units of ``Divergences``.
+    """The noise floor of a comparison: the divergence that rounding alone causes.
 
-    js, output: twice the largest mean over texts of any head; one bound for all heads.
+    js, output: as in ``Divergences``; twice the largest mean over texts of any head; one bound for
+        all heads.
     """
 
     js: float
@@ -113,7 +116,7 @@ class Floor(NamedTuple):
 
 
 def noise_floor(noise: Divergences) -> Floor:
-    """Return the floor for all heads.
+    """Return the noise floor that is used for all heads.
 
     noise: the divergences of a model from itself, computed in another number format.
     """
@@ -126,7 +129,7 @@ def _largest(values: Values) -> float:
 
 
 class MeansOverTexts(NamedTuple):
-    """Means over texts with 95 % intervals, each (column,).
+    """Means over texts with 95% confidence intervals, one for each column of numbers.
 
     mean: the means. low, high: the ends of their intervals; None for fewer than five texts.
     """
@@ -145,7 +148,7 @@ class MeansOverTexts(NamedTuple):
         return float(self.low[place]), float(self.high[place])
 
     def above(self, place: int, floor: float) -> bool:
-        """Return whether a column's interval lies above a floor; False if either is unknown.
+        """Return whether the interval of a column lies above ``floor``; False if either is unknown.
 
         place: the index of the column.
         """
@@ -154,7 +157,7 @@ class MeansOverTexts(NamedTuple):
 
 
 def over_texts(values: Values, seed: int, *, positive: bool = True) -> MeansOverTexts:
-    """Return the means of (text, column) over texts with their bootstrap intervals.
+    """Return the mean of each column over texts, with its bootstrap interval.
 
     values: (text, column).
     seed: of the bootstrap. positive: no value is below zero, so no end of an interval is.
@@ -170,11 +173,12 @@ def over_texts(values: Values, seed: int, *, positive: bool = True) -> MeansOver
 
 
 class Predictions(NamedTuple):
-    """How far two models' next-token predictions differ, as in llama.cpp's ``--kl-divergence``.
+    """The difference of two models' next-token predictions.
 
-    kl: KL(A ‖ B), nats, mean over positions. same_top: the share of positions with the same
-    likeliest token. kl_error, same_top_error: their standard errors over positions, s / √n and
-    √(p(1 − p) / (n − 1)). positions: how many. largest: the highest KL of one position.
+    The numbers are those of llama.cpp's ``--kl-divergence``. kl: KL(A ‖ B), nats, mean over
+    positions. same_top: the share of positions with the same likeliest token. kl_error,
+    same_top_error: their standard errors over positions, s / √n and √(p(1 − p) / (n − 1)).
+    positions: how many. largest: the highest KL of one position.
     """
 
     kl: float
@@ -186,9 +190,10 @@ class Predictions(NamedTuple):
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
-    """Return how far predictions differ; None if a side has none, NaN or another vocabulary.
+    """Return how far two models' next-token predictions differ, or None.
 
-    first, second: the maps of model A and model B over the same texts.
+    None if a model has no predictions, NaN or another vocabulary. first, second: the maps of model
+    A and model B over the same texts.
     """
     apart, same = [], []
     for one, other in zip(first.texts, second.texts, strict=True):
@@ -211,10 +216,11 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
 
 
 class Noise(NamedTuple):
-    """The effect of rounding alone on one model, or on either of two.
+    """The effect of rounding alone on one model, or the larger effect on two models.
 
-    floor: the noise floor. words: which model was compared with itself, in which number format.
-    predictions: how far that model's predictions differ in the other format; None if unknown.
+    floor: the noise floor. words: a description of the model that was compared with itself in
+        another number format. predictions: how far that model's predictions differ in the other
+        format; None if unknown.
     """
 
     floor: Floor
@@ -224,7 +230,7 @@ class Noise(NamedTuple):
     def or_more(self, other: Noise) -> Noise:
         """Return the noise of two models: of each number the larger one.
 
-        The file of the model with coarser numbers may have lost what the other still has; then only
+        A model stored in coarser numbers may already have lost what the other still has; then only
         the other shows the loss.
         """
         if self.words == other.words:
@@ -256,7 +262,8 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
     """Return the pairs of heads with the least sum of divergences: (head of A, head of B).
 
-    first, second: the maps of model A and model B over the same texts. Heads are paired within
+    first, second: the attention maps of model A and model B over the same texts. Heads are paired
+        within
     layers if both models have equally many layers, else over the whole model. Raises UsageError if
     too many pairs of heads would have to be compared.
     """
@@ -282,9 +289,10 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
 
 
 def _table(one: TextMaps, other: TextMaps, first: Sequence[Head], second: Sequence[Head]) -> Values:
-    """Return how far each head of one model is from each of the other: (head of A, head of B).
+    """Return the divergence of each head of one model from each head of the other.
 
-    one, other: the maps of both models over one text. first, second: the heads of each.
+    The result is (head of A, head of B). one, other: the maps of both models over one text. first,
+    second: the heads of each.
     """
     every = np.concatenate(list(other.rows.values()))
     starts = np.cumsum([0, *(len(rows) for rows in other.rows.values())])

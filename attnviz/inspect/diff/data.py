@@ -17,12 +17,13 @@ SCHEMA = "attnviz.diff/1"
 
 
 def diff_data(report: DiffReport) -> dict[str, Any]:
-    """Return all of a report but the example maps; ``heads`` has an entry per pair of heads.
+    """Return the report of a comparison as JSON values, except its example maps.
 
-    ``kl`` (nats) and ``same_top`` are means over ``positions``, their errors standard errors.
-    ``noise`` is how far either model differs from itself in other numbers; ``noise_floor`` is
-    the bound in bits above which the interval of ``js_divergence`` must lie. Of two sides that are
-    the same nothing was measured: the numbers are null, ``heads`` is empty and ``notes`` says so.
+    ``heads`` has an entry for each pair of heads. ``kl`` (nats) and ``same_top`` are means over
+    ``positions``, their errors standard errors. ``noise`` is how far either model differs from
+    itself in another number format; ``noise_floor`` is the bound in bits above which the interval
+    of ``js_divergence`` must lie. If both models are the same, nothing was measured: the numbers
+    are null, ``heads`` is empty and ``notes`` says so.
     """
     floor = report.floor
     return {
@@ -102,9 +103,10 @@ def _head(report: DiffReport, change: HeadChange) -> dict[str, Any]:
 
 
 def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores.
+    """Yield the CSV header, and a row for each pair of heads.
 
-    The other columns begin with layer, head, layer_b, head_b and js_divergence.
+    ``a.NAME`` and ``b.NAME`` are pattern scores in both models. The other columns begin with layer,
+    head, layer_b, head_b and js_divergence.
     """
     names = dict.fromkeys(
         name for change in report.changes for state in (change.a, change.b) for name in state.scores

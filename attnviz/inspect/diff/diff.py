@@ -16,13 +16,13 @@ from attnviz.records import Advance
 
 
 def opened(side: LiveSide) -> Model:
-    """Return the model of a side, loaded if it was given by its name."""
+    """Return the model of one side of a comparison, loaded if it was given by its name."""
     return side.loaded if side.loaded is not None else load(side.name, side.options)
 
 
 @contextmanager
 def unwatched() -> Iterator[Advance]:
-    """Give a measurement a function for its progress that does nothing."""
+    """Yield a function for the progress of a measurement that does nothing."""
     yield lambda done: None
 
 
@@ -36,7 +36,8 @@ def diff(
 ) -> DiffReport:
     """Compare two models head by head, beyond a noise floor that is measured in the same run.
 
-    a, b: what ``sides.both_sides`` returns; the second model is loaded after the first is measured.
+    a, b: the two sides, as ``sides.both_sides`` returns them; the second model is loaded after the
+        first is measured.
     open_model: returns the model of a side. scanning: a context manager that gives a function,
     which is called with the share of the work that is done.
 

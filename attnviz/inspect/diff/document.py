@@ -18,7 +18,7 @@ from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (
     EXACT,
     about,
-    bits,
+    amount,
     did_and_does,
     earliest,
     effect_words,
@@ -26,6 +26,7 @@ from attnviz.inspect.diff.words import (
     finding,
     heading,
     move_words,
+    nats,
     pair_words,
     prediction_words,
     tested,
@@ -38,7 +39,7 @@ _CELL = 6
 
 _LEAD = 7
 _BARS = "the larger"
-"""What the bars show: the larger of the columns JS and output, by which heads are ranked."""
+"""What the bars show: the larger of JS, as a share of ln 2, and output; it ranks the heads."""
 
 _LEAST_ROWS = 3
 _AROUND = 11
@@ -51,9 +52,9 @@ _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
 def diff_document(
     report: DiffReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything that one run shows.
+    """Return the document of a comparison.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     advice = _hints(report, explain) if hints else []
     facts: list[doc.Part] = [
@@ -85,9 +86,9 @@ def diff_document(
 
 
 def _hints(report: DiffReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line.
+    """Return the options to try next on the command line.
 
-    explained: whether the explanation is shown already, so that it needs no hint.
+    explained: whether the glossary is shown already, so that it needs no hint.
     """
     hints = []
     if not report.importance and report.predictions is not None:
@@ -113,13 +114,13 @@ def _grids(report: DiffReport) -> list[doc.HeadGrid]:
 
 
 def js_grid(report: DiffReport) -> doc.HeadGrid | None:
-    """Return a grid of A's heads: the divergence of each from its partner in B.
+    """Return a grid of A's heads with the divergence of each from its partner in B.
 
     For a saved result it is the change of the head's score. Changed heads are shaded; None for
     fewer than two heads.
     """
-    what, shaded = "JS divergence, bits", tested(report, output=False)
-    values = {change.place: change.js for change in report.changes}
+    what, shaded = "JS divergence, nats", tested(report, output=False)
+    values = {change.place: change.js * math.log(2) for change in report.changes}
     if report.saved:
         what = "Δ loss increase" if report.importance else "Δ score"
         values = {change.place: change.size for change in report.changes}
@@ -185,7 +186,7 @@ def _ranked(report: DiffReport) -> list[doc.Part]:
 def head_table(
     report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
 ) -> doc.Table:
-    """Return a row per head: divergence, interval, output, its label in A and in B.
+    """Return a table with a row for each head: divergence, interval, output, its two labels.
 
     changes: the heads to show, in this order. title: of the table.
     """
@@ -193,7 +194,7 @@ def head_table(
     outputs = any(math.isfinite(change.output) for change in report.changes)
     columns = [doc.Column("", right=False)]
     if maps:
-        columns += [doc.Column("JS, bits")]
+        columns += [doc.Column("JS, nats")]
     effects = report.importance and maps
     columns += [doc.Column("loss increase")] if effects else []
     columns += [doc.Column("output")] if outputs and not effects else []
@@ -206,14 +207,14 @@ def head_table(
     limit = limit if limit > EXACT else math.inf
     rows = []
     for change in changes:
-        cells = [report.pair_name(change), *[bits(change.js)] * maps]
-        ends = "" if change.ends is None else f"[{', '.join(map(bits, change.ends))}]"
+        cells = [report.pair_name(change), *[nats(change.js)] * maps]
+        ends = "" if change.ends is None else f"[{', '.join(map(nats, change.ends))}]"
         cells += [effect_words(change)] if effects else []
-        cells += [bits(change.output)] if outputs and not effects else []
+        cells += [amount(change.output)] if outputs and not effects else []
         moves = move_words(change) if change.a.label != change.b.label else ""
         cells += [did_and_does(change) + (f" ({moves})" if moves else "")]
-        cells += [bits(change.output)] if outputs and effects else []
-        cells += [ends, bits(change.no_sink)] if maps else []
+        cells += [amount(change.output)] if outputs and effects else []
+        cells += [ends, nats(change.no_sink)] if maps else []
         tone: doc.Tone = "plain" if change.differs else "faint"
         rows.append(doc.Row(cells, (change.size, limit), tone=tone))
     return doc.Table(columns, rows, title, ranked=True, bars=_BARS if outputs and maps else "")
@@ -223,9 +224,10 @@ def head_table(
 
 
 def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
-    """Return one head's map in A, in B, and B minus A over the same text.
+    """Return three maps of one head over the same text: in A, in B, and B minus A.
 
-    example: that head. lines: the most lines of a map; 0 for the default of ``doc.Maps``.
+    example: the maps of that head. lines: the most lines of a map; 0 for the default of
+        ``doc.Maps``.
     """
     change = example.change
     named, other = report.name(change.place), report.name(change.other)
@@ -255,9 +257,9 @@ def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> li
 
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: predictions, grids, heads, and maps if there is room.
+    """Return the first screen: predictions, grids, heads, and maps if they fit.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     told = [*pair_words(report), earliest(report)]
     top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
@@ -282,9 +284,9 @@ def _grid_width(grid: doc.HeadGrid) -> int:
 
 
 def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
-    """Return the maps of the head that changed most; None if they have no room.
+    """Return the maps of the head that changed most; None if they do not fit.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     example = report.example
     if example is None:

@@ -24,10 +24,10 @@ from attnviz.records import Kind, ModelInfo
 
 @dataclass(frozen=True)
 class _Known:
-    """Hold the numbers of one side.
+    """The numbers of one side of a comparison with a saved result.
 
-    info: the model's facts. kind: the kind of attention. heads: what each (layer, head) does.
-    texts, tokens: how many they were measured over, 0 if not known.
+    info: the model's facts. kind: the kind of attention. heads: the label and scores of each
+        (layer, head). texts, tokens: over how many they were measured, 0 if not known.
     """
 
     info: ModelInfo
@@ -44,7 +44,8 @@ def compared_saved(
 
     open_model: returns the model of a side. scanning: opens a progress bar, and gives the function
     that reports the share that is done.
-    Raises UsageError if they hold different things, or were measured over different texts.
+    Raises UsageError if they are results of different commands, or were measured over different
+    texts.
     """
     began = time.monotonic()
     saved = [side for side in (a, b) if isinstance(side, SavedResult)]
@@ -97,7 +98,7 @@ def _of_file(side: SavedResult) -> _Known:
 def _of_model(
     request: DiffRequest, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
 ) -> _Known:
-    """Measure the model of a side in the way in which a saved result was measured.
+    """Measure a model in the way in which the saved result on the other side was measured.
 
     saved: that result. open_model: returns the model of the side. scanning: opens a progress bar,
     and gives the function that reports the share that is done.

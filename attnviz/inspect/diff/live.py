@@ -58,11 +58,11 @@ _LARGEST = 40
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSide:
-    """One model measured over its texts.
+    """The measurements of one model of a comparison over its texts.
 
-    maps: its attention. inputs: what it read. heads: what each (layer, head) does. effects: the
-    loss increase from ablating each head, (text, head) in the order of ``heads``; None if not
-    requested.
+    maps: its attention. inputs: its texts. heads: the label and scores of each (layer, head).
+        effects: the loss increase from ablating each head, (text, head) in the order of ``heads``;
+        None if not requested.
     """
 
     maps: ModelMaps
@@ -74,10 +74,10 @@ class MeasuredSide:
 def head_states(
     model: Model, kind: Kind | None, seed: int, text: str | None = None
 ) -> dict[Head, HeadState]:
-    """Return what every head does, by (layer, head).
+    """Return the label and pattern scores of every head, by (layer, head).
 
     kind: of attention; None for the model's default. seed: of the probes' random tokens, the first
-    of several. text: scored in place of the probes of ``patterns``, if given.
+        of several. text: used in place of the probes of ``patterns``, if given.
     """
     tokens = None if text is None else (model.encode(text, model.context),)
     seeds = range(seed, seed + _SEEDS)
@@ -117,7 +117,7 @@ def loss_increases(
 def with_effects(
     states: Mapping[Head, HeadState], heads: Sequence[Head], effects: NDArray[np.float64], seed: int
 ) -> dict[Head, HeadState]:
-    """Return the states of the heads, with their ablation effects and the intervals of these.
+    """Return the states of the heads with their ablation effects and confidence intervals added.
 
     effects: (text, head) in the order of ``heads``. seed: of the bootstrap.
     """
@@ -137,8 +137,8 @@ def compared(
 ) -> DiffReport:
     """Compare two models; each is loaded once, the second after the first is measured.
 
-    open_model: returns the model of a side. scanning: opens a progress bar, and gives the function
-    that reports the share that is done.
+    a, b: the two sides. open_model: returns the model of a side. scanning: opens a progress bar,
+        and gives the function that reports the share that is done.
     """
     began = time.monotonic()
     same = a.of_model(b) and a.options == b.options
@@ -187,10 +187,10 @@ def compared(
 
 
 def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
-    """Return the noise floor: given by hand, or measured by comparing a side with itself.
+    """Return the noise floor: the given one, or one measured by comparing a model with itself.
 
-    name: of the side, A or B. side: what was measured of it. model: its model; a torch model that
-    was loaded by name is converted to another number format.
+    name: A or B. side: its measurements. model: a torch model that was loaded by name is converted
+        to another number format.
     """
     if request.noise_floor is not None:
         return Noise(Floor(request.noise_floor), "given")
@@ -203,18 +203,18 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
 
 
 def _comparable(first: MeasuredSide, second: MeasuredSide) -> Predictions | None:
-    """Return how far the predictions of the same token ids differ; None if the ids differ.
+    """Return how far the predictions of two models differ; None if their token ids differ.
 
-    first, second: sides A and B.
+    first, second: the measurements of A and B.
     """
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
     return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
 
 
 def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
-    """Return in words how B differs from A if both are the same model; else an empty text.
+    """Return how B differs from A if both are the same model, as a string; else empty.
 
-    two_texts: whether B reads other texts than A.
+    two_texts: whether B runs on other texts than A.
     """
     if not a.of_model(b):
         return ""
@@ -234,10 +234,10 @@ def _measured(
     same: bool = False,
     two_texts: bool = False,
 ) -> MeasuredSide:
-    """Measure one side.
+    """Measure one side of a comparison: its attention maps, its heads and their effects.
 
-    first: what was measured of A, if this is B. advance: is called with the share that is done.
-    same: whether B is loaded as A is. two_texts: whether B reads other texts than A.
+    first: the measurements of A, if this is B. advance: is called with the share that is done.
+    same: whether B is loaded as A is. two_texts: whether B runs on other texts than A.
     """
     kind = request.kind
     probing = open_probing(model, kind)
@@ -264,9 +264,9 @@ def _measured(
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, floor: Floor
 ) -> DiffReport:
-    """Return the report on two measured sides.
+    """Return the report that compares two measured models.
 
-    first, second: sides A and B. floor: above which a change counts.
+    first, second: the measurements of A and B. floor: above which a change counts.
     """
     a, b, seed = first.maps, second.maps, request.seed
     pairs = matched_pairs(a, b) if request.match else pairs_by_index(a.heads, b.heads)
@@ -329,9 +329,9 @@ def _changes(
 def _effect_moves(
     first: MeasuredSide, second: MeasuredSide, pairs: Sequence[Pair]
 ) -> NDArray[np.float64] | None:
-    """Return the loss increase in B minus that in A, (text, pair); None if not measured.
+    """Return the ablation effect in B minus that in A, (text, pair); None if not measured.
 
-    first, second: sides A and B. pairs: a head of A and a head of B each.
+    first, second: the measurements of A and B. pairs: a head of A and a head of B each.
     """
     if first.effects is None or second.effects is None:
         return None
@@ -360,7 +360,7 @@ def _example(
     """Return the maps of the head that changed most, over a short text with a large change.
 
     a, b: the maps of both models. pairs: a head of A and a head of B each. apart: their
-    divergences. None if nothing changed, or no text was kept whole.
+        divergences. None if nothing changed, or no text was recorded whole.
     """
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
@@ -385,11 +385,12 @@ def _example(
 def _with_moves(
     changes: Sequence[HeadChange], effects: NDArray[np.float64] | None, seed: int
 ) -> tuple[tuple[HeadChange, ...], int]:
-    """Return the changes, each with all its tested moves, and how many moves were tested.
+    """Return the head changes with all their tested moves, and how many moves were tested.
 
-    effects: change of the ablation effect, (text, change). Tested are the scores behind the labels,
-    in A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign
-    flips over paired texts. All are one family, with a false-discovery rate of at most 5 %.
+    A move is the change of one number, such as a score. effects: change of the ablation effect,
+    (text, change). Tested are the scores behind the labels, in A or B, of the heads that changed
+    beyond the floor, and the effects of all heads, by sign flips over paired texts. All are one
+    family, with a false-discovery rate of at most 5 %.
     """
     found: list[tuple[int, str, NDArray[np.float64]]] = []
     for place, change in enumerate(changes):

@@ -31,12 +31,11 @@ MOST_BYTES = 2**28
 class TextMaps:
     """The attention, the outputs and the predictions of one model over one text.
 
-    queries, keys: its tokens on the two axes.
-    kept: (row,) the positions of the queries that were kept. sink: (key,) whether a key is the
-    sink.
-    rows: by layer, the weights (head, row, key). outputs: by layer, (head, row, dim) before the
-        output projection; empty if they cannot be seen.
-    predictions: (row, word) log-probabilities of the next token; None if there are none.
+    queries, keys: its tokens on the two axes. kept: (row,) the positions of the recorded queries.
+        sink: (key,) whether a key is part of the attention sink.
+    rows: by layer, the attention weights (head, row, key). outputs: by layer, (head, row, dim)
+        before the output projection; empty if they cannot be observed.
+    predictions: (row, vocab) log-probabilities of the next token; None if there are none.
     """
 
     queries: Tokens
@@ -49,17 +48,17 @@ class TextMaps:
 
     @property
     def whole(self) -> bool:
-        """Return whether every query was kept."""
+        """Return whether every query of the text was recorded."""
         return len(self.kept) == len(self.queries)
 
 
 @dataclass(frozen=True, eq=False)
 class ModelMaps:
-    """The maps of a model over all texts.
+    """The attention maps of a model over all texts, stored for comparison with another model.
 
     info: the model's facts. kind: of attention. causal: whether a query sees no later key.
-    texts: the maps of each text. stride: every ``stride``-th query was kept. notes: sentences on
-    what is not available.
+    texts: the maps of each text. stride: every ``stride``-th query was recorded. notes: sentences
+        on what is not available.
     """
 
     info: ModelInfo
@@ -81,10 +80,10 @@ def model_maps(
     stride: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> ModelMaps:
-    """Run a model over every input and return its maps.
+    """Run a model over every input; return its attention maps.
 
-    probing: the model. inputs: what it reads, one for each text.
-    stride: keep every ``stride``-th query, as for the other side; None decides by memory.
+    probing: the model. inputs: one for each text.
+    stride: record every ``stride``-th query, as for the other model; None decides by memory.
     progress: is called with the share that is done.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
     attention weight or an output is not finite.
@@ -116,9 +115,9 @@ def model_maps(
 
 
 def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """Raise as ``require_number``, and name the head, if one has NaN or infinity.
+    """Raise an error that names the head if its weights or outputs contain NaN or infinity.
 
-    seen: the run over one text. text: its index, from 0.
+    The error is that of ``require_number``. seen: the run over one text. text: its index, from 0.
     """
     for layer, rows in seen.weights.items():
         whole = np.isfinite(rows).all((1, 2))
@@ -134,7 +133,7 @@ def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
-    """Return the stride with which all texts fit ``MOST_BYTES``.
+    """Return the stride between recorded queries with which all texts fit ``MOST_BYTES``.
 
     inputs: all texts. kind: of attention. seen: the run over the first text, from whose sizes it is
     computed.

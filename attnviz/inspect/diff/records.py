@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadState:
-    """What one head does in one of the models.
+    """The label, scores and ablation effect of one head in one of the compared models.
 
     label: the name of its clearest pattern, by the rules of ``patterns``, or None.
     scores: of ``patterns`` by name; intervals: 95 % ends of those that have one; by_text: over
         single texts, in their order, empty for a saved result.
-    effect, effect_ends: loss increase when the head is ablated, nats per token, and the ends of
-        its interval; NaN and None if not measured.
+    effect, effect_ends: loss increase when the head is ablated, nats per token, and the ends of its
+        interval; NaN and None if not measured.
     """
 
     label: str | None = None
@@ -39,7 +39,7 @@ class HeadState:
 
     @property
     def score(self) -> float:
-        """Return the label's score; NaN without a label."""
+        """Return the score of the head's label; NaN without a label."""
         found = None if self.label is None else self.scores.get(self.label)
         return math.nan if found is None else found
 
@@ -61,9 +61,9 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadChange:
-    """One head of A and the head of B that it is compared with.
+    """One head of A next to its partner in B, with all measured changes.
 
-    place, other: (layer, head) in A and in B. a, b: what it does there.
+    place, other: (layer, head) in A and in B. a, b: its label and scores in each.
     js: Jensen–Shannon divergence of the rows, bits; ends: of its 95 % interval, None without one;
         no_sink: the same without the sink. NaN if there are no maps.
     output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN if not compared.
@@ -88,18 +88,21 @@ class HeadChange:
 
     @property
     def differs(self) -> bool:
-        """Return whether its attention or its output changed beyond the floor."""
+        """Return whether the head's attention or its output changed beyond the noise floor."""
         return self.changed or self.output_changed
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the names of the labels that it has in A or in B, each once."""
+        """Return the names of the labels that the head has in A or in B, each once."""
         named = (name for name in (self.a.label, self.b.label) if name is not None)
         return tuple(dict.fromkeys(named))
 
     @property
     def size(self) -> float:
-        """Return the size of its change: of attention or output, or for saved results of scores."""
+        """Return the size of a head's change, of attention or output.
+
+        For saved results of scores.
+        """
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)
@@ -112,7 +115,7 @@ class HeadChange:
 
     @property
     def effect_change(self) -> float:
-        """Return the absolute change of its ablation effect; NaN if not measured."""
+        """Return the absolute change of the head's ablation effect; NaN if not measured."""
         return abs(self.b.effect - self.a.effect)
 
 
@@ -135,16 +138,16 @@ class ChangedMaps(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class DiffReport(Report, Provenance):
-    """Hold the differences between two models, or of one model under two conditions.
+    """The report of ``attnviz diff`` on two models, or on one model under two conditions.
 
-    a, b: the models. condition: in words how B differs if it is the same model as A, else empty.
-    saved: whether a side is a saved result, which has no maps.
-    same: whether both sides are the same, so that nothing was measured; there are no changes then.
-    kind, causal: the attention. texts, tokens: how many were read.
+    a, b: the facts of the models. condition: how B differs if it is the same model as A, else
+        empty. saved: whether A or B is a saved result, which has no maps.
+    same: whether A and B are the same, so that nothing was measured; there are no changes then.
+    kind, causal: of the attention. texts, tokens: how many the models ran on.
     changes: an entry per pair of heads, layer by layer. unmatched_a, unmatched_b: unpaired heads.
     matched: whether heads were paired by divergence, not by index.
-    floor: see ``compare.Floor``, None without one; floor_words: how it was measured.
-    predictions: None if there are none; floor_predictions: of a model and itself in other numbers.
+    floor: see ``compare.Floor``, None without one; floor_words: how it was measured. predictions:
+        None if there are none; floor_predictions: of a model and itself in another number format.
     family: how many moves were tested.
     example: maps of the head whose attention changed most; None if none changed.
     stride: every ``stride``-th query was compared. importance: whether effects were compared.
@@ -196,18 +199,18 @@ class DiffReport(Report, Provenance):
         return self.head_name(head)
 
     def pair_name(self, change: HeadChange) -> str:
-        """Return the head's name, with that of its partner if it is another one."""
+        """Return the head's name, with that of its partner if that has another layer or index."""
         name = self.name(change.place)
         return name if change.place == change.other else f"{name}→{self.name(change.other)}"
 
     @property
     def ranked(self) -> tuple[HeadChange, ...]:
-        """Return all changes, those beyond the floor first, then by size, the largest first."""
+        """Return all head changes, those beyond the noise floor first, then the largest first."""
         return tuple(sorted(self.changes, key=lambda each: (not each.differs, -each.size)))
 
     @property
     def changed(self) -> tuple[HeadChange, ...]:
-        """Return the changes of attention beyond the floor, the largest first."""
+        """Return the head changes with attention beyond the noise floor, the largest first."""
         return tuple(each for each in self.ranked if each.changed)
 
     @property

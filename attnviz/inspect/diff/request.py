@@ -10,7 +10,7 @@ from attnviz.options import IndexBase, Options, Seed, Truncation, flag, option
 
 @dataclass(frozen=True)
 class _ConditionOfB(Options, panel="B under another condition"):
-    """How B is loaded if not as A."""
+    """The options on how B is loaded if not as A."""
 
     dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = option(
         "DTYPE", "Compute B in this dtype."
@@ -21,7 +21,7 @@ class _ConditionOfB(Options, panel="B under another condition"):
 
 @dataclass(frozen=True)
 class _Compared(Options, panel="What is compared"):
-    """What is compared, and how heads are paired."""
+    """The options on what is compared, and how heads are paired."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."

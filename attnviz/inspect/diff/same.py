@@ -23,10 +23,10 @@ from attnviz.reading import damaged
 
 
 def are_same(a: LiveSide, b: LiveSide) -> bool:
-    """Return whether both sides have the same weights, tokenizer, texts, dtype and backend.
+    """Return whether both sides have the same parameters, tokenizer, texts, dtype and backend.
 
-    Two directories are compared by digests of what lies in them. Raises LoadError for files that
-    cannot be read.
+    Two directories are compared by digests of their files. Raises LoadError for files that cannot
+    be read.
     """
     if a.texts.texts != b.texts.texts:
         return False
@@ -44,7 +44,7 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 def _digest(name: str, directory: Path | None) -> str | None:
     """Return a digest of a checkpoint's config, tensors and tokenizer; None for pickles.
 
-    name: the model's, for messages. directory: where its files lie.
+    name: the model's, for messages. directory: where its files are.
     """
     assert directory is not None
     with damaged(repr(name)):
@@ -61,9 +61,9 @@ def _digest(name: str, directory: Path | None) -> str | None:
 
 
 def unmeasured(request: DiffRequest, a: LiveSide, b: LiveSide, model: Model) -> DiffReport:
-    """Return the report on two sides that are the same, without an entry for a head.
+    """Return the report on two equal sides, which are not measured; it has no entries for heads.
 
-    model: that of both. Raises UsageError for texts that do not fit the model.
+    a, b: the sides. model: of both. Raises UsageError for texts that do not fit the model.
     """
     probing = open_probing(model, request.kind)
     inputs = side_inputs(probing, a, request.truncate)

@@ -24,11 +24,11 @@ _SCHEMAS = {PATTERNS: "patterns", "attnviz.ablate/1": "ablate"}
 
 @dataclass(frozen=True)
 class SavedResult:
-    """The result in one file.
+    """The result in one saved file, as one side of a comparison.
 
     path: of the file. command: the one that wrote it. info: the model's facts. kind: of attention.
-    heads: by (layer, head). text: the given text that was scored; None for the probes.
-    texts: the token ids of each text that was ablated over. source: where these came from.
+    heads: by (layer, head). text: the given text of ``patterns``; None for the probes.
+    texts: the token ids of each text of ``ablate``. source: where these came from.
     """
 
     path: Path
@@ -42,16 +42,15 @@ class SavedResult:
 
 
 def is_saved(name: str) -> bool:
-    """Return whether a name stands for a saved result: a file that ends in .json."""
+    """Return whether a name is that of a saved result: a file that ends in .json."""
     return name.lower().endswith(".json") and not os.path.isdir(os.path.expanduser(name))
 
 
 def read_saved(name: str) -> SavedResult:
-    """Return the result in a file.
+    """Return the saved result of ``patterns`` or ``ablate`` in a file.
 
     name: the path of the file.
-
-    Raises LoadError for a file that cannot be read, is damaged, or holds something else.
+    Raises LoadError for a file that cannot be read, is damaged, or has other content.
     """
     path = Path(os.path.expanduser(name))
     shown = repr(visible(str(path)))

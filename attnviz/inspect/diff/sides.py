@@ -32,10 +32,10 @@ _LEAST = 2
 
 @dataclass(frozen=True)
 class LiveSide:
-    """A model, and the texts that it reads.
+    """One side of a comparison that is measured: a model, and the texts that it runs on.
 
-    name: the model's. options: how it is loaded. texts: what it reads. loaded: the model itself, if
-    Python code gave it.
+    name: the model's. options: how it is loaded. texts: its texts. loaded: the model itself, if
+        Python code gave it.
     """
 
     name: str
@@ -44,7 +44,10 @@ class LiveSide:
     loaded: Model | None = None
 
     def of_model(self, other: LiveSide) -> bool:
-        """Return whether both sides have one model; two that are loaded may share a name."""
+        """Return whether both sides have the same model.
+
+        Two loaded models may share a name without being the same.
+        """
         if self.loaded is not None or other.loaded is not None:
             return self.loaded is other.loaded
         return self.name == other.name
@@ -62,10 +65,10 @@ def both_sides(
     texts: Texts | None = None,
     texts_b: Texts | None = None,
 ) -> tuple[Side, Side]:
-    """Return A and B with every file read; no model is loaded.
+    """Return both sides of a comparison with every file read; no model is loaded yet.
 
     a, b: a name, a loaded model, or a result saved as .json. options: for models given by name.
-    texts: by default the built-in ones. texts_b: what B reads, if not the texts of A.
+    texts: by default the built-in ones. texts_b: the texts of B, if not those of A.
 
     Raises UsageError for options that do not go together, LoadError for files that cannot be read.
     """
@@ -102,7 +105,7 @@ def both_sides(
 
 
 def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
-    """Return sides A and B with each pair of texts once, and how many pairs were left out.
+    """Return both sides without repeated text pairs, and how many pairs were left out.
 
     A text that counts twice would make intervals over texts too narrow.
     """
@@ -126,7 +129,7 @@ def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
 def _options(
     request: DiffRequest, a: str | Model, b: str | Model, options: LoadOptions
 ) -> tuple[LoadOptions, LoadOptions]:
-    """Return how A and how B are loaded.
+    """Return the options with which A and B are loaded.
 
     a, b: a name or a loaded model. options: for models given by name.
     """
@@ -163,9 +166,9 @@ def _options(
 
 
 def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
-    """Return what the model reads, one input for each text of the side.
+    """Return the inputs of the model, one for each text of its side.
 
-    probing: prepares texts for the model. truncate: cut texts that are too long.
+    probing: prepares texts for the model. truncate: True cuts texts that are too long.
     Raises UsageError if a text is too short or too long for it.
     """
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
@@ -177,10 +180,10 @@ def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]
 def require_alike(
     first: Sequence[Input], second: Sequence[Input], kind: Kind, *, two_texts: bool
 ) -> None:
-    """Raise UsageError unless both sides read the same tokens.
+    """Raise UsageError unless both models run on the same tokens.
 
     first, second: the inputs of A and B. kind: of attention. two_texts: B was given other texts;
-    then only the numbers of tokens must be equal.
+        then only the numbers of tokens must be equal.
     """
     for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
         for a, b in ((one.queries(kind), other.queries(kind)), (one.keys(kind), other.keys(kind))):

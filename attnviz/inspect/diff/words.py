@@ -30,7 +30,7 @@ EXACT = 1e-12
 
 
 def heading(report: DiffReport) -> list[tuple[str, bool]]:
-    """Return the heading: both models, their shape, how much text, as (words, strong or not)."""
+    """Return the heading as (string, bold): both models, their sizes, the amount of text."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
     random = [("random weights", False)] if report.a.weights == report.b.weights == "random" else []
@@ -47,7 +47,7 @@ def heading(report: DiffReport) -> list[tuple[str, bool]]:
 
 
 def finding(report: DiffReport) -> str:
-    """Return in one sentence how many heads changed, and which one most."""
+    """Return the finding: in one sentence how many heads changed, and which one most."""
     if report.same:
         return f"{SAME}: nothing was measured."
     total, best = counted(len(report.changes), "head"), report.ranked[0]
@@ -71,21 +71,24 @@ def finding(report: DiffReport) -> str:
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
-    """Return the head, its label in A and in B, and how far attention and output moved."""
+    """Return a clause on one head: its label in A and in B, and the sizes of its changes."""
     parts = (
-        [f"attention {bits(change.js)} bits apart"]
+        [f"attention {nats(change.js)} nats apart"]
         if change.changed or not change.output > change.js
         else []
     )
     if change.output > change.js:
-        parts.append(f"output {bits(change.output)} by cosine distance")
+        parts.append(f"output {amount(change.output)} by cosine distance")
     parts += ["attends as before"] if change.output_changed and not change.changed else []
     does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
     return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
 
 
 def earliest(report: DiffReport) -> str:
-    """Return the heads of the first layer that changed, since later layers read what they write."""
+    """Return a sentence on the changed heads of the first layer that has any; empty without them.
+
+    They come first because later layers depend on them.
+    """
     changed = [change for change in report.ranked if change.differs]
     if report.saved or not changed:
         return ""
@@ -105,7 +108,7 @@ def earliest(report: DiffReport) -> str:
 
 
 def did_and_does(change: HeadChange) -> str:
-    """Return the label in A and in B with its score, such as ``induction .91 → no label``."""
+    """Return a head's label in A and in B with scores, such as ``induction .91 → no label``."""
     a, b = change.a, change.b
     if a.label is None and b.label is None:
         if math.isfinite(a.effect) and not a.scores:
@@ -133,7 +136,7 @@ def _told(move: Move) -> bool:
 
 
 def move_words(change: HeadChange) -> str:
-    """Return the scores that moved, such as ``induction -.79``; empty if none did."""
+    """Return the scores that changed, as a string such as ``induction -.79``; empty if none did."""
     told = (move for move in change.moves if _told(move) and move.name != "loss_delta")
     return ", ".join(
         f"{label_named(move.name).said} {move.change:+.2f}{MARK}".replace("0.", ".")
@@ -142,7 +145,7 @@ def move_words(change: HeadChange) -> str:
 
 
 def effect_words(change: HeadChange) -> str:
-    """Return the loss increase when the head is ablated, in A and in B, such as ``+0.1 → +0.2``."""
+    """Return the head's ablation effect in A and in B as a string, such as ``+0.1 → +0.2``."""
     mark = _marked(change, "loss_delta")
     return f"{change.a.effect:+.3f} → {change.b.effect:+.3f}{mark}"
 
@@ -150,7 +153,12 @@ def effect_words(change: HeadChange) -> str:
 # Numbers -------------------------------------------------------------------------------------
 
 
-def bits(value: float) -> str:
+def nats(js: float) -> str:
+    """Return a Jensen–Shannon divergence, which is measured in bits, as text in nats."""
+    return amount(js * math.log(2))
+
+
+def amount(value: float) -> str:
     """Return a number ≥ 0 as text: ``.213``, or ``1.9e-05`` if that would round to zero."""
     if math.isnan(value):
         return "n/m"
@@ -162,21 +170,21 @@ def bits(value: float) -> str:
 
 
 def prediction_words(report: DiffReport) -> list[str]:
-    """Return words for the KL, the share of equal top tokens, and what rounding alone does."""
+    """Return strings on the predictions: KL, share of equal top tokens, effect of rounding."""
     found, floor = report.predictions, report.floor_predictions
     if found is None:
         return []
     words = [
-        f"KL {bits(found.kl)} ± {bits(found.kl_error)} nats",
+        f"KL {amount(found.kl)} ± {amount(found.kl_error)} nats",
         f"same top {100 * found.same_top:.1f}% ± {100 * found.same_top_error:.1f}%",
     ]
     if floor is not None:
-        words.append(f"rounding alone: {bits(floor.kl)}, {100 * floor.same_top:.1f}%")
+        words.append(f"rounding alone: {amount(floor.kl)}, {100 * floor.same_top:.1f}%")
     return words
 
 
 def tested(report: DiffReport, *, output: bool) -> str:
-    """Return words for which heads of a grid are shaded.
+    """Return a remark on which heads of a grid are shaded.
 
     output: whether the grid shows the changes of outputs; else those of attention.
     """
@@ -185,24 +193,25 @@ def tested(report: DiffReport, *, output: bool) -> str:
     floor = math.nan if report.floor is None else report.floor[output]
     if report.texts < LEAST_TEXTS or math.isnan(floor):
         return "not tested"
-    return f"shaded above {bits(floor)}"
+    return f"shaded above {amount(floor) if output else nats(floor)}"
 
 
 def floor_text(report: DiffReport) -> str:
-    """Return the floor, such as ``1.9e-05 bits``."""
-    return f"{bits(math.nan if report.floor is None else report.floor.js)} bits"
+    """Return the floor, such as ``1.9e-05 nats``."""
+    return f"{nats(math.nan if report.floor is None else report.floor.js)} nats"
 
 
 def floor_words(report: DiffReport) -> str:
-    """Return what the floor is and how it was measured."""
-    if report.floor_words == "given":
-        return f"noise floor {floor_text(report)}, as given; outputs are not tested"
+    """Return a sentence on the noise floor and how it was measured."""
+    if report.floor_words == "given" and report.floor is not None:
+        given = f"given as {amount(report.floor.js)} bits"
+        return f"noise floor {floor_text(report)} ({given}); outputs are not tested"
     most = f"noise floor {floor_text(report)}: twice the most that rounding moves any head"
     return f"{most} ({report.floor_words})"
 
 
 def about(report: DiffReport) -> Iterator[tuple[str, str]]:
-    """Yield what was compared, over which texts, by which rule, as (name, words)."""
+    """Yield facts (name, words): the compared models, the texts, the rule."""
     yield "A", _model(report.a)
     yield "B", _model(report.b) + (f" ({report.condition})" if report.condition else "")
     if report.texts:
@@ -214,7 +223,13 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
         yield "floor", floor_words(report)
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
-            yield "ranked", "by the larger of JS divergence and cosine distance of the output"
+            yield (
+                "ranked",
+                (
+                    "by the larger of JS divergence, as a share of its most, ln 2 nats, and cosine "
+                    "distance of the output"
+                ),
+            )
     elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:
@@ -227,7 +242,7 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
 
 
 def pair_words(report: DiffReport) -> list[str]:
-    """Return how heads were paired; empty if one to one by index."""
+    """Return sentences on how heads were paired; empty if one to one by index."""
     left = [
         f"{len(heads)} of {side} without a partner"
         for side, heads in (("A", report.unmatched_a), ("B", report.unmatched_b))
@@ -245,7 +260,7 @@ def _model(info: ModelInfo) -> str:
 
 
 def explanation(report: DiffReport) -> Explanation:
-    """Return on what the two sides were compared."""
+    """Return the glossary, with the texts that the models were compared on."""
     if report.saved:
         return Explanation("diff", "scores that A saved are compared with those of B, of today.")
     size = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"

@@ -10,7 +10,7 @@ from attnviz.inspect.explore.jobs import Waiting
 
 
 class Ablating:
-    """Carry out the keys that ablate heads; each public method is the action of a key."""
+    """The key actions of explore that ablate heads; each public method is one action."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -25,7 +25,7 @@ class Ablating:
         self._desk.see(replace(self._desk.view.scene, removed=frozenset()))
 
     def _scan(self) -> None:
-        """Measure what each single ablation changes, unless that is known or being measured."""
+        """Start measuring the effect of each single ablation, unless that was already started."""
         desk = self._desk
         if desk.view.effects is not None or desk.view.scanned is not None:
             return
@@ -69,7 +69,7 @@ class Ablating:
         desk.show(by_effect=not desk.view.by_effect)
 
     def stop(self) -> None:
-        """Stop measuring the ablations, or leave the text that the model writes (the key Esc)."""
+        """Stop measuring the ablations, or leave the generated text (the action of the key Esc)."""
         if self._desk.jobs.drop("scan"):
             self._desk.show(scanned=None)
             self._desk.say("the scan was stopped; i starts it anew")

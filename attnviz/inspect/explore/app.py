@@ -37,9 +37,9 @@ _ACTIONS = {name: key.action for key in KEYS for name in key.keys.split(",") if 
 
 
 class Explorer(TerminalApp):
-    """The app of ``attnviz explore``.
+    """The terminal app of ``attnviz explore``: lays out the panes and receives the keys.
 
-    ``desk`` holds the view that the panes draw.
+    ``desk`` contains the screen state that the panes draw.
     """
 
     CSS = """
@@ -95,9 +95,9 @@ class Explorer(TerminalApp):
         self._arrange(event.size)
 
     def _arrange(self, size: geometry.Size) -> None:
-        """Set the size of each pane; the map takes what the others leave.
+        """Set the size of each pane; the map gets the space that the others leave.
 
-        size: of the terminal.
+        size: the columns and lines of the terminal.
         """
         columns, lines = size
         view = self.desk.view
@@ -112,9 +112,9 @@ class Explorer(TerminalApp):
         self._panes["grid"].styles.width = grid_columns(view, self.desk.drawn_with, columns, room)
 
     def draw(self, before: View) -> None:
-        """Draw what is new in the desk's view.
+        """Draw the parts of the screen whose state has changed.
 
-        before: the view that was drawn last.
+        before: the screen state that was drawn last.
         """
         view = self.desk.view
         if before.shown.report is not view.shown.report or (
@@ -125,7 +125,7 @@ class Explorer(TerminalApp):
             pane.show(view, self.desk.drawn_with)
 
     def say(self, note: str) -> None:
-        """Show a note until the next key: in the line of keys, or above it if it is long."""
+        """Show a note until the next key is pressed, in the line of keys or, if long, above it."""
         long = width(self.desk.look.spell(note)) > self.size.width
         words = self._panes["words"]
         for pane, said in ((self.keys_pane, note * (not long)), (words, note * long)):
@@ -139,10 +139,10 @@ class Explorer(TerminalApp):
     # Keys ------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """Carry out the action of a key here, before the next key is looked at.
+        """Carry out the action of a key at once, before the next key is processed.
 
-        A widget would do it later: a key that was typed ahead would not reach the line or the sheet
-        that the key before it opens.
+        event: the key or paste event. A widget would do it later: a key that was typed ahead would
+            not reach the line or the sheet that the key before it opens.
         """
         if self._exit:  # what was typed behind the end would only delay it
             return
@@ -189,7 +189,10 @@ class Explorer(TerminalApp):
             asked.typing(field.text)
 
     async def do(self, action: str) -> None:
-        """Carry out an action of ``KEYS``, such as ``move(-1, 0)``, which a part or the app has."""
+        """Carry out an action of ``KEYS``, given as a call of a method, such as ``move(-1, 0)``.
+
+        The method belongs to one of the app's parts, or to the app itself.
+        """
         _, name, values = parse(action)
         for part in self._parts:
             if hasattr(part, name):

@@ -10,10 +10,11 @@ from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene
 
 
 def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
-    """Return the ``attnviz heads`` command that gives this view, to be pasted into a shell.
+    """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
 
-    scene: what is shown. text: that is read. options: those that chose the model and its
-    attention, each an argument. Control characters are escaped (``$'…'``: bash, zsh, ksh).
+    scene: the head, cursor and mode on the screen. text: the text of the run. options: those that
+        chose the model and its attention, each an argument. Control characters are escaped
+        (``$'…'``: bash, zsh, ksh).
     """
     words = ["attnviz", "heads", *options, "--head", scene.name(scene.head)]
     if scene.removed:

@@ -19,10 +19,11 @@ from attnviz.inspect.explore.view import View
 
 @dataclass(frozen=True)
 class SideSource:
-    """Hold the session that one side of the screen reads its texts in.
+    """One of the two compared sides of explore: a model or a saved file, and its first text.
 
-    session: the model or the saved file. text: the first text; empty for a second side that reads
-    the text of the first side. options: the options of the command line that chose the model.
+    session: runs the model or reads the saved file. text: the first text; empty for a second side
+        that uses the text of the first side. options: the options of the command line that chose
+        the model.
     """
 
     session: ExploreSession
@@ -31,19 +32,19 @@ class SideSource:
 
 
 class Display(Protocol):
-    """Draw the view of a desk and show notes: what a desk needs of the app."""
+    """The interface of the app for a ``Desk``: it draws the screen state and shows notes."""
 
     def draw(self, before: View) -> None:
-        """Draw the desk's view; ``before`` is the view that was drawn before it."""
+        """Draw the desk's screen state. before: the state that was drawn before it."""
 
     def say(self, note: str) -> None:
-        """Show a note until the next key."""
+        """Show a note until the next key is pressed."""
 
 
 class Desk:
-    """Hold the view of one or two sides, and run the models if the view asks for it.
+    """The screen state of explore with its changes; runs the models when new results are needed.
 
-    source: the first side. second: the second one, or None.
+    source: the first side. second: the second side for comparisons, or None.
     look: the theme; its palette is replaced by that of the scene.
     """
 
@@ -65,24 +66,24 @@ class Desk:
 
     @property
     def drawn_with(self) -> Theme:
-        """Return the theme with the scene's palette; it is kept, because it holds its styles."""
+        """Return the theme with the palette that the user chose, stored for its style cache."""
         palette = self.view.scene.palette
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
 
     def show(self, **changed: Any) -> None:
-        """Replace fields of the view.
+        """Replace fields of the screen state, and draw it.
 
         changed: the new values by the names of ``View``'s fields.
         """
         self.put(replace(self.view, **changed))
 
     def put(self, view: View) -> None:
-        """Replace the view; every pane draws what has changed."""
+        """Replace the screen state; every pane draws what has changed."""
         before, self.view = self.view, view
         self._display.draw(before)
 
     def see(self, scene: Scene) -> None:
-        """Show another scene, and run the model if other heads are ablated in it."""
+        """Show another scene (head, cursor, mode); run the model if its ablated heads differ."""
         view = replace(self.view, scene=scene)
         removed = scene.removed != self.view.scene.removed
         if removed and view.written is not None:
@@ -94,7 +95,7 @@ class Desk:
             self.read(view.frame.text)
 
     def live(self, cannot: str) -> bool:
-        """Return whether there is a model that runs; if not, say so in a note.
+        """Return whether there is a model that can run; if not, show a note that says so.
 
         cannot: the end of that note, such as ``removes no heads``.
         """
@@ -103,13 +104,13 @@ class Desk:
         return self.source.session.live
 
     def leave_written(self) -> None:
-        """Stop writing, and show the prompt alone again."""
+        """Stop generating, and show the prompt alone again."""
         self.jobs.drop("write")
         if self.view.written is not None:
             self.put(replace(self.view, written=None).fitted())
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        """Show why the job called ``name`` failed, and return to the view before it."""
+        """Show the error of the job called ``name``, and return to the screen state before it."""
         if name == "scan":
             self.show(scanned=None)
         elif name == "write":
@@ -119,7 +120,10 @@ class Desk:
         self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
 
     def read(self, text: str) -> None:
-        """Read a text with the scene's heads ablated: one pass, and one more for a second side."""
+        """Run the model on a text with the scene's heads ablated, and show the result.
+
+        This takes one pass, and one more for a second side.
+        """
         scene, other = self.view.scene, self.second
         if text != self.view.frame.text and self.jobs.drop("scan"):
             self.show(scanned=None)

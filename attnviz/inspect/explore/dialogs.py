@@ -20,7 +20,7 @@ from attnviz.inspect.explore.pane import Lines, Pane
 
 
 class KeysPane(Pane):
-    """The lowest line: the keys that can be used now, a note, or a question.
+    """The lowest line of explore: the keys that can be used now, a note, or a question.
 
     asked: the question that is open, or None.
     """
@@ -28,7 +28,7 @@ class KeysPane(Pane):
     asked: AskedLine | None = None
 
     def ask(self, asked: AskedLine | None) -> None:
-        """Show a question; None ends it."""
+        """Show a question in the line, or end it for None."""
         self.asked = asked
         self.redraw()
 
@@ -87,7 +87,7 @@ class Help(ModalScreen[None]):
 
 
 class Palette(ModalScreen[None]):
-    """The list of every command; typing narrows it, Enter runs the chosen one."""
+    """The dialog with every command; typing narrows the list, Enter runs the chosen command."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -101,9 +101,9 @@ class Palette(ModalScreen[None]):
         yield Vertical(self._line, self._list, id="sheet")
 
     def taken(self, event: events.Key) -> str | None:
-        """Return the action that a key chooses; empty after Esc, None if nothing is chosen yet.
+        """Return the action of the command that a key chooses.
 
-        event: the key that was pressed.
+        Empty after Esc, None if no command is chosen yet. event: the key that was pressed.
         """
         if event.key == "escape":
             return ""

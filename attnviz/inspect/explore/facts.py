@@ -32,10 +32,10 @@ _MOST_TOLD, _LEAST_TOLD = 7, 0.015
 
 
 def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
-    """Return the chosen head's name, label, score and base rate, and the mode of its weights.
+    """Return the line with the chosen head's name, label, score, uniform score and weight mode.
 
-    theme: colours and characters. room: the columns of the line. strong: whether the name stands
-    out, because the keys move in this pane.
+    theme: colours and characters. room: the available width in characters. strong: whether the name
+        stands out, because the cursor keys move in this pane.
     """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
@@ -55,7 +55,7 @@ _REMOVED = {"b": "whole model", "difference": "change by ablation"}
 
 
 def _states(view: View) -> list[tuple[str, Tone | bool]]:
-    """Return in words how the shown weights differ from those of the first side as it is."""
+    """Return how the shown weights differ from the raw weights of the first side, as remarks."""
     scene, words = view.scene, list[tuple[str, Tone | bool]]()
     if view.other is not None:
         by_position = scene.side == "difference" and not same_tokens(view.frame, view.other)
@@ -70,9 +70,9 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
-    """Return the scores of the head, and the effect of its removal if it is known.
+    """Return the line with the head's pattern scores, and the effect of its removal if known.
 
-    theme: colours and characters. room: the columns of the line.
+    theme: colours and characters. room: the available width in characters.
     """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
@@ -100,7 +100,7 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     """Return the cursor's cell, row and column in words, and the likeliest next tokens.
 
-    theme: colours and characters. room, rows: the most columns and lines.
+    theme: colours and characters. room, rows: the available width in characters and lines.
     """
     if view.written is not None and view.written.at:
         return _written_lines(view, view.written, theme, room)[:rows]
@@ -153,9 +153,10 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
 
 
 def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Line:
-    """Return the key's region, and the weight that the query gives each region, next to uniform.
+    """Return the line with the cursor key's region, and the query's weight on each region.
 
-    regions: the name of each key's region. theme: colours and characters. room: the columns.
+    The weights stand next to those of uniform attention. regions: the region of each key. theme:
+    colours and characters. room: the available width in characters.
     """
     query = view.scene.query
     seen = slice(query + 1) if view.record.causal else slice(len(regions))
@@ -172,9 +173,10 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Lin
 
 
 def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
-    """Return the end of the text, shaded by weight, and the token that the model chose.
+    """Return the end of the text, coloured by attention weight, and the token that the model chose.
 
-    written: the text that the model writes. theme: colours and characters. room: the columns.
+    written: the generated text. theme: colours and characters. room: the available width in
+        characters.
     """
     step = written.steps[written.at - 1]
     queries, keys = view.names(theme.encoding)
@@ -202,9 +204,10 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
 
 
 def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
-    """Return the last lines of the text, shaded by the weights of the newest token.
+    """Return the last lines of the text, coloured by the newest token's attention weights.
 
-    row: (key,) these weights. theme: colours and characters. room: the columns.
+    row: (key,) these weights. theme: colours and characters. room: the available width in
+        characters.
     """
     keys = view.record.keys
     shown = Map("", row[None, :], keys, keys)
@@ -220,7 +223,7 @@ def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
 
 
 def _predicted(view: View) -> Sequence[Likely]:
-    """Return the likeliest next tokens; while a text is written, those of the shown step."""
+    """Return the likeliest next tokens; during generation, those of the shown generation step."""
     if view.written is not None and view.written.at:
         return view.written.steps[view.written.at - 1].likely
     return view.shown.likely
@@ -239,11 +242,11 @@ def _ranked(
     room: int,
     signed: bool,
 ) -> Line:
-    """Return the largest weights of a row or a column in words.
+    """Return the line with the tokens of the largest weights of a row or a column.
 
-    title: stands before them. lead: the columns of the title. weights: of each token. names: of
-    each token. theme: colours and characters. room: the columns. signed: write the sign, for a
-    difference.
+    title: stands before them. lead: the width of the title in characters. weights, names: of each
+        token. theme: colours and characters. room: the available width in characters. signed: True
+        writes the sign, for a difference.
     """
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
@@ -263,9 +266,9 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the effects of removing single heads, the most important first.
+    """Return the lines with the effects of removing single heads, the most important first.
 
-    theme: colours and characters. room, rows: the most columns and lines.
+    theme: colours and characters. room, rows: the available width in characters and lines.
     Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
     """
     effects, name = view.effects, view.scene.name

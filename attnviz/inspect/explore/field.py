@@ -33,7 +33,7 @@ class Field:
         return self.before + self.behind
 
     def typed(self, key: str, character: str | None) -> Field:
-        """Return the field after a key; unchanged if the key does nothing in a line.
+        """Return the field after a key was pressed; unchanged if the key does nothing in a line.
 
         key: its name in Textual. character: what it types, or None.
         """
@@ -59,11 +59,10 @@ class Field:
         return Field(self.before + " ".join(text.splitlines()), self.behind)
 
     def line(self, room: int, theme: Theme) -> Line:
-        """Return the part of the text around the cursor that fits in ``room`` columns.
+        """Return the part of the text around the cursor that fits in the line.
 
-        theme: colours and characters.
-
-        Control characters are escaped.
+        room: the available width in characters. theme: colours and characters. Control characters
+            are escaped.
         """
         typed, rest = self.before[-_SEEN * room :], self.behind[: _SEEN * room]
         text = visible(typed + rest, theme.encoding)
@@ -78,10 +77,10 @@ class Field:
 
 
 class AskedLine(NamedTuple):
-    """A question in the line of keys, which receives every key until Enter or Esc.
+    """A question to the user in the line of keys, which receives every key until Enter or Esc.
 
-    question: its words. field: what is typed so far. answered: is called with the text after
-    Enter. typing: is called with the text after every change. left: is called after Esc.
+    question: its words. field: the text typed so far. answered: is called with the text after
+        Enter. typing: is called with the text after every change. left: is called after Esc.
     """
 
     question: str

@@ -38,7 +38,7 @@ _FAINT = "1c2027 68707c"
 
 
 class Heads(NamedTuple):
-    """A grid of heads.
+    """The grid of heads on the screen, with the layer and head of each row and column.
 
     part: the grid as it is drawn. layers, numbers: the layer of each row, the head of each column.
     """
@@ -48,10 +48,10 @@ class Heads(NamedTuple):
     numbers: Sequence[int]
 
     def head_at(self, picture: GridPicture, column: int, line: int) -> Head | None:
-        """Return the head that is drawn at a place of the screen; None if there is none.
+        """Return the head that is drawn at a position of the screen; None if there is none.
 
-        picture: the drawn grid. column, line: the place in it. Where two heads share one character,
-        it is the one that is not chosen yet.
+        picture: the drawn grid. column, line: the position in it, in characters and lines. Where
+            two heads share one character, it is the one that is not chosen yet.
         """
         place = picture.cell_at(column, line)
         if place is None:
@@ -64,7 +64,8 @@ class Heads(NamedTuple):
     def thumbnail(self, frame: Frame, theme: Theme, lines: int, columns: int) -> Thumbnail | None:
         """Return the size of small maps of all heads; None if they do not fit or are too small.
 
-        frame: the text that was read. theme: colours and characters. lines, columns: the free room.
+        frame: the result of the pass. theme: colours and characters. lines, columns: the available
+            lines and width in characters.
         """
         record = frame.report.record
         queries, keys = len(record.queries), len(record.keys)
@@ -73,14 +74,14 @@ class Heads(NamedTuple):
         return size if fits and theme.half_blocks and queries >= _LEAST_SIDE else None
 
     def wide(self, size: Thumbnail) -> int:
-        """Return the columns of a grid of small maps of this size."""
+        """Return the width in characters of a grid of small maps of this size."""
         return names_width(self.part.rows) + (size.columns + APART) * len(self.numbers)
 
     def small_maps(self, frame: Frame, theme: Theme, size: Thumbnail, focused: bool) -> GridPicture:
         """Return a grid of small maps, each under the name and the cell of its head.
 
-        frame: the text that was read. theme: colours and characters. size: of each map. focused:
-        whether the keys move in the grid.
+        frame: the result of the pass. theme: colours and characters. size: of each map. focused:
+            whether the cursor keys move in the grid.
         """
         maps = _small_maps(frame, theme, size)
         places = {
@@ -93,9 +94,10 @@ class Heads(NamedTuple):
 
 
 class Thumbnail(NamedTuple):
-    """The size of a small map, without the line of its name.
+    """The size of a small map of one head, without the line of its name.
 
-    lines: each has two rows of weights. columns: one for each key, or more for the name.
+    lines: each shows two queries. columns: its width in characters: one for each key, or more for
+        the name.
     """
 
     lines: int
@@ -112,10 +114,10 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 
 
 def heads_of(view: View) -> Heads:
-    """Return the grid of heads for a view.
+    """Return the grid of heads for a screen state, with the facts that its cells show.
 
-    Its cells are the tokens that a written token looked at, the attention moved between two sides,
-    the effects of removals, or else the labels.
+    These are, in this order if available, the tokens that a generated token attended to, the
+    attention that moved between two sides, the effects of removals, and the labels.
     """
     written = view.written
     if written is not None and written.at:
@@ -172,9 +174,9 @@ def _labels(frame: Frame) -> Mapping[Head, GridCell]:
 
 
 def _sources(view: View, step: Step) -> dict[Head, GridCell]:
-    """Return for each head the token with its largest weight in a step, sinks excluded.
+    """Return for each head the token with its largest weight in a generation step, sinks excluded.
 
-    step: one token that the model wrote.
+    step: one generated token.
     """
     labels = token_labels(view.record.keys)
     cells = {}
@@ -191,9 +193,9 @@ def _sources(view: View, step: Step) -> dict[Head, GridCell]:
 
 @lru_cache(maxsize=4)
 def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
-    """Return for each head the share of attention, 0 to 1, that it moves to other keys.
+    """Return for each head the share of attention, 0 to 1, that goes to other keys on another side.
 
-    frame, other: the first and the second side. Empty if their tokens differ.
+    frame, other: the results of the first and the second side. Empty if their tokens differ.
     """
     return compare_heads([frame.report, other.report]).moved[1] or {}
 

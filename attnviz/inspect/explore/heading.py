@@ -28,9 +28,9 @@ ROUNDED = 0.005
 
 
 def heading(view: View, theme: Theme, room: int) -> Line:
-    """Return the model, the size of the text, how well it is predicted, then the text itself.
+    """Return the line with the model, the size of the text, its loss, then the text itself.
 
-    theme: colours and characters. room: the columns of the line.
+    theme: colours and characters. room: the available width in characters.
     """
     report = view.shown.report
     info, record = report.record.model, view.record
@@ -57,9 +57,9 @@ def heading(view: View, theme: Theme, room: int) -> Line:
 
 
 def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the finding in at most ``rows`` lines: as many whole sentences as they hold.
+    """Return the finding in at most ``rows`` lines: as many whole sentences as fit.
 
-    theme: colours and characters. room: the columns of a line.
+    theme: colours and characters. room: the available width in characters.
     """
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
@@ -107,9 +107,9 @@ def _of_heads(frame: Frame) -> str:
 
 
 def _of_two(view: View, other: Frame) -> list[str]:
-    """Return sentences: which head moved most, what the prediction became, and both losses.
+    """Return the finding on two sides: the head that moved most, the new prediction, both losses.
 
-    other: the second side.
+    other: the result of the second side.
     """
     frames = view.frame, other
     said = [f"N{view.unlike[1:]}"] if view.unlike else []
@@ -158,7 +158,7 @@ def likely_words(likely: Likely) -> str:
 
 
 def effect_words(effects: Effects, head: Head) -> str:
-    """Return what the removal of a head changes, and its rank among all heads.
+    """Return the effect of removing a head as a string, with its rank among all heads.
 
     effects: of all heads.
     """

@@ -15,13 +15,13 @@ Found = TypeVar("Found")
 
 
 class DroppedError(Exception):
-    """Raised in a thread whose result is no longer wanted."""
+    """Raised in a thread whose result is no longer wanted, to end its work."""
 
 
 class Waiting:
-    """Say to a thread whether its result is still wanted, and pass its reports on to the app.
+    """Tells a thread whether its result is still wanted, and passes its reports on to the app.
 
-    Every report of a thread goes through it, so that reports to earlier requests are dropped.
+    Every report of a thread goes through it, so that reports of earlier requests are dropped.
     """
 
     def __init__(self, jobs: Jobs, name: str, ticket: object) -> None:
@@ -29,11 +29,11 @@ class Waiting:
         self._worker = get_current_worker()
 
     def __call__(self) -> bool:
-        """Return whether the result is still wanted."""
+        """Return whether the result of the thread is still wanted."""
         return self._jobs.waits(self._name, self._ticket) and not self._worker.is_cancelled
 
     def tell(self, then: Callable[[], Any]) -> None:
-        """Call ``then`` in the app's thread.
+        """Call ``then`` in the app's thread, to report the progress of this thread.
 
         Raises DroppedError if the result of this thread is no longer wanted.
         """
@@ -49,9 +49,9 @@ class Waiting:
 
 
 class Jobs:
-    """Runs work in threads of an app; a later job takes the place of an earlier one of its name.
+    """Runs slow work in threads of an app; a later job replaces an earlier one of its name.
 
-    refused: is called with the name and the error of a job that could not be done.
+    refused: is called with the name and the error of a job that failed.
     ended: is called after each job whose result was awaited.
     """
 
@@ -68,10 +68,10 @@ class Jobs:
     def later(
         self, name: str, work: Callable[[Waiting], Found], then: Callable[[Found], None]
     ) -> None:
-        """Do ``work`` in a thread, then ``then`` in the app's thread with its result.
+        """Run ``work`` in a thread, then pass its result to ``then`` in the app's thread.
 
-        name: later work of the same name replaces it. work: is given a ``Waiting``, which says
-        whether its result is still wanted.
+        name: later work of the same name replaces it. work: gets a ``Waiting``, which says whether
+            its result is still wanted.
         """
         ticket = object()
         self._tickets[name] = ticket

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class KeyBinding(NamedTuple):
-    """A key and what it does.
+    """One key of explore: its names, its action, and its description in the help.
 
     keys: the names that textual has for it, with commas between. shown: the name that is drawn.
-    action: the method that it calls. said: what it does, in words.
+    action: the method that it calls. said: a description of the action.
     group: its heading on the sheet of keys. hint: a word for the line of keys.
     listed: its line on the sheet of keys, which several keys may share; ``said`` by default.
     """

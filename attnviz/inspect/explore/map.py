@@ -15,10 +15,10 @@ NEAREST = 4
 
 
 class Size(NamedTuple):
-    """The size of cells.
+    """The size of the cells of the map in explore.
 
     zoom: how many tokens share a cell. near: with one token per cell, 0 for the smallest cells,
-    else the lines of a cell, and half its columns.
+        else the height of a cell in lines, which is half its width in characters.
     """
 
     zoom: int
@@ -26,11 +26,11 @@ class Size(NamedTuple):
 
     @classmethod
     def of(cls, plan: Fit) -> Size:
-        """Return the size of the cells in a plan, which says how a map is drawn."""
+        """Return the size of the cells in the layout ``plan`` of a map."""
         return cls(plan.factors[0], plan.wide // 2)
 
     def plan(self, theme: Theme) -> Fit:
-        """Return how cells of this size are drawn.
+        """Return the layout of a map with cells of this size.
 
         theme: says which characters can be drawn.
         """
@@ -39,9 +39,9 @@ class Size(NamedTuple):
         return Fit(1, theme.half_blocks, (self.zoom, self.zoom))
 
     def changed(self, step: int, whole: bool) -> Size:
-        """Return the next larger size (step 1), or the next smaller one (−1).
+        """Return the next larger size (step is 1), or the next smaller one (step is −1).
 
-        whole: whether all of the map is seen: then smaller cells of several tokens show no more.
+        whole: whether all of the map is visible; then cells of more tokens are not offered.
         """
         zoom, near = self
         if step > 0:
@@ -52,9 +52,10 @@ class Size(NamedTuple):
 
 
 def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """Return the largest cells with which the whole map fits in this many lines and columns.
+    """Return the largest cells with which the whole map fits.
 
-    axes: the labels of the queries and keys. theme: says which characters can be drawn.
+    axes: the labels of the queries and keys. lines, columns: the available lines and width in
+        characters. theme: says which characters can be drawn.
     """
     queries, keys = len(axes.queries), len(axes.keys)
     for near in range(NEAREST, 0, -1):
@@ -67,10 +68,11 @@ def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
 def draw_map(
     part: MapPart, size: Size | None, theme: Theme, lines: int, columns: int
 ) -> MapPicture:
-    """Return the map in at most this many lines and columns.
+    """Return the drawn map, as much of it as fits.
 
     part: the weights and the cursor. size: of the cells; None for the largest with which the whole
-    map is seen. theme: colours and characters.
+        map is visible. theme: colours and characters. lines, columns: the available lines and width
+        in characters.
     """
     theme = theme.signed if part.limit else theme
     if size is None:

@@ -15,9 +15,10 @@ from attnviz.inspect.explore.writing import Writing
 
 
 class Moves:
-    """Carry out the keys that move; each public method is the action of a key.
+    """The key actions of explore that move the cursor or change head, mode or side.
 
-    in_grid: returns whether the keys of the cursor move in the grid of heads, not in the map.
+    Each public method is one action. in_grid: returns whether the cursor keys move in the grid of
+    heads, not in the map.
     """
 
     def __init__(
@@ -38,7 +39,10 @@ class Moves:
         self.point(scene.query + down * zoom, scene.key + right * zoom)
 
     def point(self, query: int, key: int) -> None:
-        """Put the cursor on a cell; in a causal map, not on a key after its query."""
+        """Put the cursor on a cell of the map; in a causal map, not on a key after its query.
+
+        query, key: their indices.
+        """
         key = min(key, max(query, 0)) if self._desk.view.record.causal else key
         self._desk.see(self._desk.view.scene.at(query, key))
 
@@ -61,7 +65,7 @@ class Moves:
         self._map.zoom(0)
 
     def mode(self, mode: Any) -> None:
-        """Show the weights in another mode; the value-weighted one takes a pass.
+        """Show the attention weights in another mode; value-weighted ones need one more pass.
 
         mode: ``raw``, ``no-sink`` or the name of another ``Mode``.
         """
@@ -92,7 +96,7 @@ class Moves:
         self._desk.put(replace(view, scene=replace(view.scene, side=side)).fitted())
 
     def _writes(self) -> bool:
-        """Return whether a written text is shown; if so, say that it has only one view."""
+        """Return True if a generated text is shown; then show a note that it has one mode only."""
         if writes := self._desk.view.written is not None:
             self._desk.say(
                 "a text that is written has one side, weights as they are: Esc leaves it"

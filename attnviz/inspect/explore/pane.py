@@ -21,7 +21,7 @@ LEAST_COLUMNS, LEAST_ROWS = 40, 12
 
 
 class Pane(Widget):
-    """A pane that draws its ``lines`` and sends the terminal only the lines that have changed."""
+    """The base of the panes of explore: draws its ``lines``, and sends only changed ones."""
 
     def __init__(self, name: str, view: View, theme: Theme) -> None:
         super().__init__(id=name)
@@ -31,7 +31,10 @@ class Pane(Widget):
         self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        """Return at most ``rows`` lines of ``columns`` columns to show; every pane has its own."""
+        """Return the lines to show; every pane has its own.
+
+        columns, rows: the available width in characters and lines.
+        """
         # Textual's widgets have a metaclass of their own, which no ABC can share, and its
         # ``query`` takes no abstract class.
         raise NotImplementedError
@@ -77,7 +80,10 @@ class Pane(Widget):
 
 
 def strip_of(line: Line, columns: int) -> Strip:
-    """Return a line in exactly this many columns; neighbours of the same style are joined."""
+    """Return a line as textual's strip of exactly this width; equal styles are joined.
+
+    columns: the width in characters.
+    """
     kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
     return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
 
@@ -106,7 +112,7 @@ class Lines(Widget):
 
 
 def _same_end(old: Strip, new: Strip) -> int:
-    """Return how many columns at the ends of two lines look alike; the lines are equally long."""
+    """Return how many characters at the ends of two equally long lines look alike."""
     same = 0
     for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
         if one.style != other.style:

@@ -67,14 +67,17 @@ class GridPane(Pane, can_focus=True):
     """The grid of all heads, and below it their strongest links or effects if there is room."""
 
     class Chosen(Message):
-        """A head was clicked."""
+        """The message to the app that a head of the grid was clicked."""
 
         def __init__(self, head: Head) -> None:
             super().__init__()
             self.head = head
 
     class Wheeled(Message):
-        """The mouse wheel was turned: 1 step down or −1 step up."""
+        """The message to the app that the mouse wheel was turned over the grid of heads.
+
+        steps: 1 for down, −1 for up.
+        """
 
         def __init__(self, steps: int) -> None:
             super().__init__()
@@ -113,9 +116,10 @@ class GridPane(Pane, can_focus=True):
 
 
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
-    """Return the width of the grid of heads on a screen of this many columns and lines.
+    """Return the width in characters of the grid of heads on the screen.
 
-    theme: colours and characters. The map gets the columns that it needs first.
+    theme: colours and characters. columns, lines: the size of the screen in characters and lines.
+        The map gets the width that it needs first.
     """
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
@@ -143,7 +147,7 @@ def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line
 
 @lru_cache(maxsize=1024)
 def _darker(segment: Segment) -> Segment:
-    """Return a part of a map at half its brightness; the cursor, which is bold, stays bright."""
+    """Return a segment of a map at half its brightness; the cursor, which is bold, stays bright."""
     style = segment.style or DIM
     if style.bold:
         return segment
@@ -158,9 +162,9 @@ def _darker(segment: Segment) -> Segment:
 
 @lru_cache(maxsize=4)
 def _strongest(frame: Frame, count: int) -> Sequence[Link]:
-    """Return the ``count`` strongest links of all heads; none if the weights are too many to sort.
+    """Return the ``count`` strongest links (query, key) of all heads.
 
-    frame: the text that was read.
+    frame: the result of the pass. Empty if there are too many weights to sort.
     """
     record = frame.report.record
     if sum(layer.weights.size for layer in record.layers) > _SORTED:
@@ -174,21 +178,21 @@ def _strongest(frame: Frame, count: int) -> Sequence[Link]:
 
 
 class MapPane(Pane, can_focus=True):
-    """The pane of the chosen head: its name and label, its map, its scores.
+    """The pane of the chosen head: its name and label, its map, its pattern scores.
 
-    size_chosen: of the cells; None for the largest with which the whole map fits. drawn: the map as
-    it was drawn last.
+    size_chosen: the size of cells that the user chose; None for the largest with which the whole
+        map fits. drawn: the map as it was drawn last.
     """
 
     class Pointed(Message):
-        """A cell was clicked."""
+        """The message to the app that a cell of the map was clicked."""
 
         def __init__(self, cell: Place) -> None:
             super().__init__()
             self.cell = cell
 
     class WheelTurned(GridPane.Wheeled):
-        """The mouse wheel was turned over the map."""
+        """The message to the app that the mouse wheel was turned over the map."""
 
     size_chosen: Size | None = None
     corner = Place(0, 0)
@@ -214,17 +218,18 @@ class MapPane(Pane, can_focus=True):
         return beside(blocks, _BETWEEN).lines
 
     def zoom(self, step: int) -> None:
-        """Make cells larger (step 1) or smaller (−1); with 0 the whole map just fits."""
+        """Make map cells larger (step 1) or smaller (−1); with step 0 the whole map just fits."""
         if self.drawn is not None:
             size = Size.of(self.drawn.plan)
             self.size_chosen = size.changed(step, self.drawn.whole) if step else None
             self.redraw()
 
     def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
-        """Add lists at the right of a map if small maps in the grid leave no room for them.
+        """Return the lines of a map with tables at its right: the strongest links and the effects.
 
-        drawn: the lines of the map. left: how many columns are free at the right. columns: of the
-        pane.
+        They are added only if small maps in the grid of heads leave no space for them there. drawn:
+        the lines of the map. left: the free width in characters at the right. columns: the width of
+        the pane.
         """
         view, rows = self.view, len(drawn) - 4
         heads = heads_of(view)
@@ -239,9 +244,9 @@ class MapPane(Pane, can_focus=True):
         return beside(blocks, 0).lines
 
     def _fits(self, columns: int, rows: int) -> bool:
-        """Return whether the two sides and their difference fit next to each other.
+        """Return whether both sides and their difference fit next to each other in the pane.
 
-        columns, rows: of the pane.
+        columns, rows: the size of the pane in characters and lines.
         """
         view = self.view
         asked = view.other is not None or view.scene.side != "a"
@@ -250,9 +255,10 @@ class MapPane(Pane, can_focus=True):
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one side, and its lines: title, map, legend and scores.
+        """Return the map of one compared model, and its lines: title, map, legend and scores.
 
-        view: of that side. columns, rows: the room. strong: whether its title stands out.
+        view: the screen state for that side. columns, rows: the available width in characters and
+            lines. strong: whether its title stands out.
         """
         theme = self.look
         room = rows - 2
@@ -275,9 +281,9 @@ class MapPane(Pane, can_focus=True):
         return picture, [top, *body, facts.score_line(view, theme, columns)]
 
     def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
-        """Return what the colours or glyphs mean, and how many tokens share a cell.
+        """Return the line on the meaning of colours or glyphs, and how many tokens share a cell.
 
-        picture: the drawn map. columns: of the line.
+        picture: the drawn map. columns: the width of the line in characters.
         """
         theme = self.look
         if view.limit:
@@ -305,7 +311,10 @@ class MapPane(Pane, can_focus=True):
 
 
 class WordsPane(Pane):
-    """The cursor's cell, row and column and the prediction in words; or a long note."""
+    """The pane of facts in words: the cursor's cell, row and column, and the prediction.
+
+    A long note replaces them until the next key.
+    """
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         if self.note:

@@ -18,10 +18,10 @@ from attnviz.measures.words import joined
 
 
 class Questions:
-    """Carry out the keys that ask; each method is the action of a key.
+    """The key actions of explore that ask for a token, a text or a file, or copy the command.
 
-    line: the pane that asks. columns: returns the width of the screen.
-    copy: puts a text on the clipboard.
+    Each method is one action. line: the pane that asks. columns: returns the width of the screen in
+    characters. copy: puts a text on the clipboard.
     """
 
     def __init__(

@@ -29,10 +29,10 @@ _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"'
 
 @dataclass(frozen=True, eq=False)
 class SavedSession:
-    """The saved attention of one text; of a comparison, one of its two variants.
+    """A session of explore without a model: the saved attention of one text.
 
-    seen: the only frame. run: what the model wrote after the text, or None.
-    other: the other variant of a comparison, or None.
+    seen: the only result. run: the generation that was saved after the text, or None.
+    other: the other variant of a saved comparison, or None.
     """
 
     seen: Frame
@@ -55,7 +55,7 @@ class SavedSession:
         return None if self.run is None else self.run.sampling
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Return the only frame of the file.
+        """Return the only result in the file.
 
         Raises UsageError if another text or other ``removed`` heads are requested than it has.
         """
@@ -79,11 +79,11 @@ _NO_MODEL = "this was saved, there is no model behind it"
 
 
 def open_saved(path: Path) -> SavedSession:
-    """Return the session of a saved file; its content tells the format.
+    """Return the session of a saved file, whose format is recognized by its content.
 
-    A ``.json``, ``.npz`` or ``.safetensors`` of ``attnviz heads --save``, or the lines of
-    ``attnviz generate --save NAME.jsonl``. Of several variants the first two are shown.
-    Raises LoadError for a file that cannot be read, is damaged, or holds something else.
+    It is a ``.json``, ``.npz`` or ``.safetensors`` of ``attnviz heads --save``, or the lines of
+    ``attnviz generate --save NAME.jsonl``. Of several variants the first two are shown. Raises
+    LoadError for a file that cannot be read, is damaged, or has other content.
     """
     name = repr(visible(str(path)))
     content = read_bytes(path, name=name, most=ARRAY_BYTES)
@@ -97,7 +97,7 @@ def open_saved(path: Path) -> SavedSession:
 
 
 def _frame(report: HeadsRecord) -> Frame:
-    """Return the frame of a saved run, whose heads are found by place and not in their order.
+    """Return the result of a saved run, with its heads in their original order.
 
     report: the run as ``read_heads`` returns it.
     """
@@ -109,7 +109,7 @@ def _frame(report: HeadsRecord) -> Frame:
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:
-    """Return the session of a saved run; weights that the file does not have are NaN.
+    """Return the session of a saved generation; attention weights that the file lacks are NaN.
 
     run: what ``attnviz generate`` saved. name: of the file, for messages.
     """

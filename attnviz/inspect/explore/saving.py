@@ -25,7 +25,7 @@ ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
 
 
 def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
-    """Write the shown head, or the whole run of a generated text, in the format of the ending.
+    """Save the shown head, or the whole generation, to a file in the format of its ending.
 
     A page has all heads, of both sides and of their difference, and opens at the view.
 
@@ -67,9 +67,9 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
 
 
 def _run_of(view: View, written: Written) -> WrittenRun:
-    """Return the run so far as the record that ``attnviz generate`` saves.
+    """Return the generation so far as the record that ``attnviz generate`` saves.
 
-    written: what the model wrote.
+    written: the generated text.
     """
     report, steps, sampling = view.frame.report, written.steps, written.sampling
     ended: Ending = "end" if steps[-1].ended else "tokens"

@@ -22,15 +22,15 @@ PALETTE_NAMES = tuple(PALETTES)
 
 @dataclass(frozen=True)
 class Scene:
-    """Say what is shown of a frame, and how.
+    """The user's choices on the screen of explore, such as the head, the cursor and the mode.
 
     heads: every (layer, head), in order. labels: the label of each.
     queries, keys: how many tokens the axes have. across: whether they are two texts; else the
-        cursor stands on one token, whose row and column light up.
-    head: the one that is shown. query, key: the place of the cursor.
-    mode: how weights are shown: raw, without the sink or norm-weighted. side: which side is shown.
-    removed: heads whose outputs are zero. palette: of the colours. index_base: 0 or 1, the first
-        number in names.
+        cursor stands on one token, whose row and column are highlighted.
+    head: the shown one. query, key: the position of the cursor. mode: how weights are shown: raw,
+        without the sink or norm-weighted. side: which of the compared sides is shown.
+    removed: heads whose outputs are set to zero. palette: of the colours. index_base: 0 or 1, the
+        first number in names.
     """
 
     heads: tuple[Head, ...]
@@ -49,7 +49,7 @@ class Scene:
 
     @classmethod
     def of(cls, frame: Frame, palette: str = PALETTE_NAMES[0]) -> Scene:
-        """Return the first scene of a frame: its most notable head, its last token.
+        """Return the first scene for the result of a pass: its most notable head, its last token.
 
         palette: the name of the colours.
         """
@@ -61,7 +61,7 @@ class Scene:
         return start.over(frame).at(len(record.queries) - 1, len(record.keys) - 1)
 
     def over(self, frame: Frame) -> Scene:
-        """Return the same scene of another frame; head and cursor stay if the frame has them."""
+        """Return the scene for another pass's result; head and cursor stay if they exist there."""
         report, record = frame.report, frame.report.record
         names = {(entry.layer, entry.head): entry.label.name for entry in report.heads}
         heads = tuple(sorted(names))
@@ -78,7 +78,7 @@ class Scene:
         ).at(self.query, self.key)
 
     def sized(self, queries: int, keys: int) -> Scene:
-        """Return the same scene over a text that has grown or shrunk.
+        """Return the scene for a text that has grown or shrunk.
 
         queries, keys: how many tokens the axes have now.
         """
@@ -87,20 +87,24 @@ class Scene:
     # Tokens ----------------------------------------------------------------------------------
 
     def at(self, query: int, key: int) -> Scene:
-        """Return the scene with its cursor on a query and a key, or on the nearest that exist."""
+        """Return the scene with its cursor on a query and a key, or on the nearest that exist.
+
+        query, key: their indices.
+        """
         return replace(self, query=_within(query, self.queries), key=_within(key, self.keys))
 
     def with_token(self, place: int) -> Scene:
         """Return the scene with its cursor on a token: as query and, unless ``across``, as key.
 
-        place: the position of the token.
+        place: the index of the token.
         """
         return self.at(place, self.key if self.across else place)
 
     def found(self, tokens: Tokens, typed: str, step: int = 1) -> Scene:
-        """Return the scene at the next (−1: the previous) token with the typed text, cyclically.
+        """Return the scene at the next token that begins the typed text, cyclically.
 
-        tokens: of the queries. If none has the text the scene stays as it is.
+        tokens: of the queries. step: −1 for the previous one. The scene is unchanged if no token
+            has the text.
         """
         places = places_of(tokens, typed)
         if not places:
@@ -142,7 +146,7 @@ class Scene:
         return replace(self, head=same[(same.index(self.head) + step) % len(same)])
 
     def next_of(self, ranking: Sequence[Head], step: int = 1) -> Scene:
-        """Return the scene at the next head of a ranking; at its first if the head is not in it.
+        """Return the scene at the next head of a ranking; at its first if the head is not ranked.
 
         step: how many heads further; negative for back. It does not go beyond the ends.
         """
@@ -155,7 +159,7 @@ class Scene:
         return replace(self, head=self.heads[_within(place, len(self.heads))])
 
     def toggled(self, head: Head | None = None) -> Scene:
-        """Return the scene with a head (by default the shown one) removed, or put back."""
+        """Return the scene with a head (default: the shown one) ablated, or restored if it was."""
         return replace(self, removed=self.removed ^ {head or self.head})
 
     # The view --------------------------------------------------------------------------------
@@ -175,9 +179,9 @@ def _within(place: int, count: int) -> int:
 
 
 def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
-    """Return the places of the tokens in which the typed text begins, ignoring case.
+    """Return the indices of the tokens at which the typed text begins, ignoring case.
 
-    The text may run over several tokens; if it is found nowhere, its words are searched.
+    The text may extend over several tokens; if it is found nowhere, its words are searched.
     """
     wanted = typed.casefold()
     if not wanted.strip():

@@ -46,10 +46,10 @@ _LIKELY = 10
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The result of one pass over one text: all that a screen shows of it.
+    """The result of one pass over one text: everything that the screen shows of it.
 
-    text: as it was read. report: the raw weights of all heads, their scores, labels and sinks.
-    removed: (layer, head) whose outputs were zero.
+    text: the text of the pass. report: the raw attention weights of all heads, their scores, labels
+        and sinks. removed: (layer, head) of heads whose outputs were set to zero.
     likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
     known: labels of the model's heads that were measured before.
@@ -74,8 +74,9 @@ class Frame:
         return self.measure_norms()
 
     def weights(self, head: Head, mode: Mode = "raw") -> Floats:
-        """Return the (query, key) weights of a head; rows sum to one, or are NaN if empty.
+        """Return the attention weights (query, key) of a head.
 
+        Rows sum to one, or are NaN if empty.
         mode: ``raw``, ``no-sink`` (without the sink, rescaled) or weighted by the values' norms.
         Raises KeyError for an unknown head, UsageError if there is no sink or no norms are known.
         """
@@ -96,9 +97,10 @@ class Frame:
 
 
 def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
-    """Compute the weights of a head in a mode now, so that showing them later is fast.
+    """Compute and store the attention weights of a head in a mode, to show them fast later.
 
-    frame: None if there is nothing to compute. Raises UsageError if the mode is not available.
+    frame: the result of the pass; None does nothing. Raises UsageError if the mode is not
+        available.
     """
     if frame is not None and mode != "raw":
         frame.weights(head, mode)
@@ -108,10 +110,10 @@ def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
 
 
 def unlike(frame: Frame, other: Frame, head: Head) -> str:
-    """Return why two frames have no difference of a head; empty if they have one.
+    """Return why two results cannot be subtracted for a head; empty if they can.
 
-    Two texts in one model are compared by position; two models only if the text has the same
-    tokens in both, and their attention is causal in both or in neither.
+    frame, other: the results. Two texts in one model are compared by position; two models only if
+        the text has the same tokens in both, and their attention is causal in both or in neither.
     """
     a, b = frame.report.record, other.report.record
     models = two_models(frame, other)
@@ -127,13 +129,13 @@ def unlike(frame: Frame, other: Frame, head: Head) -> str:
 
 
 def two_models(frame: Frame, other: Frame) -> bool:
-    """Return whether two frames come from different models."""
+    """Return whether two results come from different models."""
     one, two = (replace(each.report.record.model, notes=()) for each in (frame, other))
     return one != two
 
 
 def same_tokens(frame: Frame, other: Frame) -> bool:
-    """Return whether two frames have the same tokens in the same order."""
+    """Return whether two results have the same tokens in the same order."""
     records = (frame.report.record, other.report.record)
     one, two = ((each.queries.texts, each.keys.texts) for each in records)
     return one == two
@@ -145,12 +147,11 @@ def model_name(info: ModelInfo) -> str:
 
 
 class ExploreSession(Protocol):
-    """A model or a saved file, which gives for a text all that is shown of it (a ``Frame``).
+    """The interface of a model or a saved file in explore: it makes a ``Frame`` for each text.
 
     live: whether texts can be edited, heads removed and texts continued.
-    context: the longest text in tokens, None if nothing limits it.
-    texts: those that can be seen before any is typed; a file brings its own, one for each of its
-        (at most two) sides.
+    context: the longest text in tokens, None if nothing limits it. texts: those that can be seen
+        before any is typed; a file brings its own, one for each of its (at most two) sides.
     sampling: how a saved run chose its tokens; None if it can be chosen.
     """
 
@@ -170,31 +171,33 @@ class ExploreSession(Protocol):
     def sampling(self) -> Sampling | None: ...
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Return the frame of one pass over ``text``; it is slow.
+        """Run the model on ``text``, and return the result; this is slow.
 
-        removed: the (layer, head) whose outputs are zero. Raises UsageError if the text or a head
-        does not fit.
+        removed: (layer, head) of heads whose outputs are set to zero. Raises UsageError if the text
+            or a head does not fit.
         """
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        """Return the effect of every single removal; ``advance`` is given the share that is done.
+        """Return the effect of removing each single head, measured on a text.
 
-        Raises UsageError for a text of one token, UnsupportedError if heads cannot be removed.
+        advance: is given the share that is done. Raises UsageError for a text of one token,
+            UnsupportedError if heads cannot be removed.
         """
 
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
-        """Return an iterator in which the model continues the text, a token a step; slow.
+        """Return an iterator over generation steps in which the model continues the text; slow.
 
-        sampling: how tokens are chosen, and how many. removed: the (layer, head) whose outputs are
-        zero. The rows continue the frame of ``text``. Raises UnsupportedError for a model that does
-        not continue a text, UsageError if there is no room.
+        sampling: how tokens are chosen, and how many. removed: (layer, head) of heads whose outputs
+            are set to zero. The steps' rows of attention weights continue the result of ``text``.
+            Raises UnsupportedError for a model that does not continue a text, UsageError if the
+            text fills the whole context.
         """
 
 
 class LiveSession:
-    """The session of a loaded model.
+    """A session of explore with a loaded model, which can run any text.
 
     choice: the kind of attention and its target, whether to truncate, and how heads are numbered.
     """
@@ -284,8 +287,8 @@ def open_session(
     """Load the model that ``--model NAME`` stands for, and return its session.
 
     options: how it is loaded. choice: the kind of attention and the naming of heads.
-    text: the first text; its length decides whether NumPy or torch is faster.
-    regions: how the text is parted; a chat's text is then what the model's template makes of it.
+    text: the first text; its length decides whether NumPy or torch is faster. regions: how the text
+        is divided into regions; a chat's text is then what the model's template makes of it.
     Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
     options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))

@@ -19,7 +19,7 @@ _STOPS = ("SIGTSTP", "SIGCONT")
 
 
 class TerminalApp(App[None]):
-    """An app with jobs, which always leaves the terminal as it was.
+    """A terminal app with background jobs, which always restores the terminal at its end.
 
     jobs: the slow work in threads. interrupted: whether Ctrl-C or a signal ended it.
     failure: the unexpected error that ended it, or the error of a save that it waited for.
@@ -35,7 +35,7 @@ class TerminalApp(App[None]):
         self._leaves = False
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        """Show the error of a job. name: the name of the job."""
+        """Show the error of a failed job. name: the name of the job."""
 
     def _refused(self, name: str, error: AttnvizError) -> None:
         if self._leaves:  # this screen is closing
@@ -49,9 +49,9 @@ class TerminalApp(App[None]):
     def run_to_its_end(self) -> None:
         """Run the app; raise the error that ended it, or KeyboardInterrupt for a signal.
 
-        A terminal that closes, and ``kill``, end it as Ctrl-C does. The handlers are Python's own:
-        those of asyncio lose a signal while much is typed ahead. All are put back, or Textual would
-        draw again on a SIGCONT after its end.
+        A terminal that closes, and ``kill``, end it as Ctrl-C does. The signal handlers are
+        Python's own: those of asyncio lose a signal while much is typed ahead. All are restored, or
+        Textual would draw again on a SIGCONT after its end.
         """
         ends = [getattr(signal, name) for name in _ENDS if hasattr(signal, name)]
         stops = [getattr(signal, name) for name in _STOPS if hasattr(signal, name)]
@@ -74,14 +74,14 @@ class TerminalApp(App[None]):
         self._loop.call_soon_threadsafe(self.action_interrupt)
 
     def action_leave(self) -> None:
-        """Leave, once a save that was begun has ended; at once if asked a second time."""
+        """End the app once a save in progress has ended; at once if called a second time."""
         if self.jobs.runs(_SAVE) and not self._leaves:
             self._leaves = True
         else:
             self.exit()
 
     def action_interrupt(self) -> None:
-        """Leave as after Ctrl-C, SIGTERM or a terminal that closes."""
+        """End the app after Ctrl-C, SIGTERM or the closing of the terminal."""
         self.interrupted = True
         self.action_leave()
 

@@ -23,10 +23,10 @@ from attnviz.records import AttentionRecord
 
 @dataclass(frozen=True)
 class Written:
-    """The continuation that the model writes.
+    """The text that the model generates in explore, as far as it is done and shown.
 
     sampling: how tokens are chosen. steps: the tokens so far. at: how many of them are shown.
-    running: whether more will come. paused: whether writing waits for a key.
+    running: whether more will come. paused: whether generation waits for a key.
     """
 
     sampling: Sampling
@@ -38,14 +38,14 @@ class Written:
 
 @dataclass(frozen=True)
 class View:
-    """Everything that the panes draw.
+    """The screen state of explore: everything that the panes draw.
 
-    scene: what is chosen: head, cursor, mode.
-    frame: the text without the removed heads; whole: with all heads. other: the second side, if
+    scene: the user's choices: head, cursor, mode.
+    frame: the result without the removed heads; whole: with all heads. other: the second side, if
         there is one; else, if heads are removed, the whole model is the second side.
-    effects: the effect of each removal, if known; scanned: the share done of a running scan.
+    effects: the effect of each removal, if known; scanned: the share done of a running measurement.
     by_effect: whether the grid shows effects.
-    written: what the model writes after the text of ``frame``; its weights are raw.
+    written: the text that the model generates after that of ``frame``; its weights are raw.
     """
 
     scene: Scene
@@ -58,7 +58,7 @@ class View:
     written: Written | None = None
 
     def with_written(self, written: Written) -> View:
-        """Return the view of a text that is being written.
+        """Return the screen state for a text that is being generated.
 
         The cursor stands on the newest query and on the key with its largest weight.
         """
@@ -68,30 +68,30 @@ class View:
 
     @property
     def against(self) -> Frame | None:
-        """Return the frame with which the first side is compared, or None if there is none."""
+        """Return the result with which the first side is compared, or None if there is none."""
         return self.other or (self.whole if self.frame.removed else None)
 
     @property
     def shown(self) -> Frame:
-        """Return the frame of the side that is shown."""
+        """Return the result of the side that is shown."""
         return self.against or self.frame if self.scene.side == "b" else self.frame
 
     @property
     def comparable(self) -> bool:
-        """Return whether there are two sides that have a difference."""
+        """Return whether there are two sides whose attention weights can be subtracted."""
         return self.against is not None and not self.unlike
 
     @property
     def unlike(self) -> str:
-        """Return why the two sides have no difference of this head; empty if they have one."""
+        """Return why the two sides cannot be subtracted for this head; empty if they can."""
         if self.against is None:
             return ""
         return unlike(self.frame, self.against, self.scene.head)
 
     def fitted(self, removed: frozenset[Head] | None = None) -> View:
-        """Return the view with a scene that its frames can show: heads, cursor and side exist.
+        """Return the screen state with choices that its results allow: head, cursor and side exist.
 
-        removed: the heads that the scene has as removed; by default those of the frame.
+        removed: the heads that count as removed; by default those of the result.
         """
         view = self
         if self.against is None or (self.scene.side == "difference" and self.unlike):
@@ -102,13 +102,16 @@ class View:
 
     @property
     def dark(self) -> bool:
-        """Return whether the shown head is one whose output is zero."""
+        """Return whether the shown head is ablated on the shown side, and so drawn dark."""
         gone = self.scene.removed if self.scene.side == "a" else self.shown.removed
         return self.scene.side != "difference" and self.scene.head in gone
 
     @cached_property
     def record(self) -> AttentionRecord:
-        """Return the record that is shown; if tokens were written, it has no weights."""
+        """Return the attention record that is shown.
+
+        For a text that is being generated it has the new tokens, but no weights.
+        """
         record = self.shown.report.record
         if self.written is None or not self.written.at:
             return record
@@ -118,9 +121,10 @@ class View:
 
     @cached_property
     def weights(self) -> Floats:
-        """Return the (query, key) weights of the chosen head; NaN if there is none yet.
+        """Return the attention weights (query, key) of the chosen head, or their difference.
 
-        Raises UsageError if the mode is not available.
+        NaN stands for weights that do not exist yet. Raises UsageError if the mode is not
+        available.
         """
         scene = self.scene
         if scene.side == "difference" and self.against is not None:
@@ -141,14 +145,17 @@ class View:
 
     @property
     def newest(self) -> tuple[int, int]:
-        """Return the newest query and the key with its largest weight, the sink excluded."""
+        """Return the indices of the newest query and of its key with the largest weight.
+
+        The attention sink is excluded.
+        """
         assert self.written is not None
         step = self.written.steps[self.written.at - 1]
         layer, head = self.scene.head
         return step.place, int(self.without_sink(step.rows[layer][head]).argmax())
 
     def without_sink(self, row: Floats) -> Floats:
-        """Return a row of weights with zeros on the attention sink.
+        """Return a row of attention weights with zeros for the attention sink.
 
         row: (key,) one query's weights.
         """
@@ -159,7 +166,10 @@ class View:
 
     @property
     def limit(self) -> float:
-        """Return the value at which the colours of a difference are full; 0 for weights."""
+        """Return the absolute value with the full colour in a difference.
+
+        0 for attention weights.
+        """
         if self.scene.side != "difference" or self.against is None:
             return 0.0
         return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
@@ -174,7 +184,7 @@ class View:
         return _axes_of(self.shown, encoding)
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
-        """Return the names of the queries and keys; a repeated token has its place in the name.
+        """Return the names of the queries and keys; a repeated token has its index in the name.
 
         encoding: of the terminal, for characters that it cannot draw.
         """

@@ -16,10 +16,10 @@ from attnviz.inspect.explore.view import Written
 
 
 class Writing:
-    """Carry out the keys of a written text; each public method is the action of a key.
+    """The key actions of explore for a generated text: begin, pause, step, change the sampling.
 
-    tokens: how many tokens are written at a time.
-    pace: the seconds from one written token to the next, at least, so that a person can follow.
+    Each public method is one action. tokens: how many tokens are generated at a time.
+    pace: the least seconds from one generated token to the next, so that a person can follow.
     """
 
     tokens = 40
@@ -36,7 +36,7 @@ class Writing:
             self._desk.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
-        """Let the model continue the text, from its first new token on.
+        """Start a job in which the model continues the text, from its first new token on.
 
         sampling: how tokens are chosen, and how many.
         """
@@ -66,9 +66,9 @@ class Writing:
             self._change(steps=steps, at=len(steps) if last else written.at)
 
     def _change(self, **changed: Any) -> None:
-        """Replace fields of ``Written``, and put the cursor on the newest token's query.
+        """Change fields of the screen state's ``Written``, and move the cursor to the newest token.
 
-        changed: the new values by the names of its fields.
+        changed: the new values by the names of the fields.
         """
         view = self._desk.view
         if view.written is not None:
@@ -81,7 +81,7 @@ class Writing:
             self._change(paused=not self._going.is_set(), at=len(written.steps))
 
     def walk(self, step: int) -> None:
-        """Show the written text one token further (step 1), or one token less (−1)."""
+        """Show one more generated token (step is 1), or one less (−1)."""
         written = self._desk.view.written
         if written is None:
             return

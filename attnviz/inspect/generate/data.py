@@ -51,7 +51,7 @@ _ROUNDING = 0.02
 
 
 def _header(run: WrittenRun) -> dict[str, Any]:
-    """Return the JSON object that opens a file: model, prompt, sampling options, ablated heads."""
+    """Return the JSON object of a file's first line: model, prompt, sampling, ablated heads."""
     source = run.begun if run.source is None else run.source
     header = {
         "schema": SCHEMA,
@@ -95,9 +95,10 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def run_data(report: GenerateReport) -> dict[str, Any]:
-    """Return the whole report as JSON values; indices start at 0.
+    """Return the whole report of a generation as JSON values; indices start at 0.
 
-    Weights are included for the shown heads; the ``sources`` of a step are those of the first one.
+    Attention weights are included for the shown heads; the ``sources`` of a step are those of the
+    first shown head.
     """
     run, shown = report.run, report.heads
     weights = {layer: run.weights(layer) for layer, _ in shown}
@@ -129,7 +130,7 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
 
 
 def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
-    """Return the JSON object of a step, with the tokens that one head attended to most.
+    """Return the JSON object of a generation step, with the tokens that one head attended to most.
 
     head: (layer, head). place: the index of the step.
     """
@@ -143,7 +144,7 @@ def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
 
 
 def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each step and each shown head.
+    """Yield the CSV header, then a row for each generation step and each shown head.
 
     shown: the (layer, head) of each shown head. The columns begin with step, token, id,
     probability, entropy, layer and head.
@@ -170,9 +171,9 @@ def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, .
 
 
 def write_run_lines(run: WrittenRun, stream: SupportsWrite[str]) -> None:
-    """Write a run as JSON lines, which ``read_run`` and ``attnviz explore`` read.
+    """Write a generation as JSON lines, which ``read_run`` and ``attnviz explore`` can read.
 
-    stream: where it is written.
+    stream: where they are written.
     """
 
     def line(value: Mapping[str, Any]) -> None:
@@ -191,7 +192,7 @@ def _kept(run: WrittenRun) -> Sequence[LayerWeights]:
 
 
 def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None]]]:
-    """Return a layer's weights over the prompt as lists (head, query, key).
+    """Return a layer's attention weights over the prompt as lists (head, query, key).
 
     In self-attention each row ends at its query, because later keys have no weight.
     """
@@ -221,10 +222,10 @@ def _rounded(weights: Floats) -> list[Any]:
 
 
 def read_run(content: bytes, name: str) -> WrittenRun:
-    """Return the run in a file of ``attnviz generate --save NAME.jsonl``.
+    """Return the generation saved in a file of ``attnviz generate --save NAME.jsonl``.
 
     content: the whole file. name: of the file, for messages.
-    Raises LoadError, in one line, if the file is damaged or holds something else.
+    Raises LoadError, in one line, if the file is damaged or has other content.
     """
     lines = enumerate(io.BytesIO(content), start=1)
     header = _object(next(lines, (1, b""))[1], f"{name} line 1")
@@ -256,7 +257,7 @@ def _object(line: bytes, name: str) -> dict[str, Any]:
 
 
 class _Header:
-    """The first line of the file, with which the other lines must agree."""
+    """The checked first line of a saved generation, with which the other lines must agree."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self._info = model_of(header["model"])
@@ -366,7 +367,7 @@ def _read_tokens(given: Mapping[str, Any]) -> Tokens:
 
 
 def _weights(rows: Any, keys: int) -> Floats:
-    """Return weights (row, key) of a file as an array, NaN if null.
+    """Return attention weights (row, key) from a file as an array; null becomes NaN.
 
     rows: the lists in the file. keys: how many numbers each row must have.
     Raises ValueError if the weights cannot be shares of one.

@@ -52,9 +52,9 @@ _OTHERS = 12
 def run_document(
     report: GenerateReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of one run.
+    """Return the document of one generation.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     run, info = report.run, report.run.model
     about: list[doc.Part] = [
@@ -95,7 +95,7 @@ def run_document(
 
 
 def _another(report: GenerateReport) -> Head:
-    """Return a head to look at next: the clearest one whose name differs from the shown one's."""
+    """Return a head to suggest next: the clearest one with another name than the shown one."""
     name = report.found[report.head].name
     others = [head for head in report.found if head != report.head] or [report.head]
     clear = [
@@ -105,9 +105,9 @@ def _another(report: GenerateReport) -> Head:
 
 
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the first screen: the text, then the heads and a map next to the steps.
+    """Return the first screen: the text, then the heads and a map next to the table of steps.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     written = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
@@ -140,7 +140,7 @@ def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Gro
 
 
 def sampling_words(sampling: Sampling) -> str:
-    """Return the sampling in words: ``greedy``, or ``temperature 0.8, top-p 0.9, seed 3``."""
+    """Return the sampling as a string: ``greedy``, or ``temperature 0.8, top-p 0.9, seed 3``."""
     if sampling.greedy:
         return "greedy"
     words = [f"temperature {sampling.temperature:g}"]
@@ -158,7 +158,7 @@ _ENDINGS = {
 
 
 def _how(run: WrittenRun) -> list[str]:
-    """Return words on the sampling, the length, the ending and the ablated heads."""
+    """Return strings on the sampling, the length, the ending and the ablated heads."""
     words = [] if run.kind == "self" else [f"{run.kind} attention"]
     words += [sampling_words(run.sampling)]
     words += [f"{len(run.source or run.begun)} + {len(run.steps)} tokens"]
@@ -171,15 +171,15 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def finding(report: GenerateReport) -> str:
-    """Return a sentence: the text that was written, then what the head did meanwhile.
+    """Return the finding: the generated text, then the attention of the first shown head.
 
-    What the head did is compared with uniform attention.
+    The head's attention is compared with uniform attention.
     """
     run, one = report.run, report.found[report.head]
     over = f"over the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"over the {one.steps} of {len(run.steps)} steps that can show it"
-    head = f"{run.name(report.head)}{_labelled(one)} {over}: {activity_words(one)}."
+    head = f"{run.name(report.head)}{_labelled(one)} measures {activity_words(one)} {over}."
     room = max(LONGEST_FINDING - len(head) - 1, _LEAST_WRITTEN)
     while room > _LEAST_WRITTEN:
         shown = f"{written_words(run.text_written, room)} {head}"
@@ -190,9 +190,11 @@ def finding(report: GenerateReport) -> str:
 
 
 def written_words(text: str, room: int) -> str:
-    """Return the written text in quotes and with a stop, in at most ``room`` columns."""
-    words = " ".join(text.split())
-    return f"“{cut_at_word(word_label([words]), room - 3)}”." if words else "Nothing was written."
+    """Return a sentence with the written text in quotes, in at most ``room`` columns."""
+    words, lead = " ".join(text.split()), "The model writes "
+    if not words:
+        return "Nothing was written."
+    return f"{lead}“{cut_at_word(word_label([words]), room - len(lead) - 3)}”."
 
 
 def _labelled(one: HeadActivity) -> str:
@@ -204,7 +206,7 @@ def _labelled(one: HeadActivity) -> str:
 
 
 def activity_words(one: HeadActivity) -> str:
-    """Return what a head did in words, such as ``induction .43 (uniform .04)``."""
+    """Return a head's activity as a string, such as ``induction .43 (uniform .04)``."""
     if math.isnan(one.score):
         return "no numbers"
     base = "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
@@ -219,7 +221,7 @@ def _over_steps(one: HeadActivity) -> str:
 
 
 def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
-    """Return the text that was read and written, each token coloured by its largest weight.
+    """Return the prompt and the generated text, each token coloured by its largest weight.
 
     head: the (layer, head) of the weights. whole: whether both texts are shown as one. lines: the
     most lines on a terminal for all, 0 for no limit.
@@ -240,7 +242,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
 
 
 def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc.Table:
-    """Return a table of the attention of the steps to each region: all heads, and single ones.
+    """Return a table of the attention to each region during generation: all heads, and single ones.
 
     shares: the numbers. most: how many single heads, the shown ones first; 0 for all.
     """
@@ -254,7 +256,7 @@ def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:
-    """Return a grid of what each head did; a mere description of this text has no colour."""
+    """Return a grid of each head's activity; a mere description of this text has no colour."""
     layers = sorted({layer for layer, _ in report.found})
     heads = 1 + max(head for _, head in report.found)
     base = report.run.index_base
@@ -283,9 +285,9 @@ def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
 
 
 def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
-    """Return a table of the steps: the query, the token written after it, its most attended keys.
+    """Return a table of generation steps: query, generated token, and its most attended keys.
 
-    room: the columns of a first screen, which shows what fits; 0 for everything.
+    room: the width in characters of a first screen, which shows what fits; 0 for everything.
     """
     run, labels = report.run, token_labels(report.run.keys)
     queries = token_labels(run.queries)
@@ -312,7 +314,7 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
 
 
 def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:
-    """Return maps of the shown heads: a row for each step, a column for each token.
+    """Return maps of the shown heads, with a row for each step and a column for each token.
 
     most: the number of heads, None for all. lines: the most lines of a map, 0 for no limit.
     """

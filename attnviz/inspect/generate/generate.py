@@ -28,11 +28,12 @@ Advance = Callable[[float, Callable[[], WrittenRun]], None]
 
 @dataclass(frozen=True, eq=False)
 class WritingJob:
-    """A text to be written.
+    """A generation that is ready to run.
 
-    model: writes it. steps: yields the tokens. so_far: makes a run from some of them and the reason
-    of its end. heads: the (layer, head) of the shown heads, the first one in the text; chosen:
-    whether the user chose them, or they are the most distinctive ones of the prompt.
+    model: generates the text. steps: yields the generation steps. so_far: makes a ``WrittenRun``
+        from some of them and the reason of its end. heads: the (layer, head) of the shown heads,
+        the first one colours the text; chosen: whether the user chose them, or they are the most
+        distinctive ones of the prompt.
     """
 
     model: Model
@@ -49,11 +50,12 @@ class WritingJob:
         request: GenerateRequest,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> WritingJob:
-        """Read the prompt and prepare the writing.
+        """Tokenize the prompt, run the model on it, and return a generation that is ready to run.
 
-        text: the prompt. cancelled: returns whether the user asked to stop.
-        Raises UsageError if a head does not exist or the prompt leaves no room, UnsupportedError if
-        the model does not write.
+        text: the prompt. request: the options of the command. cancelled: returns whether the user
+            asked to stop.
+        Raises UsageError if a head does not exist or the prompt fills the whole context,
+        UnsupportedError if the model does not generate text.
         """
         sampling, index_base = request.sampling, request.index_base
 
@@ -99,12 +101,13 @@ class WritingJob:
     def write(
         self, asked: Callable[[], bool], advance: Advance = lambda share, run: None
     ) -> tuple[GenerateReport | None, BaseException | None]:
-        """Let the model write to its end, or until ``asked`` returns true.
+        """Generate the text to its end, or until the user asks to stop.
 
         asked: returns whether the user asked to stop. advance: is called with the share that is
-        done, and a function that returns the run so far. Returns the report, None if nothing was
-        written, and what ended the text early: the error of a step, or KeyboardInterrupt. It is
-        returned, not raised, to keep what was written.
+            done, and a function that returns the run so far.
+        Returns the report, None if no token was generated, and what ended the text early: the error
+        of a step, or KeyboardInterrupt. It is returned, not raised, so that the tokens so far are
+        not lost.
         """
         steps: list[Step] = []
         early: BaseException | None = None
@@ -143,10 +146,10 @@ def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) ->
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
-    """Return the most distinctive (layer, head) over the prompt.
+    """Return the most distinctive (layer, head) over the prompt, to be shown in full.
 
-    It is chosen by its label if the text shows one, else by its weights. known: labels that were
-    measured before.
+    It is chosen by its label if the text shows one, else by its attention weights. known: labels
+    that were measured before.
     """
     scores = head_scores(record, known)
     named = {

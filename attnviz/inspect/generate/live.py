@@ -39,10 +39,11 @@ _LONGEST_CHARACTER = 4
 def shown_live(
     console: Console, theme: Theme, head: Head, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Advance]:
-    """Draw a run after each of its steps; the picture is removed at the end.
+    """Draw a generation on the terminal after each step; the picture is removed at the end.
 
-    console, theme: where and in which colours. head: the (layer, head) whose weights colour the
-    text. clock: returns seconds; pictures are not drawn too often.
+    Yields the function to call after each step. console, theme: where and in which colours. head:
+    the (layer, head) whose attention weights colour the text. clock: returns seconds; pictures are
+    not drawn too often.
     """
     drawn = -_PAUSE
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -58,9 +59,10 @@ def shown_live(
 
 
 def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) -> Block:
-    """Return the end of the text in at most ``lines``, each token coloured by its weight.
+    """Return the end of the text in at most ``lines`` lines, each token coloured by its weight.
 
-    head: the (layer, head) of the weights. theme: the colours. room: the columns of a line.
+    head: the (layer, head) of the attention weights. theme: the colours. room: the available width
+        in characters.
     """
     words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
     top = part_block(doc.Facts(words), theme, room)
@@ -70,9 +72,10 @@ def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) ->
 
 
 def _ending(run: WrittenRun, head: Head, theme: Theme, room: int, rows: int) -> Block:
-    """Return the last rows of the growing text.
+    """Return the last rows of the growing text, coloured by a head's attention weights.
 
-    head: the (layer, head) of the weights. theme: the colours. room, rows: columns and lines.
+    head: its (layer, head). theme: the colours. room, rows: the available width in characters and
+        lines.
     """
     shown = texts(run, head, whole=True).maps[0]
     if run.kind != "cross":
@@ -99,9 +102,9 @@ def unfinished(tokens: Tokens) -> int:
 
 
 def _sources(run: WrittenRun, head: Head) -> doc.Words:
-    """Return the last token and the tokens it attended to, such as ``“mat” ← “cat” .53``.
+    """Return the last token and the tokens that it attended to, such as ``“mat” ← “cat” .53``.
 
-    head: the (layer, head) of the weights.
+    head: the (layer, head) of the attention weights.
     """
     place = len(run.steps) - 1
     labels, step = token_labels(run.keys), run.steps[-1]

@@ -44,10 +44,10 @@ _DIFFUSE = 0.6
 
 
 class HeadActivity(NamedTuple):
-    """What one head did while the model wrote.
+    """The attention of one head during a generation, described by one measure.
 
     name: of its label, or of the measure that describes it. score: the mean of that measure, in [0,
-        1], over ``steps`` steps. uniform: the score of uniform attention.
+        1], over ``steps`` generation steps. uniform: the score of uniform attention.
     label: the head's label in the model's card or from ``patterns``; None without one.
     """
 
@@ -59,7 +59,7 @@ class HeadActivity(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Return whether the name is that of the label, because these steps could show it."""
+        """Return whether the name is that of the head's label, because these steps can show it."""
         return self.label is not None and self.label.name == self.name
 
     @property
@@ -69,18 +69,18 @@ class HeadActivity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WrittenRun:
-    """A text that a model wrote.
+    """A finished or interrupted generation: the text that a model wrote, and its attention weights.
 
     model: its facts. kind: the attention that is shown. text: the prompt, as it was given.
-    source: the tokens that an encoder read; None if the model has none.
-    begun: the tokens before the written ones: the prompt, or a decoder's start.
-    prompt: the weights over these, all heads; empty if they were not kept.
-    sampling: how tokens were chosen. ending: why the text ended.
-    removed: (layer, head) whose outputs were set to zero. steps: the written tokens, in order.
+    source: the encoder's tokens; None if the model has no encoder.
+    begun: the tokens before the generated ones: the prompt, or a decoder's start.
+    prompt: the attention weights over these, all heads; empty if they were not recorded.
+    sampling: how tokens were chosen. ending: why the text ended. removed: (layer, head) of heads
+        whose outputs were set to zero. steps: the generated tokens, in order.
     index_base: 0 or 1, the first number in names of layers and heads.
-    known: labels of the model's heads that were measured before it wrote.
-    region: that of the written tokens, if the prompt has regions.
-    Raises ValueError if the rows do not fit the tokens.
+    known: labels of the model's heads that were measured before the generation.
+    region: that of the generated tokens, if the prompt has regions.
+    Raises ValueError if the rows of weights do not fit the tokens.
     """
 
     model: ModelInfo
@@ -109,12 +109,12 @@ class WrittenRun:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """Return the tokens of ``begun``, followed by the written ones."""
+        """Return the tokens of the prompt (``begun``), followed by the generated ones."""
         return written(self.begun, self.steps, self.region)
 
     @cached_property
     def regions(self) -> RegionShares | None:
-        """Return how much the steps attended to each region; None if the keys have no regions."""
+        """Return the steps' mean attention share on each region; None if keys have no regions."""
         if not self.keys.regions:
             return None
         asking = self.queries.taken(range(self.start, len(self.queries)))
@@ -132,12 +132,12 @@ class WrittenRun:
 
     @property
     def text_written(self) -> str:
-        """Return the written text; an incomplete character at its end becomes U+FFFD."""
+        """Return the generated text; an incomplete character at its end becomes U+FFFD."""
         return text_of([step.text for step in self.steps if not step.ended])
 
     @property
     def queries(self) -> Tokens:
-        """Return the tokens that were queries: all but the last one that was written."""
+        """Return the tokens that were queries: all but the last generated one."""
         return self.tokens.cut(len(self.tokens) - 1)
 
     @property
@@ -147,7 +147,7 @@ class WrittenRun:
 
     @property
     def start(self) -> int:
-        """Return the index, among the queries, of the first one after which a token was written."""
+        """Return the index of the first query, after which the first token was generated."""
         return self.steps[0].place
 
     @property
@@ -160,7 +160,7 @@ class WrittenRun:
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def weights(self, layer: int) -> Floats:
-        """Return a layer's weights (head, step, key), zero for keys that came after a step."""
+        """Return a layer's attention weights (head, step, key), zero for keys after a step."""
         rows = [step.rows[layer] for step in self.steps]
         whole = np.zeros((len(rows[0]), len(rows), len(self.keys)), rows[0].dtype)
         for place, row in enumerate(rows):
@@ -169,11 +169,11 @@ class WrittenRun:
 
     @property
     def sink(self) -> NDArray[np.bool_]:
-        """Return which keys (key,) belong to the attention sink."""
+        """Return a mask (key,), True for the keys that belong to the attention sink."""
         return sink_keys(self.keys, self.kind != "cross")
 
     def peaks(self, head: Head) -> Floats:
-        """Return the largest weight (key,) of each token in any step, in [0, 1]; NaN for the sink.
+        """Return the largest attention weight of each key in any step: (key,), NaN for the sink.
 
         head: (layer, head). Means over steps would not be comparable: the last tokens are there for
         a few steps only.
@@ -181,7 +181,7 @@ class WrittenRun:
         return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].max(0))
 
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
-        """Return the ``count`` keys with the largest weights in a step: (index, weight).
+        """Return the ``count`` keys with the largest attention weights in a step: (index, weight).
 
         head: (layer, head). place: the index of the step. The sink is left out.
         """
@@ -191,7 +191,7 @@ class WrittenRun:
         return [(at, float(row[at])) for at in order if row[at] > 0]
 
     def sink_weight(self, head: Head, place: int) -> float:
-        """Return the weight of a step on the attention sink.
+        """Return the attention weight of a step on the attention sink.
 
         head: (layer, head). place: the index of the step.
         """
@@ -201,10 +201,11 @@ class WrittenRun:
 
 @dataclass(frozen=True, repr=False)
 class GenerateReport(Report):
-    """What a model wrote, and where its heads attended; iterating yields the steps.
+    """The report of ``attnviz generate``: the generated text, and where the heads attended.
 
-    run: the written text. found: what each (layer, head) did. heads: those that are shown in full,
-    the first one in the text. chosen: whether the user chose them.
+    Iterating yields the generation steps. run: the generation. found: the activity of each (layer,
+    head). heads: those that are shown in full; the first one colours the text. chosen: whether the
+    user chose them.
     """
 
     run: WrittenRun
@@ -246,7 +247,7 @@ class GenerateReport(Report):
 
 
 def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
-    """Return what every (layer, head) did while the model wrote, from the weights of those steps.
+    """Return the activity of every (layer, head) during a generation, from its attention weights.
 
     A head is named by its known label, if the text can show it; else by the measure that gained
     most over uniform attention, as ``best_label`` decides. A query is taken to see each key to
@@ -276,7 +277,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
 def _called(
     scores: Mapping[str, float], uniform: Mapping[str, float | None], known: str | None
 ) -> tuple[str, str]:
-    """Return a head's name and the measure behind it.
+    """Return a head's name and the measure behind it, for the weights of a generation.
 
     scores, uniform: of the head and of uniform attention, by measure. known: the name of the head's
     label, if it was measured before.

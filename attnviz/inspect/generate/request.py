@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Written(Options, panel="What is written"):
-    """How much is written, and how tokens are chosen."""
+    """The options on how many tokens are generated, and how they are chosen."""
 
     tokens: int = option("N", "Write at most so many tokens.", 40, min=1)
     temperature: float = option(
@@ -43,7 +43,7 @@ class _Written(Options, panel="What is written"):
 
 @dataclass(frozen=True)
 class _Kind(Options):
-    """Which attention of a decoder that also attends to an encoder is shown."""
+    """The option on which attention of an encoder–decoder is shown."""
 
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder (default) or cross attention."

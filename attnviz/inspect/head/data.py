@@ -20,7 +20,10 @@ SCHEMA = "attnviz.head/1"
 
 
 def card_data(card: HeadCard) -> dict[str, Any]:
-    """Return everything of a card as one JSON object; indices start at 0."""
+    """Return all facts on the card, a one-page summary of a head, as a JSON object.
+
+    Indices start at 0.
+    """
     card = replace(card, index_base=0)
     return {
         "schema": SCHEMA,
@@ -87,9 +90,9 @@ def _hurt(one: Hurt) -> dict[str, Any]:
 
 
 def _written(card: HeadCard) -> dict[str, Any] | None:
-    """Return what the head writes towards the prediction, as ``attnviz why`` says it.
+    """Return the head's contribution to the prediction as JSON, as ``attnviz why`` reports it.
 
-    None if that was not measured.
+    None if it was not measured.
     """
     if card.why is None or card.written is None:
         return None
@@ -107,7 +110,7 @@ def _written(card: HeadCard) -> dict[str, Any] | None:
 
 
 def _one_token(card: HeadCard) -> dict[str, Any] | None:
-    """Return what the head writes over texts of one token; None if that was not measured."""
+    """Return the head's effect over texts of one token as JSON; None if it was not measured."""
     if card.writes is None:
         return None
     found, words = card.writes
@@ -123,7 +126,7 @@ def _one_token(card: HeadCard) -> dict[str, Any] | None:
 
 
 def card_rows(card: HeadCard) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each number of the card.
+    """Yield the CSV header, then a row for each number of the card.
 
     Columns: layer, head, part (such as ``label``), of (what in that part), value.
     """

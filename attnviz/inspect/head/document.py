@@ -62,9 +62,9 @@ _PAGE = 100
 
 
 def card_document(card: HeadCard, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of a card, with its first screen.
+    """Return the document of a head's card, a one-page summary, with its first screen.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     record = card.map.first.record
     shown = f"{card.name} of {card.model.name}"
@@ -82,7 +82,7 @@ def card_document(card: HeadCard, *, explain: bool = False, hints: bool = False)
 
 
 def card_groups(card: HeadCard) -> list[doc.Group]:
-    """Return the parts of a card below its finding: on a page of its own, or in a report."""
+    """Return the groups of parts of a head's card, without the finding above them."""
     record = card.map.first.record
     maps = examples(card.map, HeadsView(), _PAGE, max(len(record.queries) + 4, 12))
     return [
@@ -122,7 +122,7 @@ def _hints(card: HeadCard, explained: bool) -> list[str]:
 
 
 def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
-    """Return a line for each part of the card, except those named in ``without``."""
+    """Return a line for each part of a head's card, except the parts named in ``without``."""
     lines = [each for each in part_lines(card) if each[0] not in without]
     return [doc.Facts([(word, False) for word in words], name, _LEAD) for name, words in lines]
 
@@ -131,7 +131,7 @@ def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
 
 
 def small_tables(card: HeadCard, rows: int) -> list[doc.Part]:
-    """Return tables of where the head fires, what it writes, reads, and who reads it.
+    """Return tables of the head's strongest links, its effects and its links to other heads.
 
     rows: the most rows of each table.
     """
@@ -159,7 +159,7 @@ def _small(
 
 
 def _firings(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of the strongest link of each text, the strongest first; ``most`` rows."""
+    """Return a table of the head's strongest link in each text; the ``most`` strongest first."""
     rows = []
     for one in card.firings[:most]:
         place = Hurt(one.text, one.queries, one.query, 0.0)
@@ -184,7 +184,7 @@ def _context() -> doc.Column:
 
 
 def _pairs(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of one-token texts and the token that the head raises most after each.
+    """Return a table of one-token texts and the token whose logit the head raises most for each.
 
     most: the number of rows.
     """
@@ -205,7 +205,7 @@ def _word(text: str) -> str:
 
 
 def _sources(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of the ``most`` earlier heads that write most of what the head reads."""
+    """Return a table of the ``most`` earlier heads with the largest share in the head's input."""
     shown = card.sources[:most]
     names = [f"{card.head_name(each.sender)} {each.read.into}" for each in shown]
     title = [("reads from", True), ("share of its input", False)]
@@ -214,9 +214,10 @@ def _sources(card: HeadCard, most: int) -> doc.Table:
 
 
 def _texts(card: HeadCard, lines: int = 0) -> list[doc.Part]:
-    """Return the text whose loss rises most without the head, and the prompt.
+    """Return the text whose loss rises most without the head, and the prompt, both coloured.
 
-    The prompt is coloured by what the head moves from each token to the answer.
+    The prompt is coloured by the head's contribution from each token to the answer. lines: the most
+    terminal lines of each; 0 for all.
     """
     parts: list[doc.Part] = []
     if (alone := _hurt_text(card)) is not None and card.hurts:
@@ -240,7 +241,7 @@ def _hurt_text(card: HeadCard) -> AblationReport | None:
 
 
 def _full(card: HeadCard) -> list[doc.Part]:
-    """Return the whole tables that the other commands have of this head."""
+    """Return the whole tables that the reports of other commands have on this head."""
     parts: list[doc.Part] = []
     if card.scored is not None and card.pattern is not None and card.pattern.label is not None:
         parts.append(score_table(card.scored, card.pattern.label, [card.pattern], everyone=False))
@@ -259,9 +260,9 @@ def _full(card: HeadCard) -> list[doc.Part]:
 
 
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
-    """Return lines next to the map, then as many tables and texts as there are lines for.
+    """Return the first screen: facts next to the map, then as many tables and texts as fit.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     maps = examples(card.map, HeadsView(), _map_room(card, columns), lines)
     wide = columns - _map_columns(card, maps) - _GAP
@@ -300,7 +301,7 @@ def _shown(table: doc.Part, rows: int) -> doc.Part:
 
 
 def lines_of(facts: Sequence[doc.Part], room: int) -> int:
-    """Return how many lines the given facts take in ``room`` columns."""
+    """Return how many lines the given facts take. room: the available width in characters."""
     said = [" · ".join(w for w, _ in each.words) for each in facts if isinstance(each, doc.Facts)]
     return sum(len(at_blanks(words, max(room, 10))) for words in said)
 
@@ -313,9 +314,9 @@ def _map_lines(card: HeadCard, maps: Sequence[doc.Part]) -> int:
 
 
 def _map_room(card: HeadCard, columns: int) -> int:
-    """Return the columns that the map may have, which has a short legend if it is small.
+    """Return the available width in characters for the map; a small map has a short legend.
 
-    columns: the width of the screen.
+    columns: the width of the screen in characters.
     """
     room = columns - _FACTS - _GAP
     return min(room, _SMALL_MAP) if _width(card) <= _SMALL_MAP else room

@@ -20,12 +20,12 @@ _NAME = re.compile(r"\s*([Ll]?-?\d+\s*[.Hh]\s*-?\d+|[Hh]?-?\d+)\s*")
 
 
 def names_a_head(typed: str) -> bool:
-    """Return whether a text has the form of a head's name, such as ``L1H2``."""
+    """Return whether a string has the form of a head's name, such as ``L1H2``."""
     return _NAME.fullmatch(typed) is not None
 
 
 def reckoned(texts: Texts) -> int:
-    """Return about how many tokens a model reads for a card.
+    """Return about how many tokens the model runs on for a head's card.
 
     texts: over which the head is ablated.
     """
@@ -33,7 +33,7 @@ def reckoned(texts: Texts) -> int:
 
 
 def open_model(name: str, options: LoadOptions, texts: Texts) -> Model:
-    """Load the model with the faster of NumPy and torch that can make a card of its heads.
+    """Load a model with the faster of NumPy and torch to summarise one head on a card.
 
     texts: over which the head is ablated; their length decides which is faster.
     """
@@ -48,14 +48,13 @@ def head(
     *,
     advance: Watch = UNWATCHED,
 ) -> HeadCard:
-    """Return the card of one head.
+    """Return the card of one head: a one-page summary of all that is measured on it.
 
     text: of its map and of the prediction; None for a short one. texts: over which it is ablated,
-    and in which its strongest links are searched. advance: is given the progress.
-
-    The card of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
-    Raises UsageError for what is no single head, and for texts that do not fit the model,
-    UnsupportedError if its attention cannot be observed.
+        and in which its strongest links are searched. advance: is given the progress.
+    The card of a run that Ctrl-C ended contains what was measured until then; ``complete`` is
+    False. Raises UsageError if the request does not name a single head, and for texts that do not
+    fit the model, UnsupportedError if its attention cannot be observed.
     """
     info = model.info
     place = single_head(request.head, info.layers, info.heads, request.index_base)

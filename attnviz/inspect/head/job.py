@@ -35,6 +35,7 @@ from attnviz.inspect.why.why import Prompt, why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import reckoned_tokens
+from attnviz.options import Options
 from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance, Watch
 from attnviz.texts import Texts, encode_texts
 
@@ -50,12 +51,14 @@ _WEIGHTS = 2**24
 _ENCODER = "the heads of an encoder write to no logit"
 
 T = TypeVar("T")
+_Question = TypeVar("_Question", bound=Options)
 
 
 class Steps:
-    """Run the parts of a study one after another, and store why a part is missing.
+    """Measures the parts of a head's card or a report one after another.
 
-    missing: the reason by the name of the part. complete: False after Ctrl-C, which ends the study.
+    missing: the reason by the name of a missing part. complete: False after Ctrl-C, which ends the
+        measurements.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -64,10 +67,10 @@ class Steps:
         self._watch, self._done = watch, 0.0
 
     def take(self, name: str, share: float, measure: Callable[[Watch], T]) -> T | None:
-        """Return a part, or None if the model does not have it, or after Ctrl-C.
+        """Measure one part and return it; None if the model does not have it, or after Ctrl-C.
 
-        name: of the part. share: its share of all work, in [0, 1]. measure: measures it, given
-        something to report its progress to.
+        name: of the part. share: its share of all work, in [0, 1]. measure: measures it, given an
+            object that reports progress.
         """
         start, self._done = self._done, self._done + share
         if not self.complete:
@@ -88,7 +91,10 @@ class Steps:
 
 
 class _Within(Watch):
-    """Watches one part of a run, which begins at ``start`` and is ``share`` of the whole."""
+    """Reports the progress of one part of a run as progress of the whole run.
+
+    The part begins at ``start`` and is ``share`` of the whole, both in [0, 1].
+    """
 
     def __init__(self, whole: Watch, start: float, share: float) -> None:
         self._whole, self._start, self._share = whole, start, share
@@ -108,12 +114,12 @@ def head_cards(
     scored: PatternReport | None = None,
     ablation: AblationReport | None = None,
 ) -> list[HeadCard]:
-    """Return a card for each of the heads (layer, head).
+    """Return a card, a one-page summary, for each of the heads (layer, head).
 
     places: these heads. text: of the map and the prediction. texts: over which heads are ablated,
     and in which their strongest links are searched.
-    steps: runs the parts; those that are already missing are not measured.
-    scored, ablation: of all heads, if they are known; else those of these heads are measured.
+    steps: measures the parts, except those that it already lists as missing. scored, ablation: the
+        results for all heads, if they are known; else those of these heads are measured.
 
     Raises UsageError for texts that do not fit the model, UnsupportedError if its attention cannot
     be observed, KeyboardInterrupt if nothing was measured.
@@ -174,18 +180,18 @@ def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | No
 
 
 def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:
-    """Return the kind of attention; raise UsageError if it or the texts do not fit the model."""
+    """Check the request for a head's card; return its kind of attention."""
     encode_texts(model, texts, request.truncate, _least(model))
     return attention_kind(model, Choice(kind=request.kind, target=request.target))
 
 
 def _least(model: Model) -> int:
-    """Return the fewest tokens that a text must have."""
+    """Return the fewest tokens that a text needs, for a card of a head of this model."""
     return 1 if "decoder" in model.kinds or isinstance(model, OwnAttention) else 2
 
 
 class _Cards:
-    """Measure the parts of cards; each method runs what another command runs."""
+    """Measures the parts of head cards; each method makes the measurement of another command."""
 
     def __init__(
         self, model: Model, places: Sequence[Place], texts: Texts, request: CardRequest
@@ -200,15 +206,13 @@ class _Cards:
     def _heads(self) -> list[HeadKey]:
         return [(self.kind, *place) for place in self._places]
 
-    def _asked(self, question: type[T], /, **more: Any) -> T:
+    def _asked(self, question: type[_Question], /, **more: Any) -> _Question:
         """Return the request of another command for these heads, with the card's options.
 
         question: the class of that request. more: further options of it.
         """
-        shared = vars(self._request) | {"target": None, "head": self._names}
-        del shared["top"]
-        made: T = question.of(shared | more)  # type: ignore[attr-defined]
-        return made
+        shared = {name: one for name, one in vars(self._request).items() if name != "top"}
+        return question.of(shared | {"target": None, "head": self._names} | more)
 
     def maps(self, text: str) -> HeadsReport:
         asked = self._asked(HeadsRequest, target=self._request.target)
@@ -219,7 +223,7 @@ class _Cards:
         return patterns(self._model, None, asked, examples=False, advance=watch)
 
     def firings(self, watch: Watch) -> Mapping[Place, tuple[Firing, ...]]:
-        """Return for each (layer, head) its strongest link of each text, the strongest first."""
+        """Return for each (layer, head) its strongest link in each text, the strongest first."""
         model, kind = self._model, self.kind
         wanted: dict[int, set[int]] = {}
         for layer, head in self._places:
@@ -282,10 +286,10 @@ class _Cards:
     def readers(
         self, paths: AllPaths | None, place: Place, missing: dict[str, str]
     ) -> PathReport | None:
-        """Return what later heads read from a head, or None, with the reason in ``missing``.
+        """Return the share of a head in the inputs of later heads, or None if not measured.
 
-        paths: what was measured of all heads, or None. place: the (layer, head). missing: the
-        reasons by the name of the part, to which one may be added.
+        paths: the measurement of all heads, or None. place: the (layer, head). missing: the reasons
+            by the name of the part, to which one may be added.
         """
         if paths is None:
             return None
@@ -312,9 +316,9 @@ def _is_word(text: str) -> bool:
 def _hurts(
     ablation: AblationReport | None, place: Place, most: int
 ) -> tuple[tuple[Hurt, ...], int]:
-    """Return the ``most`` tokens whose loss rises most without a head.
+    """Return the tokens whose loss rises most without a head, and the number of predictions.
 
-    Also returns how many tokens are predicted in all. place: the (layer, head).
+    most: how many tokens. place: the (layer, head).
     """
     found = list(_changes(ablation, place))
     found.sort(key=lambda each: -each.change)

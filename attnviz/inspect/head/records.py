@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Firing(NamedTuple):
-    """The strongest link of a head over one text, the sink and a token's own place left out.
+    """The strongest link of a head in one text; the sink and a token's own position are left out.
 
-    text: the index of the text. queries, keys: its tokens. query, key: the places of the link.
-    weight: the attention weight from query to key.
+    text: the index of the text. queries, keys: its tokens. query, key: the token indices of the
+        link. weight: the attention weight from query to key.
     """
 
     text: int
@@ -51,7 +51,7 @@ class Hurt(NamedTuple):
 
 
 class ReadFrom(NamedTuple):
-    """An earlier head, and its part in what the head of the card reads.
+    """An earlier head, with its share in the input of the card's head.
 
     sender: the (layer, head) of the earlier one. read: its share in the queries, keys or values.
     """
@@ -61,7 +61,7 @@ class ReadFrom(NamedTuple):
 
 
 class Writes(NamedTuple):
-    """What a head writes over texts of one token.
+    """The effect of a head over texts of one token, with the texts of the tokens.
 
     found: the numbers. words: the texts of the token ids in it.
     """
@@ -72,17 +72,16 @@ class Writes(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class HeadCard(Report, Provenance):
-    """Hold everything that is known of one head.
+    """The report of ``attnviz head``: everything that attnviz measures on one head.
 
     head: (layer, head). kind: the attention that it is a head of.
-    map: its weights over the text. scored: its label and scores on the probes.
-    firings: the texts where it fires most. hurts: the tokens that suffer most without it, of
-        ``predictions`` tokens in all.
-    ablation: the loss without it. why: what every head writes towards the prediction of the text.
-    writes: what it writes over texts of one token.
-    sources: earlier heads that it reads from. readers: later heads that read from it.
+    map: its attention weights over the text. scored: its label and pattern scores on the probes.
+    firings: its strongest links over texts. hurts: the tokens whose loss rises most without it, of
+        ``predictions`` tokens in all. ablation: the loss without it. why: the contribution of every
+        head to the prediction of the text. writes: its effect over texts of one token. sources:
+        earlier heads with a share in its input. readers: later heads in whose input it has a share.
     cost: its parameters and cache. missing: for each part that is None or empty, the reason.
-    top: rows of a table.
+    top: the number of rows of a table.
     """
 
     model: ModelInfo
@@ -130,18 +129,18 @@ class HeadCard(Report, Provenance):
 
     @property
     def pattern(self) -> PatternScores | None:
-        """Return the head's label and scores on the probes, or None."""
+        """Return the head's label and pattern scores on the probes; None if not measured."""
         heads = self.scored.heads if self.scored is not None else ()
         return next((one for one in heads if (one.layer, one.head) == self.head), None)
 
     @property
     def effect(self) -> Effect | None:
-        """Return how the loss changes if the head is ablated, or None."""
+        """Return the effect of ablating the head on the loss; None if not measured."""
         effects: Sequence[Effect] = self.ablation.effects if self.ablation is not None else ()
         return next((one for one in effects if one.head == self.head), None)
 
     @property
     def written(self) -> HeadEffect | None:
-        """Return what the head writes towards the prediction of the text, or None."""
+        """Return the head's contribution to the prediction of the text; None if not measured."""
         effects = self.why.effects if self.why is not None else ()
         return next((one for one in effects if one.head == self.key), None)

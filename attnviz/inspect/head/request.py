@@ -9,19 +9,19 @@ from attnviz.options import IndexBase, Kind, Known, Options, Seed, Truncation, a
 
 @dataclass(frozen=True)
 class _Shown(Options, panel="View"):
-    """How much is shown."""
+    """The option on the length of tables."""
 
     top: int = option("N", "List so many rows in each table.", 5, min=1)
 
 
 @dataclass(frozen=True)
 class CardRequest(Truncation, Kind, _Shown, Known, IndexBase, Seed):
-    """The options of a card, whichever head it is of."""
+    """The options of a head's card, except the choice of the head."""
 
 
 @dataclass(frozen=True)
 class _Which(Options):
-    """The head."""
+    """The argument that names the head."""
 
     head: str = argument("HEAD", "The head, such as L1H2.", ...)
 

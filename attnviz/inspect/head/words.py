@@ -33,7 +33,7 @@ Line = tuple[str, list[str]]
 
 
 def finding(card: HeadCard) -> str:
-    """Return what the head is and how much loss its ablation costs, in at most two lines."""
+    """Return the finding: the head's label and the loss of its ablation, in at most two lines."""
     lead = "" if card.complete else "Incomplete. "
     if card.model.weights == "random":
         return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
@@ -46,7 +46,7 @@ def finding(card: HeadCard) -> str:
 
 
 def _label_sentences(card: HeadCard) -> list[str]:
-    """Return two sentences on what the head is, a long one and a short one.
+    """Return two sentences on the head's label, a long one and a short one.
 
     There is only one if the head has no label.
     """
@@ -65,7 +65,7 @@ def _label_sentences(card: HeadCard) -> list[str]:
 
 
 def _lost(card: HeadCard, most: bool) -> str:
-    """Return what happens without the head. most: add the token whose loss rises most."""
+    """Return a sentence on the loss without the head; ``most`` adds the token with most rise."""
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return ""
@@ -80,7 +80,10 @@ def _lost(card: HeadCard, most: bool) -> str:
 
 
 def _matters(card: HeadCard) -> bool:
-    """Return whether the loss changes significantly, corrected for how many heads were ablated."""
+    """Return whether the loss without the head changes significantly.
+
+    The test is corrected for the number of ablated heads.
+    """
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return False
@@ -89,7 +92,7 @@ def _matters(card: HeadCard) -> bool:
 
 
 def word_at(tokens: Tokens, place: int) -> str:
-    """Return the word that a token is part of. place: the index of the token."""
+    """Return the word that contains a token. place: the index of the token."""
     words = (word for word in word_ranges(tokens) if place in word)
     word = next(words, range(place, place + 1))
     return cut(word_label(tokens.texts[word.start : word.stop]), _LONGEST)
@@ -107,7 +110,7 @@ _PARTS = {"without": "loss", "reads": "paths", "read by": "readers"}
 
 
 def part_lines(card: HeadCard) -> list[Line]:
-    """Return a line (name, words) for each part of the card, or for why the part is missing."""
+    """Return (name, words) for each part of a head's card, or the reason why it is missing."""
     lines = {
         "label": _label(card),
         "without": _without(card),
@@ -172,7 +175,7 @@ def _fires(card: HeadCard) -> list[str]:
 
 
 def link_words(one: Firing) -> str:
-    """Return the words of a link, such as ``Tom → saw``; within one word, its two tokens."""
+    """Return a link as a string, such as ``Tom → saw``; within one word, its two tokens."""
     ends = (one.queries, one.query), (one.keys, one.key)
     query, key = (word_at(*end) for end in ends)
     if query == key:
@@ -240,7 +243,7 @@ def clear_sources(card: HeadCard) -> list[ReadFrom]:
 
 
 def _is_clear(share: Mean) -> bool:
-    """Return whether a share counts, and its interval lies far above the share of other heads."""
+    """Return whether a share is large, and its interval far above the share of other heads."""
     if share.interval is None or share.value < _LEAST:
         return False
     return share.interval[0] > _TIMES * max(share.base_rate or 0.0, 0.0)
@@ -279,7 +282,7 @@ def _cost(card: HeadCard) -> list[str]:
 
 
 def around(one: Hurt, longest: int = 60) -> str:
-    """Return a token with its neighbours, in one line of at most ``longest`` columns."""
+    """Return a token with its neighbours as a string of at most ``longest`` characters."""
     tokens, at = one.tokens, one.place
     first, last = max(at - _AROUND[0], 0), min(at + _AROUND[1], len(tokens))
     near = tokens.taken(range(first, last))
@@ -288,7 +291,7 @@ def around(one: Hurt, longest: int = 60) -> str:
 
 
 def measured(card: HeadCard) -> str:
-    """Return a sentence: on what the parts of a card were measured."""
+    """Return a sentence on the data that each part of the card was measured on."""
     said = ["map and prediction on this text"]
     if card.ablation is not None:
         texts = card.ablation.texts

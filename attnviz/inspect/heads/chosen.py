@@ -23,7 +23,7 @@ def chosen_heads(
 ) -> frozenset[tuple[int, int]]:
     """Return the chosen (layer, head) that the report has, or all its heads if none is chosen.
 
-    heads, layer: the choices as they are typed, such as ``L1H2`` and ``0-3``; None for any layer.
+    heads, layer: the choices as typed, such as ``L1H2`` and ``0-3``; None for any layer.
 
     Raises UsageError if a choice is not valid, or the report has none of the chosen heads.
     """
@@ -42,9 +42,9 @@ def chosen_heads(
 
 
 def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
-    """Return the (layer, head) of the one head chosen; raise UsageError for none or several.
+    """Return the (layer, head) of the one head that ``head`` names, such as ``L1H2``.
 
-    head: the choice, such as ``L1H2``.
+    Raises UsageError if it names none or several.
     """
     chosen = chosen_heads(report, (head,), None)
     if len(chosen) != 1:
@@ -56,7 +56,7 @@ def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
 
 
 def only(report: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
-    """Return the report with only the chosen heads, as if they had been chosen from the start.
+    """Return the report limited to some heads, as if only they had been requested.
 
     chosen: the (layer, head) of each.
     """

@@ -37,11 +37,11 @@ _RUNS = 26
 
 
 class CutPrediction(NamedTuple):
-    """What is predicted at one position of the text, before and after the cut.
+    """The predictions at one position of the text, before and after the cut.
 
     place: the position; the token after it is predicted, by a masked model the token itself.
-    before, after: the most likely tokens, the likeliest first. kept: the probability of the first
-    token of ``before`` after the cut. kl: KL(before ‖ after) in nats.
+    before, after: the most likely tokens, the likeliest first. kept: the probability, after the
+        cut, of the token that was likeliest before. kl: KL(before ‖ after) in nats.
     """
 
     place: int
@@ -54,8 +54,9 @@ class CutPrediction(NamedTuple):
 class CutAlone(NamedTuple):
     """The effect of the cut in one head alone, or in the chosen heads of one layer.
 
-    heads: (layer, head) of each. weight: their attention weight on the edge, mean over heads.
-    kl: at the first compared position. loss_delta: nats per token; None if not measured.
+    heads: (layer, head) of each. weight: their attention weight from the query word to the key
+        word, mean over heads. kl: the KL divergence at the first compared position, in nats.
+        loss_delta: nats per token; None if not measured.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -66,17 +67,18 @@ class CutAlone(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class CutReport(Report):
-    """What the knockout of one edge changes.
+    """The report of ``heads --cut``: the effect of cutting the attention from one word to another.
 
-    model, kind, causal, text, target: of the run. queries, keys: the tokens of the axes.
+    This cut is called knockout, and the connection from query to key an edge. model, kind, causal,
+    text, target: of the run. queries, keys: the tokens of the axes.
     predicted: the text whose tokens are predicted; masked: whether each is hidden in its turn.
     query, key: the words at the ends of the edge. edges: its (query, key) positions.
     heads: (layer, head) in which it is cut; every: whether these are all heads. weight: their
-    weight on the edge before the cut, mean over heads.
+        attention weight on the edge before the cut, mean over heads.
     loss_before, loss_after: nats per token over ``measured`` tokens. loss_deltas: (token,) the
-    change of each token's loss, NaN if not measured.
+        change of each token's loss, NaN if not measured.
     predictions: at the query first, if something is predicted there, and at the end of a causal
-    text. alone: the cut in one head or layer at a time, the largest KL first.
+        text. alone: the cut in one head or layer at a time, the largest KL first.
     """
 
     model: ModelInfo
@@ -131,12 +133,12 @@ class CutReport(Report):
 
     @property
     def by_layer(self) -> bool:
-        """Return whether ``alone`` has an entry for each layer, as heads were too many."""
+        """Return whether ``alone`` has an entry for each layer, because heads are too many."""
         return len(self.heads) > MOST_ALONE
 
 
 def read_edge(typed: str) -> tuple[str, str]:
-    """Return the two words of ``it→animal`` or ``it->animal``, query and key.
+    """Return the query word and the key word of a string ``it→animal`` or ``it->animal``.
 
     Raises UsageError for anything else.
     """
@@ -150,7 +152,7 @@ def read_edge(typed: str) -> tuple[str, str]:
 
 
 def reckoned(text: str) -> tuple[int, int]:
-    """Return about how many tokens are run in all, and in how many runs."""
+    """Return about how many tokens all runs for a cut have together, and the number of runs."""
     return _RUNS * reckoned_tokens(text), _RUNS
 
 
@@ -161,9 +163,9 @@ def cut_report(
     choice: Choice,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> CutReport:
-    """Cut the edge between two words in the chosen heads of ``model``, and measure what changes.
+    """Cut the attention from one word to another in chosen heads, and measure the effect.
 
-    edge: the words as they are typed, query and key. choice: the heads, and the kind of attention.
+    edge: the words as typed, query and key. choice: the heads, and the kind of attention.
     on_progress: is called with the share that is done, from 0 to 1.
     Raises UsageError if a word is not in the text or a query is left without a key,
     UnsupportedError if the model predicts nothing or its attention cannot be edited.
@@ -284,7 +286,7 @@ def _quoted(tokens: Tokens, word: Word) -> str:
 
 
 def _edge_weight(weights: NDArray[np.floating], query: Word, key: Word) -> np.floating:
-    """Return the weight between two words: the sum over keys, then the mean over queries.
+    """Return a head's attention weight between two words: sum over keys, mean over queries.
 
     weights: (query, key) of one head.
     """
@@ -293,9 +295,9 @@ def _edge_weight(weights: NDArray[np.floating], query: Word, key: Word) -> np.fl
 
 
 def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
-    """Return the groups of heads to cut alone: single heads, or whole layers if heads are many.
+    """Return the groups of heads in which the edge is cut alone.
 
-    heads: the (layer, head) of each, as in the result.
+    They are single heads, or whole layers if heads are many. heads: the (layer, head) of each.
     """
     if len(heads) <= MOST_ALONE:
         return [(head,) for head in heads]
@@ -307,9 +309,10 @@ def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]
 
 
 def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, ...]:
-    """Return the positions where predictions are compared: the query, and a causal text's end.
+    """Return the positions at which predictions with and without the cut are compared.
 
-    given: what the model reads. kind: of attention. query: the word at the query's end of the edge.
+    They are the end of the query word, and the end of a causal text. given: the text. kind: of
+    attention. query: the query word.
     causal: whether a query sees no later key.
     """
     read, last = given.predicted, query.span.stop - 1

@@ -77,9 +77,9 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
 
 
 def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
-    """Return the first screen: predictions, single heads and text; in two columns if it is wide.
+    """Return the first screen: predictions, single heads and text; two columns if it is wide.
 
-    columns: the width of the screen.
+    columns: the width of the screen in characters.
     """
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns
@@ -112,7 +112,7 @@ def _where(found: CutReport) -> str:
 
 
 def _finding(found: CutReport) -> str:
-    """Return a sentence on the likeliest token before and after the cut, the KL and the loss.
+    """Return the finding: the likeliest token before and after the cut, the KL and the loss.
 
     The token is that of the first compared position.
     """
@@ -137,7 +137,7 @@ def _at(found: CutReport, asked: CutPrediction) -> str:
 
 
 def _facts(found: CutReport) -> doc.Facts:
-    """Return the loss before and after the cut, its number of tokens, and the edge's weight."""
+    """Return the line of loss before and after the cut, and of the edge's attention weight."""
     over = counted(found.measured, "token") + (", each masked in turn" if found.masked else "")
     loss = f"loss {found.loss_before:.3f} → {found.loss_after:.3f} nats/token ({over})"
     return doc.Facts(
@@ -221,7 +221,7 @@ def _alone(found: CutReport, least: int = 0) -> doc.Table:
 def _text(found: CutReport, lines: int = 0) -> doc.Maps:
     """Return the text, each token coloured by how much the cut changes its loss.
 
-    lines: the most lines that the text may take; 0 for any number.
+    lines: the most terminal lines of the text; 0 for any number.
     """
     deltas, tokens = found.loss_deltas, found.predicted
     limit = float(np.nanmax(np.abs(deltas), initial=0.0)) or 1.0

@@ -43,7 +43,7 @@ _REGIONS = ("query_region", "key_region")
 
 
 def comparison_facts(found: HeadsReport) -> dict[str, Any]:
-    """Return the document without its heads: the model, the text and its tokens."""
+    """Return the JSON object of a report without its heads: the model, the text and its tokens."""
     facts = run_facts(found.first, found.target)
     if len(found.reports) == 1:
         return facts
@@ -90,17 +90,17 @@ def run_facts(report: HeadsRecord, target: str | None = None) -> dict[str, Any]:
 
 
 def _varied(report: HeadsRecord) -> dict[str, Any]:
-    """Return the facts in which one run may differ from another."""
+    """Return the facts in which compared runs may differ, as JSON values."""
     record = report.record
     return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
 
 
 def head_entries(found: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
-    """Yield each head of the first run, once for each run that kept it.
+    """Yield each head of the first run as a JSON object without weights, once for each run.
 
-    Each item is the JSON object of the head without its weights, the run, and the head's scores.
-    If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
-    attention on other keys than in variant 0.
+    Runs that did not select the head are skipped. Each item is the object, the run's report, and
+    the head's scores. If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the
+    share of attention on other keys than in variant 0.
     """
     for first in found.first.heads:
         place = first.layer, first.head
@@ -115,7 +115,10 @@ def head_entries(found: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsReco
 
 
 def _head_entry(report: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
-    """Return a head's place, its scores (None: not measured) and its label."""
+    """Return a head as a JSON object: its indices, its scores (None: not measured), its label.
+
+    scores: of that head.
+    """
     group = report.record.model.group(scores.head)
     found, place = report.regions, (scores.layer, scores.head)
     return {
@@ -131,9 +134,9 @@ def _head_entry(report: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
 
 
 def asked_facts(found: HeadsReport, view: HeadsView) -> dict[str, Any]:
-    """Return the facts on a requested word or pair; with several runs, a list of them by run.
+    """Return the JSON facts on a requested word or word pair; with several runs, a list by run.
 
-    view: the request; the result is empty if it asks for no word and no pair.
+    view: the request; the result is empty if it asks for no word and no word pair.
     """
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
@@ -146,9 +149,10 @@ def asked_facts(found: HeadsReport, view: HeadsView) -> dict[str, Any]:
 
 
 def link_facts(found: HeadsReport) -> dict[str, Any]:
-    """Return the links between words with their chance; empty if several runs are compared.
+    """Return the tested links between words, with their chance, as JSON values.
 
-    ``links`` is None if the text has too many pairs of words to test.
+    The result is empty if several runs are compared; ``links`` is None if the text has too many
+    pairs of words to test.
     """
     if len(found.reports) > 1:
         return {}
@@ -169,9 +173,9 @@ def link_facts(found: HeadsReport) -> dict[str, Any]:
 
 
 def _word_facts(report: HeadsRecord, word: WordPlaces, sink: bool) -> dict[str, Any]:
-    """Return each head's strongest link from the word and to it, largest weight first.
+    """Return each head's strongest link from a word and to it as JSON, largest weight first.
 
-    word: its places among the queries and the keys. sink: also list links with the sink.
+    word: its positions among the queries and the keys. sink: also list links with the sink.
     """
     spans = {
         name: None if place is None else list(place.span)
@@ -182,7 +186,10 @@ def _word_facts(report: HeadsRecord, word: WordPlaces, sink: bool) -> dict[str, 
 
 
 def _pair_facts(pair: PairLinks) -> dict[str, Any]:
-    """Return the pair's weights in the text and in shuffled texts, furthest from chance first."""
+    """Return a word pair's weights in the text and in shuffled texts as JSON values.
+
+    The heads furthest from chance come first.
+    """
     from attnviz.inspect.heads.pair import SEED  # imports the engine: only if needed
 
     directions = [
@@ -203,10 +210,9 @@ def _pair_facts(pair: PairLinks) -> dict[str, Any]:
 
 
 def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each head, query and key, and for each run if several.
+    """Yield the CSV header, then a row for each head, query and key (and run, if several).
 
-    view: what is requested; None for all cells.
-
+    view: the requested word or word pair; None for all cells.
     Cells that a causal query cannot see are left out, and so is the sink if it is not shown. For a
     requested word, only its rows and columns are listed; for two, a row for each head and
     direction.
@@ -248,9 +254,9 @@ def _regions(report: HeadsRecord) -> tuple[Sequence[str], Sequence[str]] | None:
 
 
 def _cells(report: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
-    """Return which cells (query, key) are listed: all, or the rows and columns of a word.
+    """Return a mask of the cells (query, key) to list: all, or the rows and columns of a word.
 
-    word: its places among the queries and the keys; None for all cells.
+    word: its positions among the queries and the keys; None for all cells.
     """
     chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
     for axis, place in enumerate(word or ()):
@@ -262,7 +268,11 @@ def _cells(report: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
 def write_heads_csv(
     found: HeadsReport, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
-    """Write ``heads_rows`` as CSV; a single run in half the time, with every token quoted."""
+    """Write ``heads_rows`` as CSV to a stream.
+
+    view: the requested word or word pair. A single run is written in half the time, with every
+        token quoted.
+    """
     asked = view is not None and (view.pairs or view.words)
     if len(found.reports) > 1 or not found.first.sink or asked or found.first.regions:
         CsvTable(stream).writerows(heads_rows(found, view))
@@ -280,9 +290,9 @@ def write_heads_csv(
 
 
 def _numbered(texts: tuple[str, ...]) -> list[str]:
-    """Return each token as two CSV fields, index and text, with control characters escaped.
+    """Return each token as two CSV fields, index and quoted text, such as ``3,"the"``.
 
-    texts: the tokens. Such as ``3,"the"``.
+    texts: the tokens, whose control characters are escaped.
     """
     quoted = [csv_text(text).replace('"', '""') for text in texts]
     return [f'{index},"{text}"' for index, text in enumerate(quoted)]

@@ -53,8 +53,8 @@ _CAPTION = 14  # the letters below a small map in a picture
 def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     """Return the document of one run, or of several with each head's maps next to each other.
 
-    view: what is shown. With several runs, tables, words and the small maps of all heads stand
-    below each other, a group for each run.
+    view: the display options. With several runs, tables, words and the small maps of all
+        heads stand below each other, a group for each run.
     """
     records = [report.record for report in found.reports]
     shared, names = variant_names(records)
@@ -89,10 +89,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
 
 
 def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
-    """Return the options to try next.
-
-    view: what is shown now.
-    """
+    """Return options to suggest next in hints. view: the current display options."""
     report = found.first
     place = distinctive(found)[0]
     if view.pairs:
@@ -109,7 +106,7 @@ def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
 
 
 def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -> list[doc.Part]:
-    """Return the model, the weights and the text: what a reader needs to repeat the run.
+    """Return the facts that a reader needs to repeat the run: model, parameters and text.
 
     shared: words that hold for all runs. names: for each run the words in which it differs. Both
     are those of ``variant_names``.
@@ -137,13 +134,13 @@ def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -
 
 
 def _changed(report: HeadsRecord) -> list[str]:
-    """Return words on the ablated heads, and on weights that are norm-weighted."""
+    """Return remarks on the ablated heads, and on attention weights that are norm-weighted."""
     without = [f"without {removed_words(report)}"] if report.ablated else []
     return [*without, *["norm-weighted"] * report.norm_weighted]
 
 
 def _left_out(report: HeadsRecord) -> list[str]:
-    """Return words for a sink that was left out, and for the rows that are empty without it."""
+    """Return remarks on a sink that was left out, and on rows that are empty without it."""
     if report.sink:
         return []
     rows = [np.isnan(weights).all(-1) for _, _, weights in report.record]
@@ -153,7 +150,7 @@ def _left_out(report: HeadsRecord) -> list[str]:
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Return the parts of one run, under the words in which it differs from the others.
+    """Return the parts of one run as a group, under the words in which it differs from others.
 
     name: these words; empty for a single run.
     """
@@ -162,7 +159,7 @@ def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.G
 
 
 def _listed(found: HeadsReport, view: HeadsView, index: int) -> list[doc.Part]:
-    """Return tables on the requested word or pair, or of each head's strongest pairs.
+    """Return tables on the requested word or word pair, or of each head's strongest token pairs.
 
     view: the request. index: of the run in ``found.reports``.
     """
@@ -228,7 +225,10 @@ def _map(report: HeadsRecord, scores: HeadScores) -> doc.Map:
 
 
 def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
-    """Yield the labels of all heads and a small map of each; in a picture each row is a layer."""
+    """Yield two groups: the labels of all heads, and a small map of each head.
+
+    In a figure each row of maps is a layer.
+    """
     maps = []
     for scores in report.heads:
         caption = label_text(scores.label, _CAPTION)
@@ -254,7 +254,7 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
 def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> Iterator[doc.Group]:
     """Yield each head's maps side by side, after an overview if there are many heads.
 
-    names: for each run the words in which it differs. view: what is shown.
+    names: for each run the words in which it differs. view: the display options.
     """
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
@@ -264,7 +264,7 @@ def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> It
 
 
 def shown_heads(found: HeadsReport) -> tuple[tuple[int, int], ...]:
-    """Return the (layer, head) with full maps: all if chosen or few, else the notable ones."""
+    """Return the (layer, head) of heads with full maps: all if chosen or few, else notable ones."""
     if _whole(found):
         return tuple((entry.layer, entry.head) for entry in found.first.heads)
     ranked = zip(*(report.notable for report in found.reports), strict=False)
@@ -280,8 +280,8 @@ def _side_by_side(
 ) -> doc.Group:
     """Return one head's maps in all runs, each with the share of attention it moved.
 
-    place: the (layer, head). names: for each run the words in which it differs. view: what is
-    shown.
+    place: the (layer, head). names: for each run the words in which it differs. view: the display
+        options.
     """
     maps = []
     for index in found.kept_by(*place):
@@ -305,7 +305,7 @@ def _side_by_side(
 
 
 def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
-    """Return a table of all scores of each kept head in each run; a dash means not measured.
+    """Return a table of all scores of each selected head in each run; a dash is not measured.
 
     names: for each run the words in which it differs.
     """

@@ -51,7 +51,7 @@ _HEADED = 6
 def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text.
 
-    view: what is shown. room, lines: the columns and lines of the screen that are free.
+    view: the display options. room, lines: the available width in characters and lines.
     """
     report, record = found.first, found.first.record
     queries, keys = len(record.queries), len(record.keys)
@@ -79,7 +79,8 @@ def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
     """Return the (layer, head) of all heads, the most distinctive first.
 
     First come the heads that ``finding`` names, then the best one of each label, then those with
-    links above their usual weight, then all others. Chosen or sorted heads keep their order.
+    links above their usual weight, then all others. Heads that the user chose or sorted keep their
+    order.
     """
     report = found.first
     order = [(entry.layer, entry.head) for entry in report.heads]
@@ -114,10 +115,10 @@ def labelled_maps(
 def text_maps(
     report: HeadsRecord, view: HeadsView, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
-    """Return the text coloured by attention from one word: mean of heads, and clearest head.
+    """Return the text coloured by attention from one word: mean of all heads, and clearest head.
 
-    view: what is shown. room, lines: the free columns and lines. chosen: the word; None for the
-    last one.
+    view: the display options. room, lines: the available width in characters and lines.
+        chosen: the word; None for the last one.
     """
     if lines < LEAST_TEXT:
         return []
@@ -157,9 +158,9 @@ def text_maps(
 
 
 def _text(report: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
-    """Return a map with one row of weights over the text, under a name.
+    """Return a map of one query, to be drawn as the text coloured by attention weights.
 
-    values: (key,) the weights.
+    name: of the map. values: (key,) the weights.
     """
     full = float(np.nanmax(values, initial=0.0)) or 1.0
     one = Tokens((0,), (name,), (False,))
@@ -180,9 +181,9 @@ def _last_word(report: HeadsRecord) -> Word:
 def examples_with_arcs(
     found: HeadsReport, view: HeadsView, room: int, lines: int
 ) -> list[doc.Part]:
-    """Return examples, and arcs of the first head below them if that leaves room for a map.
+    """Return maps of heads as ``examples`` does, and the first head's arcs below if they fit.
 
-    view: what is shown. room, lines: the columns and lines of the screen that are free.
+    view: the display options. room, lines: the available width in characters and lines.
     """
     arcs = first_arcs(found, view, room)
     rest = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
@@ -201,7 +202,7 @@ def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
 def first_arcs(found: HeadsReport, view: HeadsView, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return the arcs of the most distinctive head if the text fits into one line; else none.
 
-    view: what is shown. room: the columns of that line.
+    view: the display options. room: the width of that line in characters.
     """
     if text_columns(found.first.record.keys) > room:
         return []

@@ -91,7 +91,7 @@ _ROUNDING = 0.02
 
 
 def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
-    """Return weights (query, key) as lists; a number that is not finite becomes None."""
+    """Return attention weights (query, key) as lists; a number that is not finite becomes None."""
     rows: list[list[float | None]] = shortest(weights).tolist()
     if np.isfinite(weights).all():
         return rows
@@ -108,7 +108,7 @@ def _encode(value: object) -> str:
 
 
 def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
-    """Yield each row of ``weight_rows`` as JSON.
+    """Yield each row of attention weights as JSON, with the result of ``weight_rows``.
 
     weights: (query, key). causal: whether a query sees no later key.
     ``%.9g`` prints a number of at most nine digits as its repr does, in half the time. It cannot
@@ -131,12 +131,13 @@ def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
 def write_heads_json(
     found: HeadsReport, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
-    """Write one JSON object, a row of weights at a time: memory may not hold all weights twice.
+    """Write the JSON of a report, a row of weights at a time, so that it may exceed the memory.
 
-    stream: where it is written. view: a requested word or pair, whose facts are written as well;
-    None for no such request. ``heads`` holds an entry for each kept head and run, in the order of
-    the first run's heads; weights have the fewest digits that give the same float32. A single run
-    has a line for each row of weights, a comparison a line for each entry.
+    stream: where it is written. view: a requested word or word pair, whose facts are written as
+        well; None for no such request. ``heads`` has an entry for each selected head and run, in
+        the order of the first run's heads; weights have the fewest digits that give the same
+        float32. A single run has a line for each row of weights, a comparison a line for each
+        entry.
     """
     facts = comparison_facts(found) | link_facts(found) | asked_facts(found, view or HeadsView())
     stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
@@ -163,12 +164,12 @@ def _provenance(found: HeadsReport) -> str:
 def write_heads_npz(found: HeadsReport, stream: BinaryIO) -> None:
     """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
 
-    ``weights`` (kept head, query, key) in the order of ``report.heads``; ``layers`` and ``heads``
-    give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is L2H5;
-    ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
-    ``provenance``: the JSON document without the weights. NumPy drops NUL characters at the end
-    of a string: the tokens in ``provenance`` keep them. If runs are compared, the other names end
-    in ``_VARIANT``, such as ``weights_1``.
+    ``weights`` (selected head, query, key) in the order of ``report.heads``; ``layers`` and
+    ``heads`` give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is
+    L2H5; ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
+    ``provenance``: the JSON document without the weights. NumPy drops NUL characters at the end of
+    a string: the tokens in ``provenance`` keep them. If runs are compared, the other names end in
+    ``_VARIANT``, such as ``weights_1``.
     """
     arrays: dict[str, Any] = {"provenance": np.array(_provenance(found))}
     for index, report in enumerate(found.reports):
@@ -184,7 +185,7 @@ def write_heads_npz(found: HeadsReport, stream: BinaryIO) -> None:
 
 
 def write_heads_safetensors(found: HeadsReport, stream: BinaryIO) -> None:
-    """Write a tensor ``layer.N.weights`` (kept head, query, key) for each kept layer.
+    """Write a tensor ``layer.N.weights`` (selected head, query, key) for each selected layer.
 
     Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
     ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``; ``provenance``: the
@@ -212,9 +213,9 @@ def write_heads_safetensors(found: HeadsReport, stream: BinaryIO) -> None:
 
 
 def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, Writer]:
-    """Return the functions that write the weights to a file, by the ending of its name.
+    """Return the functions that write the attention weights to a file, by the ending of its name.
 
-    view: what is requested; only the ``.csv`` depends on it.
+    view: the requested word or word pair; only the ``.csv`` depends on it.
     """
     return {
         ".csv": text_file(partial(write_heads_csv, found, view=view)),
@@ -227,10 +228,10 @@ def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, 
 
 
 def read_heads(content: bytes, name: str) -> HeadsReport:
-    """Return the runs in a file that ``attnviz heads --save`` wrote; its content tells the format.
+    """Return the runs in a file that ``attnviz heads --save`` wrote, in any of its formats.
 
     content: the whole file. name: of the file, for messages. In the result, layers and heads are
-    named from 0. Raises LoadError, in one line, if it is damaged or holds something else.
+        named from 0. Raises LoadError, in one line, if it is damaged or has other content.
     """
     with damaged(name, "save it again with attnviz heads --save"):
         facts, arrays = _opened(content, name)
@@ -248,9 +249,9 @@ def _told(facts: Mapping[str, Any]) -> str:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts of a file, and its arrays of weights by name as in an npz.
+    """Return the JSON facts of a file, and its arrays of weights by name as in an npz.
 
-    content: the whole file. name: of the file, for messages.
+    content: the whole file, whose first bytes tell the format. name: of the file, for messages.
     """
     if content[:2] == b"PK":
         arrays = _of_archive(content)
@@ -272,7 +273,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz by name; each size is compared with the header before unpacking.
+    """Return the arrays of an npz by name; sizes are checked before unpacking.
 
     content: the whole file.
     """
@@ -294,7 +295,7 @@ def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
-    """Read an array with its header from a stream of ``size`` bytes."""
+    """Read one array in NumPy's format from a stream of ``size`` bytes, and check its size."""
     begin = io.BytesIO(stream.read(min(size, _HEADER)))
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -321,7 +322,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and the arrays of a file of ``write_heads_safetensors``, as ``_opened``.
+    """Return the facts and the arrays of a ``.safetensors`` file, in the form of ``_opened``.
 
     content: the whole file. name: of the file, for messages.
     """
@@ -366,7 +367,7 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
 def _report(
     facts: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], weights: Floats, *, first: bool
 ) -> HeadsRecord:
-    """Return the report of one run in a file.
+    """Return the report of one run from a file.
 
     facts: of that run. entries: the JSON objects of its heads. weights: (head, query, key) in the
     same order. first: whether it is the first run; the sink in the facts is that of the first one.
@@ -412,7 +413,7 @@ def _report(
 def _layers(
     scores: Sequence[HeadScores], weights: Floats, sizes: tuple[int, int]
 ) -> tuple[LayerWeights, ...]:
-    """Return the weights by layer.
+    """Return the attention weights by layer.
 
     scores: of each head. weights: (head, query, key) in the same order. sizes: how many layers the
     model has, and heads in each.
@@ -434,7 +435,7 @@ def _layers(
 def _check_weights(
     weights: NDArray[Any], shape: tuple[int, int, int], scores: Sequence[HeadScores], whole: bool
 ) -> None:
-    """Raise ValueError for weights that no softmax gives, or of another shape.
+    """Raise ValueError for attention weights that no softmax gives, or of another shape.
 
     weights: (head, query, key). shape: the expected one. scores: of each head. whole: whether the
     sink is among the weights. NaN is allowed only if it was left out, or if the head has no label.
@@ -478,7 +479,7 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
 
 
 def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
-    """Return tokens; those at the places ``special``, or that look like ``<bos>``, are special.
+    """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special.
 
     texts, ids: of each token, from a file.
     """

@@ -33,7 +33,7 @@ from attnviz.inspect.heads.words import variant_names
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
-from attnviz.measures.words import word_ranges, word_text
+from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares, Tokens
 
 _NAMED = 4
@@ -42,10 +42,10 @@ _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text"
 
 
 class HeadWords(NamedTuple):
-    """Hold the words for a head on a first screen: its label, or a description.
+    """The name of a head on a first screen: its label, or a description of its attention.
 
-    said, short: the words in full, and short for a table cell. score: see ``HeadLabel``. finding:
-    whether it is a label with evidence, not only a description of this text.
+    said, short: the name in full, and short for a table cell. score: see ``HeadLabel``. finding:
+        whether it is a label with evidence, not only a description of this text.
     """
 
     said: str
@@ -55,15 +55,16 @@ class HeadWords(NamedTuple):
 
 
 def described(entry: HeadScores) -> HeadWords:
-    """Return the words for a head."""
+    """Return the name of a head on a first screen: its label, or a description."""
     label = entry.label
     return HeadWords(label.said, label.short, label.score, label.is_finding)
 
 
 class LabelCount(NamedTuple):
-    """Hold how many heads have the same words, and the one of them with the highest score.
+    """How many heads have the same label or description, and the best of them.
 
-    what: the words. heads: how many. place: the (layer, head) with the highest score.
+    what: the label or description. heads: their number. place: the (layer, head) with the highest
+        score.
     """
 
     what: HeadWords
@@ -72,21 +73,21 @@ class LabelCount(NamedTuple):
 
 
 def scored(name: str, score: float) -> str:
-    """Return a name and its score; the name alone if the score is NaN."""
+    """Return a name and its score as one string; the name alone if the score is NaN."""
     return name if math.isnan(score) else f"{name} {share(score)}"
 
 
 def best_of(report: HeadsRecord, count: LabelCount) -> str:
     """Return the name of the head with the highest score, and that score; empty if it is NaN.
 
-    count: the heads that have the same words.
+    count: the heads that share a label or description.
     """
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
 
 def counts(report: HeadsRecord) -> list[LabelCount]:
-    """Return the heads counted by their words: labels before descriptions, most heads first."""
+    """Return how many heads have each label or description; labels first, then by number."""
     found: dict[str, list[tuple[HeadWords, tuple[int, int]]]] = {}
     for entry in report.heads:
         what = described(entry)
@@ -99,9 +100,9 @@ def counts(report: HeadsRecord) -> list[LabelCount]:
 
 
 def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) -> Words:
-    """Return the name of the model, its attention and the length of the text, in one line.
+    """Return the heading in one line: the model, its attention and the length of the text.
 
-    changed: what differs from the model itself; even a narrow line must keep it.
+    changed: the differences to the unchanged model; even a narrow line must show them.
     names: the words for the runs that are compared.
     """
     info = found.first.record.model
@@ -112,9 +113,10 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
 
 
 def finding(found: HeadsReport, view: HeadsView) -> str:
-    """Return the most important result in one sentence or two, at most two lines of 80 columns.
+    """Return the most important result in one or two sentences, at most two lines of 80 characters.
 
-    view: what is shown; a requested word or pair is what the sentences are about.
+    view: the display options; the sentences are about a requested word or word pair, if
+        any.
     """
     report = found.first
     if view.pairs:
@@ -135,10 +137,10 @@ def finding(found: HeadsReport, view: HeadsView) -> str:
 
 
 def overview_words(report: HeadsRecord) -> list[str]:
-    """Return how many heads attend mostly to the sink, and where the labels come from."""
+    """Return strings: how many heads attend mostly to the sink, and the source of the labels."""
     total = len(report.heads)
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
-    words = [f"{resting} of {total}: sink on {sink_name(report)}"] if resting else []
+    words = [f"this text: {resting} of {total} sink on {sink_name(report)}"] if resting else []
     labels = [entry.label for entry in report.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
@@ -149,11 +151,11 @@ def overview_words(report: HeadsRecord) -> list[str]:
 
 
 def sink_name(report: HeadsRecord) -> str:
-    """Return the sink in words, such as ``the first token`` or ``[CLS] and [SEP]``."""
+    """Return the sink in words, such as ``first token`` or ``[CLS] and [SEP]``."""
     record = report.record
     places = sink_of(record)[1].nonzero()[0].tolist()
     if places == [0]:
-        return "the first token"
+        return "first token"
     labels = token_labels(record.keys)
     names = list(dict.fromkeys(labels[place] for place in places))
     return " and ".join(names) if len(names) <= 2 else "special tokens"
@@ -169,7 +171,7 @@ def _of_regions(report: HeadsRecord, regions: RegionShares) -> str:
 
 
 def _of_text(found: HeadsReport) -> str:
-    """Return which words attend to which others beyond chance; if none do, that is the answer."""
+    """Return the finding on a text: which words attend to which others beyond chance, if any."""
     report, links = found.first, found.agreed_links
     if report.record.model.weights == "random":
         return f"{_ARBITRARY}, links are not tested."
@@ -195,10 +197,10 @@ def _of_text(found: HeadsReport) -> str:
 
 
 def said_links(found: HeadsReport) -> list[WordLink]:
-    """Return the links that the text of ``finding`` names.
+    """Return the links between words that the text of ``finding`` names.
 
     They are at most two that beat chance, or the one that comes nearest. The list is empty if
-    ``finding`` is about something else: chosen heads, several runs, random weights.
+    ``finding`` is about something else: chosen heads, several runs, random parameters.
     """
     report = found.first
     about_text = len(found.reports) == 1 and not report.selected and report.sorted_by is None
@@ -214,7 +216,7 @@ def said_links(found: HeadsReport) -> list[WordLink]:
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:
-    """Return a sentence: no link beats chance, and which one comes nearest.
+    """Return the sentence that no link between words beats chance, with the nearest link.
 
     links: all that were tested, the nearest first.
     """
@@ -245,9 +247,9 @@ def _quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
 
 
 def _quoted(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes, with the place of its first token if the text has it twice.
+    """Return a word in quotes; if the text has it twice, with the index of its first token.
 
-    word: the places of its tokens.
+    word: the indices of its tokens.
     """
     text = word_text(tokens, word)
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
@@ -265,7 +267,10 @@ def _best(report: HeadsRecord, link: WordLink) -> str:
 
 
 def _chance(chance: float) -> str:
-    """Return words for a probability: in how many texts chance alone brings such a link."""
+    """Return a probability in words, such as ``under 1 of 100 texts``.
+
+    chance: the probability that chance alone brings such a link in a text.
+    """
     for texts in (10_000, 1_000, 100):
         if chance < 1 / texts:
             return f"under 1 of {texts:,} texts"
@@ -274,8 +279,12 @@ def _chance(chance: float) -> str:
 
 def _link(report: HeadsRecord, link: Link, name: bool = True) -> str:
     queries, keys = link_names(report.record, LONGEST)
-    head = f" {report.name(link.layer, link.head)}" * name
-    return f"{queries[link.query]} → {keys[link.key]}{head} {share(link.weight)}"
+    at = _at(report, link) if name else share(link.weight)
+    return f"{queries[link.query]} → {keys[link.key]} {at}"
+
+
+def _at(report: HeadsRecord, link: Link) -> str:
+    return f"{report.name(link.layer, link.head)} {share(link.weight)}"
 
 
 def _of_links(report: HeadsRecord, links: Sequence[Link]) -> str:
@@ -284,15 +293,19 @@ def _of_links(report: HeadsRecord, links: Sequence[Link]) -> str:
 
 
 def _of_word(report: HeadsRecord, view: HeadsView) -> str:
-    places, parts = view.words[0], []
     record = report.record
-    ends = zip(("from", "to"), (record.queries, record.keys), places, strict=True)
-    ways = word_links(report, places, view.sink)
-    for (way, tokens, word), links in zip(ends, ways, strict=True):
-        if links and word is not None:
-            text = word_label([word_text(tokens, word.span)])
-            parts.append(f"Attention {way} “{text}”: {_link(report, links[0])}.")
-    return " ".join(parts) or "No head links the word to another one."
+    query, key = view.words[0]
+    away, towards = word_links(report, view.words[0], view.sink)
+    parts = []
+    if away and query is not None:
+        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key])
+        name = _quoted(record.queries, query.span)
+        parts.append(f"{name} attends most to {other} ({_at(report, away[0])})")
+    if towards and key is not None:
+        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query])
+        name = "and" if parts else _quoted(record.keys, key.span)
+        parts.append(f"{name} gets most attention from {other} ({_at(report, towards[0])})")
+    return f"{' '.join(parts)}." if parts else "No head links the word to another one."
 
 
 def _of_pair(report: HeadsRecord, pair: PairLinks) -> str:
@@ -301,9 +314,9 @@ def _of_pair(report: HeadsRecord, pair: PairLinks) -> str:
     tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
-        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). {beyond} of "
-        f"{tried} {tried_words} exceed{'s' * (beyond == 1)} every shuffled text "
-        f"({tried / (pair.draws + 1):.1f} expected by chance)."
+        f"reached by {pair.reached(best)} texts with the other words shuffled (mean "
+        f"{share(best.chance)}). {beyond} of {tried} {tried_words} exceed{'s' * (beyond == 1)} "
+        f"them all ({tried / (pair.draws + 1):.1f} by chance)."
     )
 
 
@@ -321,9 +334,9 @@ def _of_heads(found: HeadsReport, view: HeadsView) -> str:
 
 
 def _furthest(found: HeadsReport, view: HeadsView) -> str:
-    """Return words on the first head's link that exceeds its usual weight most, to end a sentence.
+    """Return the end of a sentence: the first head's link that is furthest above its usual weight.
 
-    view: what is shown.
+    view: the display options.
     """
     report = found.first
     first = report.heads[0]
@@ -356,7 +369,7 @@ def _of_order(report: HeadsRecord, measure: str) -> str:
 
 
 def _of_runs(found: HeadsReport) -> str:
-    """Return a sentence on the head that differs most between the first run and another."""
+    """Return the finding on several runs: the head that differs most from the first run."""
     moved = [
         (value, place) for each in found.moved if each is not None for place, value in each.items()
     ]

@@ -63,15 +63,15 @@ Groups = list[doc.Group]
 
 
 def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the groups below the finding, fitted to this many columns and lines.
+    """Return the parts of the first screen below the finding, fitted to the terminal.
 
-    view: what is shown. columns, lines: the room on the screen.
+    view: the display options. columns, lines: the available width in characters and lines.
     """
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
         table = pair_table(report.name, pair, least=3)
-        most = min(_LISTED, lines - 4)
+        most = min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
@@ -91,7 +91,7 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
 
 
 def _tall(group: doc.Group) -> int:
-    """Return how many lines a group of tables side by side takes, with the empty line below it."""
+    """Return the height in lines of a group of tables side by side, with an empty line below."""
     return max(len(part.rows) for part in group.parts if isinstance(part, doc.Table)) + 3
 
 
@@ -100,7 +100,7 @@ def _halves(
 ) -> doc.Group:
     """Return the parts in two columns of one width, or below each other if that is too narrow.
 
-    columns: the width of the screen. left, right: the parts of each column.
+    columns: the width of the screen in characters. left, right: the parts of each column.
     wanted: the width of the left, which may exceed half if a single map at the right needs less.
     """
     if columns < _LEAST_BESIDE:
@@ -113,7 +113,10 @@ def _halves(
 
 
 def _map_width(parts: Sequence[doc.Part]) -> int:
-    """Return the width of a single causal map with tokens on its diagonal; 999 for other parts."""
+    """Return the width in characters of one causal map with tokens at its row ends.
+
+    999 for other parts, which have no such width.
+    """
     for part in parts:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
@@ -170,10 +173,11 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
 
 
 def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return all heads, maps of some with arcs of the first, and lists next to each other.
+    """Return the first screen for a wide terminal; empty if it does not fit.
 
-    view: what is shown. columns, lines: the room. Maps stand below if the grid of heads is too
-    wide. Empty if all that does not fit.
+    It has all heads, maps of some with arcs of the first, and tables next to each other. view: the
+    display options. columns, lines: the available width in characters and lines. Maps stand below
+    if the grid of heads is too wide.
     """
     report = found.first
     heads = {entry.head for entry in report.heads}
@@ -208,8 +212,8 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
 def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
     """Return a small map of each head, a row for each layer; None if they do not fit.
 
-    room, lines: the free columns and lines. brief: whether the title only says where labels come
-    from.
+    room, lines: the available width in characters and lines. brief: whether the title only says
+        where labels come from.
     """
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
@@ -230,7 +234,7 @@ def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False)
 
 
 def label_grid(report: HeadsRecord) -> doc.HeadGrid:
-    """Return each head's label and score; a mere description of this text has no colour."""
+    """Return a grid with each head's label and score; descriptions of this text have no colour."""
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
     base, array = report.index_base, report.record.model.is_array
@@ -245,9 +249,9 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
 
 
 def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
-    """Return the grid of labels with what it shows: sinks, where labels come from, the colours.
+    """Return the grid of labels with a title and a legend: sinks, sources of labels, colours.
 
-    room, lines: the free columns and lines.
+    room, lines: the available width in characters and lines.
     """
     title = _overview_title(report, shaded=True)
     grid = label_grid(report)._replace(title=title)
@@ -262,14 +266,17 @@ def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
 
 
 def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
-    """Return the title over all heads. shaded: whether labels have a coloured background."""
+    """Return the title over the grid of all heads.
+
+    shaded: whether labels have a coloured background, which the title then explains.
+    """
     source, *words = overview_words(report)
-    shade = ["shade: score"] * (shaded and any(each.label.is_finding for each in report.heads))
+    shade = [doc.SHADE] * (shaded and any(each.label.is_finding for each in report.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
 def _lines(words: doc.Words, room: int) -> int:
-    """Return about how many lines the words of a title take in ``room`` columns."""
+    """Return about how many lines a title takes at ``room`` characters of available width."""
     return -(-width(" · ".join(text for text, _ in words)) // room)
 
 
@@ -286,9 +293,9 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of heads by label, and the links, in at most ``lines`` lines.
+    """Return two tables: heads by label, and links between words.
 
-    view: what is shown.
+    view: the display options. lines: the most lines of both together.
     """
     report = found.first
     rows = [
@@ -298,7 +305,11 @@ def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
         )
         for each in counts(report)
     ]
-    columns = [doc.Column("", right=False), doc.Column("heads"), doc.Column("best", right=False)]
+    columns = [
+        doc.Column("", right=False),
+        doc.Column("heads"),
+        doc.Column("best", right=False, keep=1),
+    ]
     room = lines - len(rows) - 2
     if room < _LEAST_LINKS:  # the finding gives the counts too
         return _links(found, view, lines)
@@ -311,15 +322,15 @@ def _counted(what: HeadWords) -> str:
 
 
 def _repeats(report: HeadsRecord) -> bool:
-    """Return whether the text can show induction, or the attention is not causal."""
+    """Return whether heads of this text can be tested for induction, or attention is not causal."""
     scores = [entry.scores.get("induction") for entry in report.heads]
     return not report.record.causal or any(score is not None for score in scores)
 
 
 def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return the links between words in at most ``lines`` lines, those that beat chance first.
+    """Return a table of the links between words, those that beat chance first.
 
-    view: what is shown.
+    view: the display options. lines: the most lines.
     """
     report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
@@ -354,9 +365,9 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
 
 
 def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return tables of the strongest links from and to the word, then the text it attends to.
+    """Return the first screen for a requested word: its strongest links, and where it attends.
 
-    view: what is requested, a word. columns, lines: the room on the screen.
+    view: the options, with the word. columns, lines: the available width in characters and lines.
     """
     word = view.words[0]
     tables = [
@@ -372,9 +383,9 @@ def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Gro
 
 
 def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
-    """Return the maps of the heads that differ most between the runs, side by side.
+    """Return the first screen of several runs: maps of the heads that differ most, side by side.
 
-    view: what is shown. lines: the free lines.
+    view: the display options. lines: the available lines.
     """
     moved = [each for each in found.moved if each is not None]
 
@@ -397,7 +408,7 @@ def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
 
 
 def _run_words(found: HeadsReport, index: int, place: tuple[int, int]) -> doc.Words:
-    """Return how a run differs from the others, and how much attention the head moved.
+    """Return how a run differs from the others, and the share of attention that a head moved.
 
     index: of the run in ``found.reports``. place: the (layer, head).
     """

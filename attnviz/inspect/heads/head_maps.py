@@ -35,8 +35,8 @@ class HeadMaps(Report):
     """The attention weights of some heads over one text, as ``attnviz heads`` shows them.
 
     ``print`` draws them in plain characters, ``rich.print`` in colour, a notebook as the page that
-    ``save("maps.html")`` writes. ``maps["L1H0"]`` is one head's weights, ``maps.heads("1.*")``
-    the maps of some heads; iterating gives each (layer, head).
+    ``save("maps.html")`` writes. ``maps["L1H0"]`` is one head's attention weights,
+    ``maps.heads("1.*")`` the maps of some heads; iterating gives each (layer, head).
 
     report: the weights and every head's scores; indices start at 0.
     look: how it is drawn; see ``view``.
@@ -54,7 +54,7 @@ class HeadMaps(Report):
 
     @property
     def text(self) -> str:
-        """Return the text that was read; empty for an array without one."""
+        """Return the text that the maps belong to; empty for an array without one."""
         return self.report.text
 
     @property
@@ -74,15 +74,16 @@ class HeadMaps(Report):
 
     @property
     def weights(self) -> Mapping[tuple[int, int], NDArray[np.floating]]:
-        """Return the weights (query, key) of each head by (layer, head)."""
+        """Return the attention weights (query, key) of each head, by (layer, head)."""
         return MappingProxyType(
             {(layer, head): weights for layer, head, weights in self.report.record}
         )
 
     def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
-        """Return the weights (query, key) of the one head chosen, or raise UsageError.
+        """Return the attention weights (query, key) of one head.
 
-        head: such as ``"L1H2"``, ``"1.2"`` or ``(1, 2)``.
+        head: such as ``"L1H2"``, ``"1.2"`` or ``(1, 2)``. Raises UsageError if it does not name
+            exactly one head.
         """
         return self.report.weights(*one_head(self.report, head))
 
@@ -95,7 +96,7 @@ class HeadMaps(Report):
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.floating]:
-        """Return all weights as one array (head, query, key), layer by layer.
+        """Return all attention weights as one array (head, query, key), layer by layer.
 
         dtype, copy: as NumPy's protocol has them; copy=False raises ValueError.
         """
@@ -105,9 +106,9 @@ class HeadMaps(Report):
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
-        """Return the label and scores of the one head chosen, or raise UsageError.
+        """Return the label and scores of one head.
 
-        head: as in ``maps[head]``.
+        head: as in ``maps[head]``. Raises UsageError if it does not name exactly one head.
         """
         return self.report.scores(*one_head(self.report, head))
 
@@ -132,9 +133,10 @@ class HeadMaps(Report):
     ) -> HeadMaps:
         """Return the same maps drawn in another way.
 
-        values: write the weights into the cells. top: instead of maps, list this many strongest
-            pairs of each head. explain: add a reading for newcomers. palette: ``viridis``,
-            ``magma``, ``blues`` or ``grey``. ascii: draw with ASCII only.
+        values: True writes the weights into the cells. top: instead of maps, list this many
+            strongest token pairs of each head. explain: True adds a glossary for newcomers.
+            palette: ``viridis``, ``magma``, ``blues`` or ``grey``. ascii: True draws with ASCII
+            only.
 
         Raises UsageError for another palette, and if ``top`` is below 1.
         """
@@ -162,19 +164,22 @@ class HeadMaps(Report):
         return f"<HeadMaps of {visible(info.name)}: {heads}, {tokens}>"
 
     def data(self) -> dict[str, Any]:
-        """Return the object that ``attnviz heads --json`` prints."""
+        """Return the JSON object that ``attnviz heads --json`` prints."""
         return self._comparison.data()
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        """Write the object of ``data``, head by head."""
+        """Write the JSON object of ``data`` to a stream, head by head."""
         self._comparison.write_json(stream)
 
     def rows(self) -> Iterator[Iterable[object]]:
-        """Yield a row for each head, query and key."""
+        """Yield the rows of the CSV table: the header, then one for each head, query and key."""
         return self._comparison.rows()
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return the functions that write the weights to ``.csv``, ``.npz``, ``.safetensors``."""
+        """Return the functions that write the weights to a file, by the file's ending.
+
+        The endings are .csv, .npz and .safetensors.
+        """
         return self._comparison.arrays()
 
     @property
@@ -183,7 +188,10 @@ class HeadMaps(Report):
         return compare_heads([replace(self.report, text=named)])
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        """Return the whole document; its weights are shares of ``limit``."""
+        """Return the whole document; its attention weights are shares of ``limit``.
+
+        explain: True adds a glossary. hints: True adds what to try next on the command line.
+        """
         report = self.report
         if self.limit != 1.0:
             record = report.record

@@ -28,7 +28,10 @@ Opening = Callable[[dict[str, Any]], Model]
 
 
 def reckoned_length(text: str, request: HeadsRequest) -> int:
-    """Return about how many tokens are run, by which the backend (NumPy or torch) is chosen."""
+    """Return about how many tokens the model will run on for this request.
+
+    The number decides which backend (NumPy or torch) is faster.
+    """
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
@@ -86,7 +89,7 @@ def heads(
 def _captured(
     model: Model, text: str, choice: Choice, request: HeadsRequest, vectors: bool
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
-    """Return the record, whether heads were chosen, and further arguments for ``heads_report``.
+    """Return the attention record, whether heads were chosen, and arguments for ``heads_report``.
 
     choice: the heads and the kind of attention of this run.
     """

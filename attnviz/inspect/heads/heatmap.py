@@ -23,7 +23,7 @@ _NUMBER = (int, float, np.number)
 
 
 def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
-    """Return the numbers on the CPU, as float32 or float64; integers become float64.
+    """Return an array of any library as NumPy's float32 or float64; integers become float64.
 
     Raises UsageError if it is not an array of real numbers.
     """
@@ -94,12 +94,12 @@ TokenLabels = str | Iterable[str]
 
 
 def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
-    """Return the tokens of one axis; equal tokens have equal ids.
+    """Return the tokens of one axis of the weights; equal tokens have equal ids.
 
-    labels: the tokens, or one text to split; by default the indices. name: of the argument.
+    labels: the tokens, or one string to split; by default the indices. name: of the argument.
     axis: ``query`` or ``key``. length: of that axis of the weights.
 
-    Raises UsageError if the labels are not texts, or not as many as ``length``.
+    Raises UsageError if the labels are not strings, or not as many as ``length``.
     """
     texts = _texts(labels, name) if labels is not None else tuple(map(str, range(length)))
     if len(texts) != length:
@@ -125,7 +125,7 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 
 
 def _joined(tokens: Tokens) -> str:
-    """Return the tokens as one text, with a blank between them if none begins with one."""
+    """Return the tokens as one string, with a blank between them if none begins with one."""
     spaced = any(text[:1].isspace() for text in tokens.texts)
     return ("" if spaced else " ").join(tokens.texts).strip()
 
@@ -153,13 +153,11 @@ def heatmap(
     weights: (query, key) or (head, query, key), after leading axes of length one: a NumPy array, a
         torch tensor, a JAX array, any object with ``__array__`` or DLPack, or nested lists; finite
         and not negative.
-    tokens: one for each query, as a list or a text to split at white space; by default indices.
+    tokens: one for each query, as a list or a string to split at white space; by default indices.
     key_tokens: one for each key; by default ``tokens``, in self-attention.
-    title: the name of the maps.
-    causal: whether a query sees no later key, whose cells then stay blank; by default whether
-        all weights above the diagonal are zero.
-    scale: the weight with the last colour; by default 1 if rows sum to one, else the largest
-        weight, with a note.
+    title: the name of the maps. causal: whether a query sees no later key, whose cells then stay
+        blank; by default whether all weights above the diagonal are zero. scale: the weight with
+        the last colour; by default 1 if rows sum to one, else the largest weight, with a note.
 
     Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
     are computed after each row is divided by its sum.
@@ -189,9 +187,9 @@ def heatmap(
 
 
 def _report(record: AttentionRecord, text: str) -> HeadsRecord:
-    """Return the report of the record, with scores of rows that are rescaled to sum to one.
+    """Return the report of a record of weights; scores use rows rescaled to sum to one.
 
-    text: the tokens as one text.
+    text: the tokens as one string.
     """
     (layer,) = record.layers
     sums = layer.weights.sum(-1, keepdims=True)
@@ -204,7 +202,8 @@ def _report(record: AttentionRecord, text: str) -> HeadsRecord:
 def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
     """Return the weight that has the last colour, and notes on the rows for the reader.
 
-    weights: (head, query, key). scale: that weight as the caller gave it, or None to choose one.
+    weights: (head, query, key). scale: the weight with the last colour as the caller gave it, or
+        None to choose one.
     """
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
@@ -230,7 +229,7 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
 def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
     """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True.
 
-    weights: (head, query, key). claimed: what the caller says; None if nothing.
+    weights: (head, query, key). claimed: the caller's claim that it is causal; None for no claim.
     """
     _, rows, columns = weights.shape
     found = rows == columns > 1 and not np.triu(weights, 1).any()
@@ -245,7 +244,7 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
 
 
 def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
-    """Return the model facts of an array of weights, for which no model is known.
+    """Return the facts for an array of weights in place of those of a model.
 
     weights: (head, query, key). title: stands for the model's name. notes: for the reader.
     """

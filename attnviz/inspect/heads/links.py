@@ -48,9 +48,9 @@ class Link(NamedTuple):
 
 
 def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
-    """Return which cells (query, key) are links: between different places, without the sink.
+    """Return a mask of the cells (query, key) that are links: two different tokens, no sink.
 
-    sink: also count links with the sink.
+    sink: True also counts links with the attention sink.
     """
     queries, keys = sink_of(record)
     shape = len(queries), len(keys)
@@ -61,7 +61,10 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
 
 
 def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
-    """Return which cells (query, key) join two words; of cross attention all do."""
+    """Return a mask of the cells (query, key) that join two different words.
+
+    In cross attention these are all cells.
+    """
     if record.kind == "cross":
         return np.ones((len(record.queries), len(record.keys)), bool)
     starts = np.array([word.start for word in words_of_tokens(record.queries)])
@@ -73,7 +76,7 @@ def strongest_links(
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
-    sink: also list links with the sink.
+    sink: True also lists links with the attention sink. count: the most links.
 
     Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
     head. Links within a word are left out: they say how it was split.
@@ -125,7 +128,7 @@ def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: boo
     """Return the ``count`` largest weights of one head, also from a token to itself.
 
     In a causal map query 0, which sees only itself, is left out unless it is the only query.
-    sink: include the sink's keys.
+    sink: True includes keys of the attention sink.
     """
     record = report.record
     weights = report.weights(layer, head).copy()
@@ -140,25 +143,27 @@ def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: boo
 
 
 def attention_from(report: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
-    """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019).
+    """Return each head's attention weights (head, key) from a word to every key.
 
-    span: the places of its tokens among the queries.
+    They are the mean over the word's tokens (Clark et al. 2019). span: the indices of its tokens
+    among the queries.
     """
     return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
 
 
 def attention_to(report: HeadsRecord, span: range) -> NDArray[np.floating]:
-    """Return the weights (head, query) to a word: the sum over its tokens (Clark et al. 2019).
+    """Return each head's attention weights (head, query) from every query to a word.
 
-    span: the places of its tokens among the keys.
+    They are the sum over the word's tokens (Clark et al. 2019). span: the indices of its tokens
+    among the keys.
     """
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
 
 
 def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
-    """Return two lists of each head's strongest link, from the word and to it, strongest first.
+    """Return two lists: each head's strongest link from a word, and to it, strongest first.
 
-    word: its places among the queries and the keys. sink: also count links with the sink.
+    word: its positions among the queries and the keys. sink: True also counts links with the sink.
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
     record = report.record
@@ -187,7 +192,7 @@ def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> lis
 def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) -> Arcs | None:
     """Return arcs from each word to the one that a head attends to most; None for cross attention.
 
-    layer, head: of the head. sink: whether words attend to the sink too.
+    layer, head: of the head. sink: True includes the attention sink as a word.
     """
     record = report.first.record
     if record.kind == "cross":
@@ -209,7 +214,7 @@ def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) ->
 
 
 def named_word(tokens: Tokens, word: Word) -> str:
-    """Return the word in quotes, its place, and the other places where it occurs.
+    """Return a word in quotes, its token index, and the other indices where it occurs.
 
     tokens: of the text.
     """
@@ -224,7 +229,8 @@ def named_word(tokens: Tokens, word: Word) -> str:
 def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
     """Return two maps with a row for each head: the word as a query, and the word as a key.
 
-    word: its places among the queries and the keys. values: write the weights into the cells.
+    word: its positions among the queries and the keys. values: True writes the weights into the
+        cells.
     In cross attention a word may be on one axis only; the other map is left out.
     """
     record = report.record
@@ -251,9 +257,9 @@ def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
 
 
 def sink_words(report: HeadsRecord, sink: bool) -> str:
-    """Return words on the weights of a list of links: norm-weighted, with or without the sink.
+    """Return remarks on the weights in a table of links: norm-weighted, with or without sink.
 
-    sink: whether links with the sink are listed.
+    sink: whether links with the attention sink are listed.
     """
     words = ["norm-weighted"] * report.norm_weighted
     if sink_of(report.record)[1].any():
@@ -267,7 +273,8 @@ def links_table(
 ) -> Table:
     """Return a table of links: query → key, weight, head.
 
-    title: over the table. sink: whether links with the sink are listed. least: how many rows a
+    title: over the table. sink: whether links with the attention sink are listed. least: how many
+        rows a
     short screen must show.
     """
     queries, keys = link_names(report.record, LONGEST)
@@ -289,16 +296,16 @@ def links_table(
 
 
 def above_usual(links: WordLinks | None) -> list[WordLink]:
-    """Return the links whose weight is more than rounding above what is usual for the head."""
+    """Return the links whose weight is above the head's usual weight by more than rounding."""
     found = links.links if links else ()
     return [link for link in found if link.weight - link.habit >= NO_MORE]
 
 
 def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> Table:
-    """Return a table of links between words, with the head that has most above its usual weight.
+    """Return a table of links between words, each with the head that stands out most for it.
 
-    heads: how many were measured; if they suffice, links are in the order of their chance, and
-        those that do not beat it are faint.
+    That head is the one furthest above its usual weight. heads: how many were measured; if they
+    suffice, links are in the order of their chance, and those that do not beat it are faint.
     """
     queries, keys = link_names(report.record, LONGEST)
     tested = heads >= FEWEST_HEADS
@@ -325,12 +332,11 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
 
 
 def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
-    """Return the links between words furthest beyond chance; None if there is none.
+    """Return a table of the links between words that are furthest beyond chance, or None.
 
-    sink: list links with the sink, too. count: how many links.
-
-    The strongest links with the sink, of a text too long to test, and of chosen heads without a
-    link above their usual.
+    sink: True lists links with the sink, too. count: how many links.
+    If the text is too long to test, the strongest links are listed, with the sink. None means that
+    no link of the chosen heads is above its usual weight.
     """
     report, agreed = found.first, found.agreed_links
     above = [] if sink else above_usual(agreed)[:count]
@@ -343,10 +349,10 @@ def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
 
 
 def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
-    """Return a table of each head's strongest pairs, query → key and weight; see ``head_links``.
+    """Return a table of each head's strongest token pairs, query → key, with their weights.
 
-    count: how many pairs for each head. sink: include the sink's keys.
-    A token that occurs several times is shown with its place.
+    See ``head_links``. count: how many pairs for each head. sink: True includes the sink's keys.
+    A token that occurs several times is shown with its index.
     """
     queries, keys = (
         _unique(tokens, _LONGEST_IN_TABLES, words=False)
@@ -368,9 +374,9 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
 
 
 def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
-    """Return the word of each query and of each key, in at most ``longest`` columns.
+    """Return the word of each query and of each key as strings for a table.
 
-    A word that repeats has the place of its first token.
+    longest: the most characters of each. A word that repeats has the index of its first token.
     """
     return _unique(record.queries, longest), _unique(record.keys, longest)
 

@@ -33,9 +33,9 @@ _ROUNDING = 1e-6
 
 
 class Direction(NamedTuple):
-    """One direction between two words.
+    """One direction of a word pair: which word attends to which.
 
-    queries: the positions of one word's tokens. keys: the positions of the other's.
+    queries: the indices of one word's tokens. keys: those of the other word's tokens.
     """
 
     queries: range
@@ -43,7 +43,7 @@ class Direction(NamedTuple):
 
 
 class PairLink(NamedTuple):
-    """The attention of one head in one direction between the two words.
+    """The attention of one head in one direction between the two words of a word pair.
 
     layer, head: of the head. direction: the index in ``PairLinks.directions``. weight: from the
     first word to all tokens of the second, mean over the tokens of the first, in [0, 1]. chance:
@@ -65,7 +65,7 @@ class PairLink(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, float, float]:
-        """Return a sort key by which the link furthest from chance comes first.
+        """Return a key for sorting: the link furthest from chance comes first.
 
         It is (whether ``reached`` is NaN, ``reached``, minus the weight).
         """
@@ -73,12 +73,11 @@ class PairLink(NamedTuple):
 
 
 class PairLinks(NamedTuple):
-    """The heads that link two words, furthest from chance first.
+    """The result of testing a word pair: the heads that link both words, best evidence first.
 
     names: of each direction, such as ``it → animal``. directions: from one word to the other, and
-    back, if a query sees the key.
-    links: one for each head and direction. draws: the number of shuffled texts. moved: the number
-    of tokens that were shuffled.
+        back, if a query sees the key. links: one for each head and direction, furthest from chance
+        first. draws: the number of shuffled texts. moved: the number of tokens that were shuffled.
     """
 
     names: Sequence[str]
@@ -88,7 +87,7 @@ class PairLinks(NamedTuple):
     moved: int
 
     def reached(self, link: PairLink) -> str:
-        """Return how many shuffled texts reach the weight of a link, such as ``3 of 50``."""
+        """Return in how many shuffled texts the weight is at least that of a link: ``3 of 50``."""
         if math.isnan(link.reached):
             return f"? of {self.draws}"
         return f"{round(link.reached * self.draws)} of {self.draws}"
@@ -101,10 +100,11 @@ def pair_links(
     text: Tokens,
     draws: int = DRAWS,
 ) -> PairLinks:
-    """Measure the two words in ``record``, and in ``draws`` texts whose other tokens are permuted.
+    """Measure the attention between two words in ``record`` and in texts with shuffled tokens.
 
-    words: for each of the two its places among the queries and the keys.
-    text: what the encoder reads if ``record`` is of a decoder; else it is not used.
+    words: for each of the two its positions among the queries and the keys.
+    text: the encoder's text if ``record`` is of a decoder; else it is not used. draws: how many
+        texts, in which all tokens but these words are permuted.
     Raises UsageError if no query sees the key, or fewer than two tokens can be shuffled.
     """
     directions = _directions(record, words)
@@ -145,7 +145,7 @@ def _directions(
 ) -> tuple[Direction, ...]:
     """Return the directions between the two words in which a query sees a key.
 
-    words: for each of the two its places among the queries and the keys.
+    words: for each of the two its positions among the queries and the keys.
     """
     (first_query, first_key), (second_query, second_key) = words
     found = []
@@ -175,8 +175,8 @@ def _shuffled(
 ) -> tuple[list[Input], int]:
     """Return the shuffled inputs, and the number of tokens permuted in each.
 
-    directions: the words, which stay in place. text: what the encoder reads. draws: how many
-    inputs. Raises UsageError if fewer than two tokens can be permuted.
+    directions: the words, which stay where they are. text: the encoder's text. draws: how many
+        inputs. Raises UsageError if fewer than two tokens can be permuted.
     """
     queries = {place for each in directions for place in each.queries}
     keys = {place for each in directions for place in each.keys}
@@ -213,7 +213,7 @@ def _shuffled(
 
 
 class _PairWeights:
-    """Observer that keeps each head's weights for each text and direction."""
+    """An observer that records each head's weight for each text and direction of a word pair."""
 
     norms = False
 
@@ -243,7 +243,7 @@ def _of_record(
 
 
 def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:
-    """Return the weight in each direction: the sum over the keys, the mean over the queries.
+    """Return one head's attention weight in each direction: sum over keys, mean over queries.
 
     weights: (query, key) of one head. directions: the positions of the words.
     """
@@ -256,12 +256,16 @@ def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> ND
 
 
 def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: int = 0) -> Table:
-    """Return a table with a row for each head and direction.
+    """Return a table of a word pair's links, with a row for each head and direction.
 
     report_name: gives the name of a head from its layer and number. least: how many rows a short
     screen must show.
     """
-    title = [("Heads that link the two words", True), (f"chance: {pair_control(pair)}", False)]
+    title = [
+        ("Heads that link the two words", True),
+        (f"chance: {pair_control(pair)}", False),
+        ("here: do the other words matter? without --pair: is a link above its usual?", False),
+    ]
     columns = [
         Column("", right=False),
         Column("link", right=False),
@@ -285,5 +289,5 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
 
 
 def pair_control(pair: PairLinks) -> str:
-    """Return words that explain what the table's column ``chance`` means here."""
+    """Return the explanation of the table's column ``chance`` as a string."""
     return f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"

@@ -54,9 +54,9 @@ def heads_report(
 
     smallest_first: sort the other way.
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
-    text, target: the texts as given; the target that a model wrote is taken from the record.
-    sink: False leaves the attention sink out of the kept weights; scores are always computed on
-        the model's own weights.
+    text, target: the texts as given; a target that the model generated is taken from the record.
+    sink: False leaves the attention sink out of the reported weights; scores are always computed on
+        the model's own attention weights.
     known: labels of the model's heads that were measured before.
     ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
         of the moved values, with which the kept weights are multiplied. vectors: what makes them.
@@ -98,7 +98,7 @@ def heads_report(
 
 
 def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
-    """Return the weight on the sink of each head (layer, head); empty if there is no sink."""
+    """Return each head's attention weight on the sink, by (layer, head); empty without a sink."""
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
         return {}
@@ -122,7 +122,10 @@ def _norm_weighted(
 
 
 def _without_sink(record: AttentionRecord) -> AttentionRecord:
-    """Return the record without the sink, rows rescaled; raise UsageError if there is no sink."""
+    """Return the record without the sink's keys, with rows rescaled to sum to one.
+
+    Raises UsageError if there is no sink.
+    """
     keys = sink_of(record)[1]
     if not keys.any():
         raise UsageError(
@@ -138,7 +141,7 @@ def _sorted(
 ) -> tuple[HeadScores, ...]:
     """Return the heads sorted by a measure; heads without a value come last.
 
-    measure: its name in ``HeadScores.scores``. smallest_first: else the largest comes first.
+    measure: its name in ``HeadScores.scores``. smallest_first: True starts with the smallest value.
     """
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
@@ -154,15 +157,15 @@ def _sorted(
 
 
 class HeadsView(NamedTuple):
-    """What is shown of a report.
+    """The options of what is shown of a report, with a requested word or word pair.
 
-    values: write the weights into the cells.
-    top: how many of the strongest pairs of each head are listed, or None.
+    values: whether the weights are written into the cells.
+    top: how many of the strongest token pairs of each head are listed, or None.
     words: for each run the requested word among the queries and the keys; empty if no word.
     pairs: for each run the heads that link two words; empty if not requested.
     sink: whether links with the attention sink are listed as well.
-    explain: add a reading for newcomers.
-    hints: say what to try next.
+    explain: whether a glossary for newcomers is added.
+    hints: whether options to try next are suggested.
     """
 
     values: bool = False
@@ -176,13 +179,13 @@ class HeadsView(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class HeadsReport(Report):
-    """Runs of one model over one text to be shown side by side; there may be only one.
+    """The report of ``attnviz heads``: one or several runs of a model over a text, side by side.
 
     reports: at least one; they differ in the kind of attention, its mask or its score.
     before: the only run with every head, if heads are ablated and a page shows both.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and if the texts differ.
-    view: what is shown of them.
+    view: the options of what is shown.
     """
 
     reports: tuple[HeadsRecord, ...]
@@ -206,7 +209,7 @@ class HeadsReport(Report):
         return found
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        """Write the object of ``data``, head by head: it may be larger than the memory."""
+        """Write the JSON object of ``data``, head by head, as it may be larger than the memory."""
         from attnviz.inspect.heads.files import write_heads_json
 
         write_heads_json(self, stream, self.view)
@@ -228,7 +231,7 @@ class HeadsReport(Report):
 
     @cached_property
     def agreed_links(self) -> WordLinks | None:
-        """Return the links between words of the first run; None if they are too many to test."""
+        """Return the tested links between words of the first run; None if too many to test."""
         return agreed_links(self.first.record)
 
     @property
@@ -242,7 +245,7 @@ class HeadsReport(Report):
         return next((each.target for each in self.reports if each.target is not None), None)
 
     def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
-        """Return the indices of the reports that kept a head."""
+        """Return the indices of the reports that contain a head."""
         return tuple(
             index
             for index, report in enumerate(self.reports)
@@ -253,19 +256,20 @@ class HeadsReport(Report):
 def total_variation(
     weights: NDArray[np.floating], other: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Return the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|, one number for each head.
+    """Return the total variation distance of attention, one number for each head, in [0, 1].
 
-    weights, other: A and B, (..., query, key). It is the total variation distance, in [0, 1]: the
-    share of attention that moves to other keys.
+    It is the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|: the share of attention that moves to
+    other keys. weights, other: A and B, (..., query, key).
     """
     moved: NDArray[np.floating] = np.abs(weights - other).sum(-1).mean(-1) / 2
     return moved
 
 
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
-    """Return the reports side by side, with the attention each head moved since the first one.
+    """Return the runs side by side, with the share of attention that each head moved.
 
-    ``moved`` is None if the two reports are over different texts.
+    The share is relative to the first run, see ``HeadsReport.moved``; it is None if the two runs
+    are over different texts.
     """
     first, *others = reports
     kept = {(entry.layer, entry.head) for entry in first.heads}

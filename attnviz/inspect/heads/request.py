@@ -27,7 +27,7 @@ def _complete(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Kinds(Options):
-    """Which kinds of attention are shown; several stand side by side."""
+    """The options on which kinds of attention are shown; several stand side by side."""
 
     kind: str | None = option(
         "KIND",
@@ -44,7 +44,7 @@ class Kinds(Options):
 
 @dataclass(frozen=True)
 class ViewOptions(Options, panel="View"):
-    """What is shown of the attention."""
+    """The options on what is shown of the attention."""
 
     values: bool = flag("Write the weights in the cells.")
     top: int | None = option("N", "List the N strongest token pairs of each head.", min=1)
@@ -95,7 +95,7 @@ class ViewOptions(Options, panel="View"):
 
 @dataclass(frozen=True)
 class Compared(Options, panel="The library's own attention (--model mha)"):
-    """Which variants of the library's own attention stand side by side."""
+    """The options on which variants of the library's own attention stand side by side."""
 
     compare_mask: bool = flag("The same heads without and with the causal mask, side by side.")
     score: str | None = option(

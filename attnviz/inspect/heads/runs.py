@@ -19,7 +19,7 @@ _Name = TypeVar("_Name", bound=str)
 
 
 def requested_runs(request: HeadsRequest) -> tuple[RequestedRun, ...]:
-    """Return a run for each kind and score, and for each mask if masks are compared.
+    """Return the requested runs: one for each kind and score, and for each mask if compared.
 
     A causal mask is for self-attention: cross attention next to it has none. The target is only
     for the kinds that have one.
@@ -60,9 +60,10 @@ def _each_run(request: HeadsRequest) -> Iterator[RequestedRun]:
 
 
 def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Return the names between the commas; raise UsageError if one is unknown or repeated.
+    """Return the names between the commas of an option's value.
 
     option: its name, for messages. typed: its value, None if not given. known: the valid names.
+        Raises UsageError if a name is unknown or repeated.
     """
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
     for place, name in enumerate(names):

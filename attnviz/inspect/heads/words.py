@@ -28,7 +28,10 @@ _FORMULAS: dict[Score, str] = {
 
 
 def _words(record: AttentionRecord) -> tuple[str, str, str]:
-    """Return words for the kind, mask and score; each is empty if the model has no choice."""
+    """Return names for the kind, mask and score of the attention.
+
+    Each is empty if the model has no choice there.
+    """
     kind, score = f"{record.kind} attention", record.model.score
     if score is None:
         return "" if record.kind == "self" else kind, "", ""
@@ -41,9 +44,9 @@ def _score(record: AttentionRecord, score: Score) -> str:
 
 
 def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[list[str]]]:
-    """Return the words that all records share, and for each record the words in which it differs.
+    """Return the names that all records share, and for each record those in which it differs.
 
-    A single record shares all its words: kind, mask and score if they can be chosen, else only an
+    A single record shares all its names: kind, mask and score if they can be chosen, else only an
     unusual kind.
     """
     columns = list(zip(*map(_words, records), strict=True))
@@ -84,7 +87,7 @@ def name_words(report: HeadsRecord, scores: HeadScores) -> Words:
 
 
 def score_words(report: HeadsRecord, scores: HeadScores) -> list[str]:
-    """Return a head's label, its sink weight, its entropy, and the measure of the sort order.
+    """Return strings: a head's label, its sink weight, its entropy, and the sorting measure.
 
     scores: of that head.
     """
@@ -104,7 +107,7 @@ def score_words(report: HeadsRecord, scores: HeadScores) -> list[str]:
 
 
 def explanation(found: HeadsReport) -> Explanation:
-    """Return on what the numbers were measured, and what the labels of the heads mean."""
+    """Return the glossary: on which data the numbers were measured, and what labels mean."""
     record = found.first.record
     seed = "" if record.model.seed is None else f", weights drawn from seed {record.model.seed}"
     measured = f"measured in one pass over this text alone, {size_words(record)}{seed}."

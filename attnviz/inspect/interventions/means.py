@@ -19,14 +19,14 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of one number over texts or over pairs of prompts.
+    """The mean of one number over texts or prompt pairs, with its uncertainty.
 
     value: the mean; NaN if it was not measured or is not finite.
     interval: its 95% bootstrap-t confidence interval; None for fewer than five texts.
-    adjusted: the two-sided p-value, adjusted for all changes that were tried; None for fewer than
+    adjusted: the two-sided p-value, adjusted for all changes that were tested; None for fewer than
         five texts, or if the number has only one sign.
-    base_rate: the same number for a control that changes something else; None if there is none.
-    error: the standard error over the draws of what was put in; None if nothing was drawn.
+    base_rate: the same number for an unrelated change (the random baseline); None if there is none.
+    error: the standard error over random draws of the replacement; None if nothing was drawn.
     signed: whether the number can be below zero; else no interval is said to include zero.
     """
 
@@ -45,11 +45,14 @@ class Mean:
 
     @property
     def significant(self) -> bool:
-        """Return whether the mean differs from zero, given how many changes were tried."""
+        """Return whether the mean differs from zero, corrected for the number of tested changes."""
         return not self.unclear and self.adjusted is not None and self.adjusted <= _SIGNIFICANT
 
     def times(self, factor: float) -> Mean:
-        """Return the mean and all that belongs to it times ``factor``, such as 100 for percent."""
+        """Return the mean, its interval and all other fields multiplied by ``factor``.
+
+        For example 100 gives percent.
+        """
         ends, base, error = self.interval, self.base_rate, self.error
         return replace(
             self,

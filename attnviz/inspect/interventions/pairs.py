@@ -1,4 +1,4 @@
-"""Pairs of prompts as tokens that correspond to each other, and the pairs of a control."""
+"""Pairs of prompts as tokens that correspond to each other, and their unrelated baselines."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MOST_SHOWN = 4
 
 @dataclass(frozen=True)
 class TokenPair:
-    """A clean and a corrupt prompt as tokens.
+    """A prompt pair as tokens: a clean and a corrupt prompt, and which tokens correspond.
 
-    places: for each token of ``corrupt`` the position in ``clean`` of the token that it corresponds
-        to, -1 for none; None if all correspond one by one.
-    target: what the decoder has written so far; None for a model with one stack.
+    places: for each token of ``corrupt`` the index in ``clean`` of the corresponding token, −1 for
+        none; None if all correspond one by one.
+    target: the decoder's tokens so far; None for a model with one stack.
     """
 
     clean: Tokens
@@ -40,7 +40,7 @@ class TokenPair:
 
     @property
     def engine(self) -> Pair:
-        """Return the pair in the form that the engine's functions take."""
+        """Return the prompt pair in the form that the engine's functions take."""
         inputs = Input(self.clean, self.target), Input(self.corrupt, self.target)
         return Pair(*inputs, self.places)
 
@@ -52,7 +52,7 @@ class TokenPair:
 
     @property
     def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the positions of the tokens that differ: those in clean, those in corrupt."""
+        """Return the positions of the tokens that differ: in the clean, in the corrupt prompt."""
         same = [
             (place, at)
             for place, at in self.matches
@@ -69,11 +69,12 @@ class TokenPair:
 def encode_pair(
     model: Model, prompts: Prompts, align: Align | None, target: Tokens | None
 ) -> TokenPair:
-    """Return the tokens of a pair and how they correspond: one by one, or as ``align`` says.
+    """Tokenize a prompt pair, and determine which tokens correspond.
 
-    align: where prompts of unequal length are aligned; None if they must be equally long. target:
-    what the decoder has written so far. Raises UsageError for prompts that are equal or too long,
-    and for unequal lengths without ``align``.
+    align: whether prompts of unequal length are aligned at the start or end of the tokens that
+        differ; None if they must be equally long. target: the decoder's tokens so far. Raises
+        UsageError for prompts that are equal or too long, and for unequal lengths without
+        ``align``.
     """
     clean, corrupt = model.encode(prompts.clean), model.encode(prompts.corrupt)
     for tokens in (clean, corrupt):
@@ -116,9 +117,9 @@ def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
 
 
 def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
-    """Return the place in ``clean`` of each token of ``corrupt``, -1 for none.
+    """Return the index in ``clean`` of each token of ``corrupt``, −1 for none.
 
-    align: where the tokens between are aligned, at their start or end.
+    align: where the tokens between the shared ends are aligned, at their start or end.
     clean, corrupt: the numbers of tokens; begin, end: how many both share at their ends.
     """
     within = [length - begin - end for length in (clean, corrupt)]
@@ -131,7 +132,7 @@ def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tup
 
 
 def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
-    """Return the tokens in which two prompts differ, such as ``Tom | . (clean), Ann (corrupt)``.
+    """Return a string of the tokens that differ, such as ``Tom | . (clean), Ann (corrupt)``.
 
     begin, end: how many tokens both share at their start and at their end.
     """
@@ -146,10 +147,11 @@ def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
 def fitting(
     given: PromptPairs, places: Sequence[int], make: Callable[[int], _T]
 ) -> tuple[dict[int, _T], list[str]]:
-    """Return what ``make`` returns for each pair that fits, by its index, and a note on the others.
+    """Return the results of ``make`` for prompt pairs that fit the model, and a note on others.
 
-    given: all pairs. places: the indices of those to try. make: takes an index, and raises
-    UsageError for a pair that does not fit. Raises UsageError if none fits.
+    The results are by the index of the pair. given: all pairs. places: the indices of those to try.
+    make: takes an index, and raises UsageError for a pair that does not fit. Raises UsageError if
+    none fits.
     """
     found: dict[int, _T] = {}
     failures = []
@@ -169,7 +171,7 @@ def fitting(
 
 
 def decoder_text(model: Model, text: str | None) -> Tokens | None:
-    """Return what the decoder has written so far: its start token and ``text``, if given.
+    """Return the decoder's first tokens: its start token and ``text``, if given.
 
     Returns None for a model with one stack; raises UsageError if it was given a text.
     """
@@ -186,10 +188,10 @@ def decoder_text(model: Model, text: str | None) -> Tokens | None:
 
 
 class ControlPairs(NamedTuple):
-    """Pairs whose source has nothing to do with the pair that they are compared with.
+    """Prompt pairs for the baseline of patching, whose source is unrelated to the measured pair.
 
-    pairs: (index of the measured pair, the pair of the control). drawn: the number of controls that
-    have random tokens as their source because no other pair fits.
+    pairs: (index of the measured pair, the unrelated pair). drawn: the number of those that have
+        random tokens as their source because no other pair fits.
     """
 
     pairs: tuple[tuple[int, TokenPair], ...]
@@ -199,13 +201,12 @@ class ControlPairs(NamedTuple):
 def control_pairs(
     model: Model, pairs: Sequence[TokenPair], direction: Direction, draws: int, seed: int
 ) -> ControlPairs:
-    """Return a control for each pair, or ``draws`` controls for a single one.
+    """Return an unrelated prompt pair for each pair, or ``draws`` of them for a single one.
 
     pairs: those that are measured. seed: of the draws.
-
-    The source is the clean prompt for ``denoise``, the corrupt one for ``noise``. A control takes
-    it from a pair of as many tokens whose differing tokens are others; if there is none, the tokens
-    that differ are drawn at random from the vocabulary.
+    The source is the clean prompt for ``denoise``, the corrupt one for ``noise``. An unrelated pair
+    takes it from a pair of as many tokens whose differing tokens are others; if there is none, the
+    tokens that differ are drawn at random from the vocabulary.
     """
     generator = np.random.default_rng(seed)
     found, drawn = [], 0
@@ -232,10 +233,9 @@ def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> Token
 
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
-    """Return whether another pair's source can serve as a control of this pair.
+    """Return whether another pair's source can be the unrelated source of this pair.
 
-    direction: which of the two prompts is the source.
-
+    direction: says which of the two prompts is the source.
     It can if it has other tokens wherever this pair's prompts differ.
     """
     own, others = _source(pair, direction), _source(other, direction)

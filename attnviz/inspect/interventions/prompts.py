@@ -18,10 +18,10 @@ _NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
 
 
 class Prompts(NamedTuple):
-    """Two prompts as they were given, and the expected words.
+    """A clean and a corrupt prompt as they were given, with the expected next tokens.
 
-    answer, foil: the right and the wrong next word; None for what the model predicts after
-    ``clean`` and after ``corrupt``.
+    answer, foil: the right and the wrong next token; None for the model's predictions after
+        ``clean`` and after ``corrupt``.
     """
 
     clean: str
@@ -31,10 +31,10 @@ class Prompts(NamedTuple):
 
 
 class PromptPairs(NamedTuple):
-    """The pairs of prompts of a run.
+    """The prompt pairs of a run, with their source.
 
-    prompts: at least one pair. source: where they come from, in words; empty if they were typed.
-    lines: the line of each pair in its file; empty if there is no file.
+    prompts: at least one pair. source: a description of where they come from; empty if they were
+        typed. lines: the line of each pair in its file; empty if there is no file.
     """
 
     prompts: tuple[Prompts, ...]
@@ -47,13 +47,16 @@ class PromptPairs(NamedTuple):
         return self.source.endswith("built-in pairs")
 
     def place(self, index: int) -> str:
-        """Return how a message names a pair: nothing, or ``pair 3 (line 4): ``."""
+        """Return the words before a message about a prompt pair: none, or ``pair 3 (line 4): ``.
+
+        index: of the pair.
+        """
         return f"pair {index + 1} (line {self.lines[index]}): " if self.lines else ""
 
 
 @dataclass(frozen=True)
 class PromptPair(Options):
-    """Two prompts, or many pairs."""
+    """The arguments and options that give one prompt pair, or a file of many."""
 
     clean: str | None = argument(
         "[CLEAN]",
@@ -81,7 +84,7 @@ class PromptPair(Options):
 def read_pairs(
     clean: str | None, corrupt: str | None, file: Path | PromptPairs | None
 ) -> PromptPairs:
-    """Return the pairs: ``clean`` and ``corrupt`` alone, those in ``file``, or the built-in ones.
+    """Return the prompt pairs: ``clean`` and ``corrupt``, those in ``file``, or built-in ones.
 
     clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
@@ -108,7 +111,7 @@ def read_pairs(
 
 
 def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
-    """Return the pairs that Python code gave; raise UsageError for anything else.
+    """Return the prompt pairs that Python code gave; raise UsageError for anything else.
 
     rows: a mapping for each pair, with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil``.
     """

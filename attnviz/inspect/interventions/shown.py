@@ -20,7 +20,7 @@ Cells = tuple[str | doc.Column, Sequence[str]]
 
 
 def place_name(place: Place, letters: str, base: int) -> str:
-    """Return the name of a place, such as ``L2H5`` or ``L2KV1``; without letters ``L2``.
+    """Return the name of a head or layer, such as ``L2H5`` or ``L2KV1``; without letters ``L2``.
 
     place: (layer, head), (layer, key/value head) or (layer, 0). letters: such as ``H``, between
     both numbers. base: the number of the first layer and head, 0 or 1.
@@ -39,11 +39,12 @@ def effect_grid(
     blank: Iterable[Place] = (),
     bar: doc.Scale | None = None,
 ) -> doc.HeadGrid:
-    """Return a grid with a cell for each place; grey if its confidence interval includes zero.
+    """Return a grid with a cell for each effect; grey if its confidence interval includes zero.
 
-    found: the effects by (layer, column); values that are not finite have no cell. scale, title: of
-    the grid. column: returns the name of a column. base: the number of the first layer, 0 or 1.
-    blank: further places, without a value. bar: the colour bar; None for a first screen.
+    found: the effects by (layer, column); values that are not finite have no cell. scale: the
+        number format. title: of the grid. column: returns the name of a column. base: the number of
+        the first layer, 0 or 1.
+    blank: further cells, without a value. bar: the colour bar; None for a first screen.
     """
     known = {place: one for place, one in found.items() if math.isfinite(one.value)}
     return layer_grid(
@@ -65,11 +66,11 @@ def effect_table(
     scale: NumberScale,
     columns: Sequence[Cells],
 ) -> doc.Table:
-    """Return a row for each effect: a bar, its value, its interval or standard error, the rest.
+    """Return a table with a row for each effect: bar, value, interval, further columns.
 
-    title: over the table. names, found: the name and the effect of each row. scale: of the numbers.
-    columns: the value as it is written, then the columns after the interval; a column without any
-    filled cell is left out. Rows whose interval includes zero are grey.
+    title: over the table. names, found: the name and the effect of each row. scale: the number
+        format. columns: the column of the value, then those after the interval; a column without
+        any filled cell is left out. Rows whose interval includes zero are grey.
     """
     doubt: Cells = ("95% interval", [interval_text(one.interval, scale) for one in found])
     if not any(doubt[1]):
@@ -80,14 +81,17 @@ def effect_table(
 
 
 def number(value: float | None, scale: NumberScale) -> str:
-    """Return a number as text on a scale; empty if it is None or NaN, so not measured."""
+    """Return a number as a string; empty for None or NaN, which were not measured.
+
+    scale: the number format.
+    """
     return "" if value is None or math.isnan(value) else scale.text(value)
 
 
 def base_rates(title: str, found: Sequence[Mean], scale: NumberScale) -> Cells:
-    """Return the column of the base rates, under a title.
+    """Return the table column of the base rates, under a title.
 
-    found: the effect of each row. scale: of the numbers.
+    found: the effect of each row. scale: the number format.
     """
     return title, [number(one.base_rate, scale) for one in found]
 
@@ -97,10 +101,10 @@ def label_column(
     heads: Iterable[Place | None],
     write: Callable[[HeadLabel], str],
 ) -> Cells:
-    """Return the column of the labels of heads.
+    """Return the table column of the labels of heads.
 
     labels: by (layer, head). heads: that of each row; None stands for several heads. write: returns
-    the words for a label.
+        the string for a label.
     """
     known = [labels.get(head) if head is not None else None for head in heads]
     cells = ["" if label is None else write(label) for label in known]

@@ -30,12 +30,13 @@ S = TypeVar("S", bound=Scores | PatchScores)
 
 
 class Series(ABC, Generic[S]):
-    """Hold the pieces of one part of a study: those of the resume file, then those now measured.
+    """The measurements of one part of a study, such as the ablations or their baseline.
 
-    name: the part's name in the resume file. count: the number of changes; pieces name changes by
-    their index. texts: the number of texts, or of pairs. pieces: what is done, by text.
+    They are in pieces: those of the resume file, then new ones. name: the part's name in the resume
+    file. count: the number of changes (ablations or patches); pieces name changes by their index.
+    texts: the number of texts, or of prompt pairs. pieces: the finished ones, by text.
     changed: the name of the changes of a piece, as an attribute and in the resume file.
-    noun, nouns, text: what messages call a change, several changes, and a text.
+    noun, nouns, text: the words in messages for a change, several changes, and a text.
     Raises LoadError if a piece of the resume file is damaged.
     """
 
@@ -53,33 +54,33 @@ class Series(ABC, Generic[S]):
 
     @abstractmethod
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, S]]:
-        """Measure the changes that each text misses; yield the index of the text and each piece.
+        """Measure the changes that each text misses; yield each piece with the index of its text.
 
-        missing: by the index of the text, the indices of its changes.
+        missing: by the index of the text, the indices of its missing changes.
         """
 
     def cost(self, text: int) -> float:
-        """Return what one change of a text takes, in the unit of the progress. text: its index."""
+        """Return the cost of one change of a text, in the unit of the progress. text: its index."""
         return 1.0
 
     @abstractmethod
     def details(self, piece: S) -> dict[str, Any]:
-        """Return what the resume file keeps of a piece besides its changes and metrics."""
+        """Return the facts of a piece that the resume file stores beyond changes and metrics."""
 
     @abstractmethod
     def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> S:
-        """Return a piece from what the resume file has kept; any ValueError means damage.
+        """Return a piece made from the facts in the resume file; a ValueError means damage.
 
         text: its index. changes: the indices of the piece's changes. metrics: their values by name.
-        kept: what ``details`` returned when the piece was stored.
+        kept: the result of ``details`` when the piece was stored.
         """
 
     def changes(self, piece: S) -> tuple[int, ...]:
-        """Return the index of each change that a piece has measured."""
+        """Return the indices of the changes that a piece has measured."""
         return tuple(getattr(piece, self.changed))
 
     def done(self, text: int) -> set[int]:
-        """Return the indices of the changes that are measured over one text. text: its index."""
+        """Return the indices of the changes measured over one text so far. text: its index."""
         return {index for piece in self.pieces.get(text, ()) for index in self.changes(piece)}
 
     def cover(
@@ -91,8 +92,8 @@ class Series(ABC, Generic[S]):
     ) -> int:
         """Measure the wanted changes over the texts, except those that are already done.
 
-        wanted, texts: their indices. add: called with the cost of the changes that have just been
-        finished. finished: called with the index of a text as soon as all wanted changes are
+        wanted, texts: their indices. add: called with the cost of each newly finished change.
+            finished: called with the index of a text as soon as all wanted changes are
         measured. Returns the number of changes that were measured, over all texts.
         """
         measured = 0
@@ -139,10 +140,9 @@ class Series(ABC, Generic[S]):
 
 
 class Study(ABC):
-    """Measure what one request asks for; everything that is done is kept, however the run ends.
+    """Measures the request of one command; all finished pieces are stored, however the run ends.
 
-    file: the resume file. seconds: how long it took.
-    complete: False if Ctrl-C interrupted it.
+    file: the resume file. seconds: how long it took. complete: False if Ctrl-C interrupted it.
     """
 
     def __init__(self, file: ResumeFile | None) -> None:
@@ -155,10 +155,10 @@ class Study(ABC):
     @property
     @abstractmethod
     def empty(self) -> bool:
-        """Return whether nothing was measured that a report could show."""
+        """Return whether too little was measured for any report."""
 
     def measure(self, watch: Watch) -> None:
-        """Measure to the end, or until Ctrl-C.
+        """Measure all series to the end, or until Ctrl-C.
 
         watch: is given the progress. Raises KeyboardInterrupt if nothing was measured until then.
         """
@@ -188,9 +188,9 @@ def progress(total: float, advance: Advance) -> Callable[[float], None]:
 
 
 def model_identity(model: Model) -> dict[str, str]:
-    """Return what every result depends on: the model, its weights and their number format.
+    """Return the facts of a model that every result depends on: name, parameters, number format.
 
-    It is compared with the one in a resume file.
+    They are compared with those in a resume file.
     """
     info = model.info
     return {"model": info.name, "weights": weights_fingerprint(model), "dtype": info.dtype}

@@ -20,9 +20,9 @@ SCHEMA = "attnviz.patterns/1"
 
 
 def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> dict[str, Any]:
-    """Return the JSON object of one head; a value that was not measured is ``null``.
+    """Return the JSON object of one head's pattern scores; ``null`` for values not measured.
 
-    entry: its scores. regions: how much heads attend between regions; None if the text has none.
+    entry: its scores. regions: the attention shares between regions; None if the text has none.
     """
     found: dict[str, Any] = {
         "layer": entry.layer,
@@ -47,7 +47,7 @@ def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> di
 
 
 def read_scores(facts: Mapping[str, Any]) -> PatternScores:
-    """Return the label, the scores and the intervals of one head.
+    """Return the label, the pattern scores and the intervals of one head from a saved file.
 
     facts: its object as ``patterns_data`` wrote it.
     Raises KeyError, TypeError or ValueError for anything else.
@@ -85,9 +85,9 @@ def _probe(probe: Probe) -> dict[str, Any]:
 
 
 def patterns_data(report: PatternReport) -> dict[str, Any]:
-    """Return everything except the example maps; indices start at 0 whatever the names show.
+    """Return the report as JSON values, except the example maps; indices start at 0.
 
-    ``heads`` holds an entry for each head, layer by layer; if one label is watched, only the heads
+    ``heads`` has an entry for each head, layer by layer; if one label is watched, only the heads
     that have its score, highest first.
     """
     control, watch = report.control, report.watch
@@ -129,10 +129,10 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
 
 
 def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each head, ranked if one label is watched; indices start at 0.
+    """Yield the CSV header, then a row for each head, ranked if one label is watched.
 
     watch: that label, or None.
-    The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control,
+    The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a random baseline,
     ``random.NAME`` belong to the score NAME; statistics have their own names.
     A cell is empty if it was not measured. With regions, ``share.A>B`` and ``uniform.A>B`` are
     the attention from region A to region B, and that of uniform attention.

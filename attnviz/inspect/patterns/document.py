@@ -44,7 +44,7 @@ def patterns_document(
 ) -> doc.Document:
     """Return the document: labels and the best heads of each, or a ranking by one label.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     model, watch, top = report.model.name, report.watch, report.top
     advice = [*_hints(report, explain)] if hints else []
@@ -87,7 +87,7 @@ def _finding(report: PatternReport, watch: str | None) -> str:
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
     """Yield the options to try next on the command line.
 
-    explained: whether the explanation is shown already, so that it needs no hint.
+    explained: whether the glossary is shown already, so that it needs no hint.
     """
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
@@ -105,7 +105,7 @@ def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
 
 
 def _same(report: PatternReport) -> Iterator[str]:
-    """Yield the options that give another command the same model, attention and text."""
+    """Yield the options that make another command use this report's model, attention and text."""
     if report.model.name != "tiny":
         yield from ("--model", report.model.name)
     if report.kind not in ("self", "encoder"):
@@ -127,7 +127,7 @@ def _short(text: str) -> str:
 
 
 def _about(report: PatternReport) -> list[doc.Part]:
-    """Return the model, the probes and the view: what a reader needs to repeat the run."""
+    """Return the facts that a reader needs to repeat the run: model, probes, weight transform."""
     words: list[tuple[str, bool]] = model_words(report.model)
     words += [] if report.kind == "self" else [(f"{report.kind} attention", False)]
     seed = report.model.seed
@@ -159,8 +159,9 @@ def _first(
 ) -> list[doc.Group]:
     """Return the overview and the best head of each label, or all heads by the watched label.
 
-    watch: that label, or None. maps: examples. room, lines: the columns and lines of the screen.
-    Both stand next to each other if there is room; maps stand below if there are lines left.
+    watch: that label, or None. maps: examples. room, lines: the available width in characters and
+        lines.
+    Both stand next to each other if they fit; maps stand below if there are lines left.
     """
     if report.regions is not None:
         shares = region_group(report.regions, report.head_name, room, len(report.regions.queries))
@@ -170,12 +171,13 @@ def _first(
     if watch is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
-    grid = grid._replace(title=(), key=(), scale=None)
+    title: doc.Words = [("labels" if watch is None else "scores", True), (doc.SHADE, False)]
+    grid = grid._replace(title=title, key=(), scale=None)
     table = leaders_table(report) if watch is None else _ranked(report, watch, _RANKED)
     sentences = [doc.Say(text) for text in gaps(report, watch, brief=True)]
     if not table.rows:
         return [doc.Group([grid]), doc.Group(sentences, yields=1)]
-    tall = len(grid.rows) + _AROUND
+    tall = len(grid.rows) + _AROUND + 1
     low = len(table.rows) + len(sentences) + _AROUND
     rows = doc.Group([table, *sentences])
     if room >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:
@@ -223,7 +225,7 @@ _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching
 def score_table(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
-    """Return a table with a row for each head: its score as a bar, the base rate, statistics.
+    """Return a table of one pattern score: a row for each head, with bar, base rate, statistics.
 
     name: of the score. heads: the rows.
     everyone: whether heads without the label are listed too; then each one's label is shown.
@@ -260,7 +262,7 @@ def _margin(entry: PatternScores, name: str) -> float | None:
 
 
 def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[str]]:
-    """Return a column for each statistic that was measured in some head."""
+    """Return a table column for each statistic that was measured in some head, with its cells."""
     columns = {}
     for name in STATISTICS:
         if name == "normalised_entropy":  # evenness is the bar of ``--stats``
@@ -286,9 +288,9 @@ def _head_table(
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
-    """Return a table of the ``top`` best heads of a label, with scores and base rates.
+    """Return a table of the best heads of a label, with pattern scores and base rates.
 
-    name: of the label.
+    name: of the label. top: the number of heads.
     """
     heads = report.labelled(name)
     listed = heads[:top]
@@ -306,7 +308,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
     """Yield the grid of one score and the ranking of all heads; nothing if no head has it.
 
-    name: of the score. top: how many heads are listed.
+    name: of the pattern score. top: how many heads are listed.
     """
     ranked = report.ranked(name)
     if not ranked:
@@ -328,7 +330,7 @@ _STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = 
 
 
 def _statistics(report: PatternReport) -> doc.Table:
-    """Return a table of each head's evenness, entropy, distance, confidence and sink weight.
+    """Return a table of each head's evenness, entropy, distance, confidence, sink weight.
 
     Evenness is the entropy as a share of that of uniform attention.
     """
@@ -364,9 +366,9 @@ _MAPPED = 2
 
 
 def _map(report: PatternReport, entry: PatternScores, name: str, example: Example) -> doc.Map:
-    """Return the map of a head over a text on which its label can be seen.
+    """Return the map of a head over a text in which its label can be seen.
 
-    entry: the scores of the head. name: of the score to show. example: the map's numbers.
+    entry: the pattern scores of the head. name: of the score to show. example: the map's numbers.
     """
     head = report.name(entry.layer, entry.head)
     value = entry.score if name == entry.label else entry.scores.get(name)

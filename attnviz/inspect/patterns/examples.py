@@ -33,7 +33,7 @@ def examples_of(
 ) -> PatternReport:
     """Return the report with a small map for the best heads of each label.
 
-    probing: runs the model. texts: those that heads were scored on.
+    probing: runs the model. texts: those of the pattern scores.
     """
     maps: dict[Place, Example] = {}
     for label in report.labels:
@@ -52,7 +52,7 @@ def _place(head: PatternScores) -> Place:
 def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> list[PatternScores]:
     """Return the best heads of a label that have no map yet, those labelled with it first.
 
-    taken: the maps by (layer, head).
+    taken: the maps made so far, by (layer, head).
     """
     labelled = report.labelled(label)[:_LABELLED]
     others = [head for head in report.ranked(label)[:_OTHERS] if head.label is None]
@@ -60,9 +60,9 @@ def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> lis
 
 
 def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input | None:
-    """Return a short text on which the label can be seen, or None.
+    """Return a short text in which the label can be seen, or None.
 
-    probing: prepares texts for the model. texts: those that heads were scored on.
+    probing: prepares texts for the model. texts: those of the pattern scores.
     """
     own = [text for text in texts if text.probe == OWN]
     if label_named(label).family == "relation":
@@ -94,7 +94,10 @@ def _maps(
 
 
 class _Keep:
-    """Observer that keeps the maps of a few heads over one short text, in a view."""
+    """An observer that records maps of a few heads over one short text.
+
+    The maps are drawn after the report's weight transform.
+    """
 
     def __init__(self, kind: Kind, view: View, places: Sequence[Place], passage: Input) -> None:
         self._kind = kind

@@ -39,7 +39,7 @@ def _grid(
 ) -> HeadGrid:
     """Return the grid with a cell for each of the report's heads.
 
-    cells: in the order of the heads. title, key, scale: what stands around the grid.
+    cells: in the order of the heads. title, key, scale: the title and the legends of the grid.
     """
     base = report.index_base
     layers = sorted({entry.layer for entry in report.heads})
@@ -56,7 +56,7 @@ def _grid(
 
 
 def label_grid(report: PatternReport) -> HeadGrid:
-    """Return the grid of all labels, with the number of heads for each label."""
+    """Return the grid of heads with their labels, and the number of heads for each label."""
     counts = {name: len(report.labelled(name)) for name in report.labels}
     labelled, total = sum(counts.values()), len(report.heads)
     title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
@@ -95,7 +95,7 @@ def _values(entry: PatternScores) -> dict[str, float]:
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:
-    """Return the grid of the scores for one label, coloured by strength. name: of the label."""
+    """Return the grid of heads with their score for the label ``name``, coloured by strength."""
     cells = []
     for entry in report.heads:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
@@ -108,7 +108,7 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
 
 
 def _tip(report: PatternReport, entry: PatternScores) -> str:
-    """Return a tooltip with every score of a head and its base rate.
+    """Return a remark with every pattern score of a head and its base rate, shown on pointing.
 
     entry: the scores of the head.
     """

@@ -34,10 +34,11 @@ Sentences = Sequence[AnnotatedSentence] | None
 
 
 def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
-    """Return the annotated sentences of the request's files, before a model is loaded.
+    """Return the annotated sentences of the request's files; called before a model is loaded.
 
-    text: what is scored in place of the built-in probes, or None. Raises LoadError if a file cannot
-    be read, UsageError if the watched label is unknown or a target is given without a text.
+    text: the user's text, used in place of the built-in probes, or None. Raises LoadError if a file
+        cannot be read, UsageError if the watched label is unknown or a target is given without a
+        text.
     """
     if request.target is not None and text is None:
         raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
@@ -50,10 +51,11 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
 def reckoned_size(
     name: str, text: str | None, request: PatternsRequest, sentences: Sentences
 ) -> int | None:
-    """Return about how many tokens are run, to choose the backend; None if it must be torch.
+    """Return about how many tokens the model runs on, by which the backend is chosen.
 
-    name: of the model. text: what is scored in place of the built-in probes, or None.
-    sentences: what ``read_sentences`` returned.
+    None means that it must be torch. name: of the model. text: the user's text, used in place of
+    the built-in probes, or None.
+    sentences: the result of ``read_sentences``.
     """
     if request.control and name not in ("tiny", "mha"):
         return None  # torch draws the random twin
@@ -70,16 +72,14 @@ def patterns(
     examples: bool = True,
     advance: Advance = lambda done: None,
 ) -> PatternReport:
-    """Score what every head does over a text, or over the built-in probes, and label it.
+    """Measure the pattern scores of every head over a text or the built-in probes, and label it.
 
-    text: what is scored in place of the built-in probes, or None. sentences: see
-        ``read_sentences``. file: where the text comes from, if it was not typed.
-    examples: also keep small maps over short texts. advance: called with the share of the work
-        that is done.
-
+    text: the user's text, used in place of the built-in probes, or None. sentences: see
+        ``read_sentences``. file: where the text comes from, if it was not typed. examples: also
+        record small maps over short texts. advance: called with the share of the work that is done.
     Labels from the usual probes are stored for later runs; see ``engine.known_labels``.
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
-    its attention, or what a view needs of it, cannot be observed.
+    its attention, or values that a weight transform needs, cannot be observed.
     """
     info, base = model.info, request.index_base
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
@@ -129,7 +129,7 @@ def patterns(
 
 
 def keep_labels(model: Model, report: PatternReport) -> list[str]:
-    """Store the labels of these weights, for ``heads`` and ``ablate`` over single texts.
+    """Store the labels of a model's heads, for later use by ``heads`` and ``ablate``.
 
     Returns a note for the reader if the user's cache cannot be written.
     """
@@ -155,7 +155,7 @@ def keep_labels(model: Model, report: PatternReport) -> list[str]:
 
 
 def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
-    """Return the labels that can be watched: the known ones, and the annotated relations.
+    """Return the labels that the option ``--watch`` can name: known ones and annotated relations.
 
     sentences: those that are annotated.
     """
@@ -163,9 +163,9 @@ def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
 
 
 def _control_seed(request: PatternsRequest, drawn: int | None) -> int | None:
-    """Return the seed of the control, or None without a control.
+    """Return the seed of the random baseline, a model with random parameters; None without one.
 
-    drawn: the seed of the model's own weights if they are random: the control must differ from it.
+    drawn: the seed of the model's own parameters if they are random: the baseline must differ.
     """
     if request.control is None:
         return None

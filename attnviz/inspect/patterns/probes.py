@@ -46,10 +46,9 @@ _BATCH_TOKENS = 2048
 
 @dataclass(frozen=True, eq=False)
 class ProbeText:
-    """One text to be scored.
+    """One text over which pattern scores are measured.
 
-    probe: the name of its set, such as ``NATURAL``, one of the constants above. passage: its
-    tokens.
+    probe: the name of its set, such as ``natural text``. passage: its tokens.
     seed: of a random text. words: of an annotated sentence.
     """
 
@@ -68,7 +67,8 @@ def probe_texts(
 ) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
     """Return every text to run, and for each text that cannot be run a sentence with the reason.
 
-    texts: the user's own, which are run in place of natural text and random tokens; None for these.
+    probing: prepares texts for the model. texts: the user's own, which are run in place of natural
+        text and random tokens; None for these.
     targets: the decoder's text for each of ``texts``; empty for other models.
     sentences: annotated ones, for the grammatical relations. seeds: of the random tokens.
     Raises UsageError if a text is too short for any score.
@@ -88,7 +88,7 @@ def probe_texts(
 
 
 def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
-    """Return about how many tokens are run, before there is a tokenizer.
+    """Return about how many tokens the model runs on, estimated without its tokenizer.
 
     text: the user's own, or None. sentences: annotated ones, in place of those that ship.
     """
@@ -111,7 +111,7 @@ def _check_length(tokens: Tokens) -> None:
 def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:
     """Return texts of random tokens, repeated twice and four times, for each seed.
 
-    They are shorter if the model has no room for the usual length; empty if none fits.
+    They are shorter if the model's context is too small for the usual length; empty if none fits.
     """
     twice = _fitting(probing, _LENGTHS, 2) or _fitting(probing, _SHORTER, 2)[:1]
     often = _fitting(probing, (_PREFIX_LENGTH, *_SHORTER), _PREFIX_COPIES)[:1]
@@ -168,7 +168,7 @@ def described(
     """Return the report's description of one probe, a set of texts.
 
     texts: of all probes. probe: the name of this one. scores: the names of those that come from it.
-    skipped: a sentence for each text that could not be scored.
+    skipped: a sentence for each text that could not be used.
     """
     mine = [text for text in texts if text.probe == probe]
     lengths = [len(text.passage.queries(probing.kind)) for text in mine]
@@ -204,9 +204,11 @@ def shipped_sentences() -> tuple[AnnotatedSentence, ...]:
 
 
 def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ...]:
-    """Return the annotated sentences of a file.
+    """Return the annotated sentences of a file of tab-separated lines.
 
-    Raises LoadError, with the line number and the reason, if a line is not in the format.
+    The first line names the columns ``text``, ``pairs`` (such as ``subject:1>3``) and perhaps
+    ``words``; ``data/probes/README.md`` gives the format. Raises LoadError, with the line number
+    and the reason, if a line is not in the format.
     """
     lines = text_lines(read_bytes(Path(path), most=TEXTS_BYTES), str(path))
     columns: list[str] | None = None
@@ -230,7 +232,7 @@ def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ..
 
 
 class _LineError(Exception):
-    """An error in a line. It never leaves this module."""
+    """Raised for an error in a line of a probe file; it never leaves this module."""
 
 
 def _header(line: str) -> list[str]:
@@ -264,7 +266,7 @@ def _sentence(number: int, cells: Mapping[str, str]) -> AnnotatedSentence:
 
 
 def _places(text: str, words: list[str]) -> tuple[range, ...]:
-    """Return the characters of each word in the text, without punctuation at its ends.
+    """Return the character range of each word in the text, without punctuation at its ends.
 
     Raises _LineError if a word is not in the text.
     """

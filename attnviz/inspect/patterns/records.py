@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WordPair:
-    """Two words that belong together.
+    """An annotated pair of words of a sentence with a grammatical relation.
 
-    relation: such as ``subject``.
-    dependent, head: their indices among the sentence's words.
+    relation: such as ``subject``. dependent, head: the indices of both words in the sentence.
     """
 
     relation: str
@@ -43,12 +42,11 @@ class WordPair:
 
 @dataclass(frozen=True)
 class AnnotatedSentence:
-    """A sentence in which a person has annotated the words that belong together.
+    """A sentence in which a person has annotated pairs of related words.
 
-    text: as a model reads it.
+    text: the whole sentence.
     words: for each word the range of its characters in ``text``, without punctuation at its ends.
-    pairs: the words that belong together.
-    line: its number in the file, counted from 1.
+    pairs: the related words. line: its number in the file, counted from 1.
     """
 
     text: str
@@ -64,16 +62,14 @@ class AnnotatedSentence:
 
 @dataclass(frozen=True)
 class Probe:
-    """A set of texts that heads were scored on.
+    """A set of texts over which pattern scores were measured, as described in the report.
 
     name: ``natural text``, ``random repeats``, ``random copies``, ``annotated sentences``, or
-        ``text`` for a person's own.
-    texts: the number of texts.
-    shortest, longest: their lengths in tokens.
-    scores: the names of the scores that come from them.
+        ``text`` for a person's own. texts: the number of texts.
+    shortest, longest: their lengths in tokens. scores: the names of the scores that come from them.
     seeds: of the random texts.
-    pairs: by relation, the number of annotated pairs that could be scored.
-    skipped: a sentence for each text that could not be scored, with the reason.
+    pairs: by relation, the number of annotated word pairs that could be used.
+    skipped: a sentence for each text that could not be used, with the reason.
     """
 
     name: str
@@ -88,11 +84,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class Example:
-    """A small map that shows what a head does, over a text where its label can be seen.
+    """A small map that shows what a head attends to, over a text in which its label can be seen.
 
-    tokens: of the queries.
-    keys: of the keys, the same object for self-attention.
-    weights: float array (query, key), in the report's view.
+    tokens: of the queries. keys: of the keys, the same object for self-attention.
+    weights: float array (query, key), after the report's weight transform.
     """
 
     tokens: Tokens
@@ -109,26 +104,25 @@ class Example:
 
 @dataclass(frozen=True)
 class PatternScores:
-    """The scores of one head.
+    """The pattern scores of one head, its label and their statistics.
 
     layer, head: of the head, from 0.
     label: the name of the score that stands out most, or None if no score reaches its threshold.
     scores: by name, in [0, 1], but ``rare`` and ``monotone`` in [-1, 1]; None if not measured, for
-        the reason in ``PatternReport.not_measured``.
-    base_rate: by name, the score without the pattern; None as in ``scores``, and for scores without
-        a base rate.
+        the reason in ``PatternReport.not_measured``. base_rate: by name, the score without the
+        pattern; None as in ``scores``, and for scores without a base rate.
     strength: for the names that can be labels, the gain over the base rate as a share of the
-        largest possible gain, at most 1; the largest strength gives the label. If a control ran,
-        the gain is over the highest score of the twin's heads in this layer as well.
+        largest possible gain, at most 1; the largest strength gives the label. If a random baseline
+        ran, the gain is over the highest score of its heads in this layer as well.
     margin: the label's score minus its base rate; None without a label.
     agreement: the share of the texts (or seeds, or, for a relation, of ten folds of its sentences)
         that show this label on their own; None without a label or with a single text.
-    measured: for each score, the number of texts in its mean (for a relation, of pairs).
+    measured: for each score, the number of texts in its mean (for a relation, of word pairs).
     statistics: the means of ``STATISTICS`` over the running texts, None if not measured.
-    control: the scores of the same head in the randomly initialised twin; empty without one.
+    control: the scores of the same head in the random baseline; empty without one.
     example: a small map to look at; None for heads that are not among their label's best.
     intervals: by score, the ends of its 95% confidence interval, if it has one: Student's over
-        texts, for a relation Wilson's over pairs.
+        texts, for a relation Wilson's over word pairs.
     said: the label of the head on a person's own text by the rule of a single text; else None.
     by_text: for each score its values over single texts (or seeds, or folds), in their order.
     """
@@ -155,9 +149,9 @@ class PatternScores:
 
     @property
     def score(self) -> float | None:
-        """Return the label's score; for a single text's attention sink, its whole weight.
+        """Return the score of the head's label; None without a label.
 
-        None without a label.
+        For the attention sink of a single text, it is the sink's whole weight.
         """
         if self.label is None:
             return None
@@ -165,14 +159,14 @@ class PatternScores:
 
     @property
     def chance(self) -> float | None:
-        """Return the score that chance would give the label; None without a label."""
+        """Return the base rate of the head's label, its score by chance; None without a label."""
         if self.label is None:
             return None
         return self._sink.base_rate if self._sink else self.base_rate[self.label]
 
     @property
     def events(self) -> int | None:
-        """Return how many places of a person's own text show the label, or None."""
+        """Return how many tokens of the user's own text show the label; None for probes."""
         return None if self.said is None or self.said.name != self.label else self.said.events
 
     @property
@@ -185,10 +179,9 @@ class PatternScores:
 
 @dataclass(frozen=True)
 class Control:
-    """Scores of the model's randomly initialised twin on the same texts.
+    """The random baseline of pattern scores: the architecture with random parameters.
 
-    seed: of its weights.
-    labelled: how many of its heads get each label by base rates alone.
+    seed: of its parameters. labelled: how many of its heads get each label by base rates alone.
     """
 
     seed: int
@@ -197,27 +190,25 @@ class Control:
 
 @dataclass(frozen=True, repr=False)
 class PatternReport(Report, Provenance):
-    """The report of ``attnviz patterns``: the one input of every screen and file it writes.
+    """The report of ``attnviz patterns``: the pattern scores and labels of all heads.
 
-    model: the model that was scored.
-    kind: the attention that was scored.
+    model: the facts of the model. kind: the kind of attention.
     causal: whether a query sees no later key.
-    view: how weights were changed before they were scored.
+    view: the transform of the attention weights before scores are measured, such as ``raw``.
     heads: one entry for each head, layer by layer.
     labels: the names that a head could get here, in the order of ``LABELS``.
     thresholds: for each label, the strength from which a head gets it.
-    probes: what was measured, and over which texts.
+    probes: the sets of texts, and the scores measured over each.
     not_measured: for each score that has no value at all, the reason in words.
     untestable: the base rate of each relation that no head could get as a label, because the best
-        fixed offset finds it too often.
-    control: of the randomly initialised twin; None without one.
-    text: a person's own text; empty if the probes were scored. file: of the text, or empty.
+        fixed offset finds it too often. control: the random baseline; None without one.
+    text: a person's own text; empty if the probes were used. file: of the text, or empty.
     target: the decoder's text; None if there is none.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     labels_date: when ``patterns`` stored them; empty for other sources.
-    watch: the one label by which heads are ranked, or None.
-    stats: show the statistics of every head. top: heads listed for a label; None: the usual few.
-    regions: the shares between the regions of the text, in the view; None without regions.
+    watch: the one label by which heads are ranked, or None. stats: whether the statistics of every
+        head are shown. top: heads listed for a label; None: the usual few.
+    regions: the attention shares between the regions of the text; None without regions.
     """
 
     model: ModelInfo
@@ -278,6 +269,6 @@ class PatternReport(Report, Provenance):
         return tuple(entry for entry in self.ranked(label) if entry.label == label)
 
     def ranked(self, score: str) -> tuple[PatternScores, ...]:
-        """Return all heads that have this score, highest first."""
+        """Return all heads that have a value of this pattern score, highest first."""
         found = [entry for entry in self.heads if entry.scores.get(score) is not None]
         return tuple(sorted(found, key=lambda entry: -(entry.scores[score] or 0.0)))

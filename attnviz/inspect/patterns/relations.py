@@ -25,8 +25,8 @@ def word_pieces(
 ) -> tuple[tuple[int, ...], ...] | None:
     """Return the token indices of each word, or None if the tokens do not spell the text.
 
-    words: the characters of each word in ``text``. A token for an unknown word covers all that lies
-    between its neighbours. A token shared by two words belongs to the first.
+    words: the character range of each word in ``text``. A token for an unknown word covers
+        everything between its neighbours. A token shared by two words belongs to the first.
     """
     spans = _spans(tokens, text, _raw) or _spans(tokens, text, _folded)
     if spans is None:
@@ -47,9 +47,10 @@ def word_pieces(
 def _spans(
     tokens: Tokens, text: str, units: Callable[[str], Iterator[tuple[str, int]]]
 ) -> list[range] | None:
-    """Return each token's characters in the text, empty for special tokens.
+    """Return the range of each token's characters in the text, empty for special tokens.
 
-    units: yields the characters to compare and their places. None if tokens and text differ.
+    units: yields the characters to compare and their character offsets. None if tokens and text
+        differ.
     """
     stream = list(units(text))
     joined = "".join(unit for unit, _ in stream)
@@ -82,10 +83,10 @@ def _spans(
 
 
 def _raw(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the bytes of a text without blanks, as Latin-1 characters, with their places."""
+    """Yield the bytes of a text without blanks as Latin-1, with their character offsets."""
     place = 0
     while place < len(text):
-        byte = _BYTE.match(text, place)
+        byte = _BYTE.match(text, place) if text[place] == "<" else None
         if byte is not None:
             yield chr(int(byte[1], 16)), place
             place = byte.end()
@@ -97,7 +98,7 @@ def _raw(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _folded(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the characters of a text without case, accents and blanks, with their places."""
+    """Yield a text's characters without case, accents and blanks, with their offsets."""
     for place, character in enumerate(text):
         for unit in unicodedata.normalize("NFKD", character).casefold():
             if not unit.isspace() and not unicodedata.combining(unit):
@@ -110,10 +111,10 @@ _TIE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class FoundPair:
-    """The result of testing which heads find one annotated pair of words.
+    """The result of testing which heads find one annotated word pair.
 
-    relation: its name. offset: from the query's place to the key's, in words and punctuation marks.
-    by_chance: the chance that even attention over the tokens finds the pair. Words of several
+    relation: its name. offset: from the query word to the key word, in words and punctuation marks.
+    by_chance: the chance that uniform attention over the tokens finds the pair. Words of several
         tokens get more of it, and words that tie for the largest weight share the hit.
     hits: (head,) 1 if the head's largest weight is on the annotated word, else 0; words that tie
         for the largest share the hit. NaN if the weights are NaN.
@@ -126,10 +127,11 @@ class FoundPair:
 
 
 class WordView:
-    """One annotated sentence as a model's tokens: its words, and each other token by itself.
+    """The units of one annotated sentence for a model: each word, and each other token alone.
 
-    If ``causal``, a pair is read from its later word to the earlier one; else from the dependent to
-    the head. ``fits`` is false if the tokens do not spell the text.
+    It tests which heads find the annotated word pairs. If ``causal``, a pair is tested from its
+    later word to the earlier one; else from the dependent to the head. ``fits`` is false if the
+    tokens do not spell the text.
     """
 
     def __init__(self, sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> None:
@@ -145,10 +147,10 @@ class WordView:
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
     def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[FoundPair]:
-        """Return for each annotated pair which heads find it.
+        """Return for each annotated word pair which heads find it.
 
-        weights: (head, query, key) over the tokens. seen: (query, key) which tokens each token
-        sees. A pair whose words do not see each other is left out.
+        weights: the attention weights (head, query, key) over the tokens. seen: (query, key), True
+            where a token sees another. A pair whose words do not see each other is left out.
         """
         visible = (self._of_unit.T @ seen @ self._of_unit).astype(int)
         by_word = word_weights(weights, self.units)
@@ -169,7 +171,7 @@ class WordView:
         return found
 
     def pairs(self) -> list[tuple[str, int, int]]:
-        """Return (relation, query, key) of every pair whose words both have tokens.
+        """Return (relation, query, key) of every annotated word pair whose words both have tokens.
 
         Query and key are indices among the words of the sentence and its other tokens.
         """
@@ -187,10 +189,10 @@ class WordView:
 def word_weights(
     weights: NDArray[np.floating], words: Sequence[Sequence[int]]
 ) -> NDArray[np.float64]:
-    """Return weights between words (head, word, word) from weights between tokens.
+    """Return attention weights between words (head, word, word) from those between tokens.
 
-    weights: (head, token, token). words: the token positions of each word. The weight to a word is
-    the sum over its tokens, from it the mean.
+    weights: (head, token, token). words: the token indices of each word. The weight to a word is
+        the sum over its tokens, the weight from it their mean.
     """
     to = _memberships(weights.shape[-1], words)
     share = to / to.sum(0)
@@ -198,9 +200,9 @@ def word_weights(
 
 
 def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """Return 1 for each token (row) that belongs to a word (column), else 0.
+    """Return a matrix (token, word): 1 for each token that belongs to a word, else 0.
 
-    tokens: how many there are. words: the token positions of each word.
+    tokens: how many there are. words: the token indices of each word.
     """
     found = np.zeros((tokens, len(words)))
     for word, places in enumerate(words):
@@ -209,9 +211,9 @@ def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.floa
 
 
 def relation_base_rate(found: Sequence[FoundPair]) -> float:
-    """Return the share of pairs that the best fixed offset finds, or even attention if it is more.
+    """Return the base rate of a relation: the share of word pairs found without looking at words.
 
-    It is 0 without pairs.
+    It is that of the best fixed offset, or of uniform attention if that is more; 0 without pairs.
     """
     offsets = Counter(pair.offset for pair in found)
     even = sum(pair.by_chance for pair in found)

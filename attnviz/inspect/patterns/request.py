@@ -24,7 +24,7 @@ from attnviz.options import (
 
 @dataclass(frozen=True)
 class _Scoring(Options, panel="What is scored"):
-    """What is scored, and compared with what."""
+    """The options on the texts and weights that are scored, and on the random baseline."""
 
     probe: tuple[Path, ...] = option(
         "FILE",
@@ -55,13 +55,13 @@ class _Scoring(Options, panel="What is scored"):
 
     @property
     def view(self) -> View:
-        """Return how weights are changed before they are scored."""
+        """Return the transform of the attention weights before they are scored, such as ``raw``."""
         return next(iter(self._views), "raw")
 
 
 @dataclass(frozen=True)
 class _Shown(Options, panel="View"):
-    """What is shown."""
+    """The options on what is shown of the pattern scores."""
 
     watch: str | None = option("LABEL", "Rank every head by its score of one label.")
     stats: bool = flag("Show entropy, distance, confidence and sink weight of every head.")
@@ -76,7 +76,7 @@ class PatternsRequest(
 
     @property
     def is_usual(self) -> bool:
-        """Return whether all heads are scored in the default way, so that labels are stored."""
+        """Return whether all heads are scored in the default way; only then labels are stored."""
         return self.view == "raw" and not (
             self.raw or self.probe or self.control or self.layer or self.head
         )

@@ -74,23 +74,23 @@ def score_patterns(
     examples: bool = True,
     no_known_labels: bool = False,
 ) -> PatternReport:
-    """Score and label the heads of ``model``.
+    """Measure the pattern scores of the heads of ``model``, and label the heads.
 
     texts: a person's own; None for the probes that ship with the package: natural text, random
         repeated tokens and annotated English sentences.
     kind: of the attention; None for the model's first.
-    view: how weights are changed before they are scored.
+    view: the transform of the attention weights before scores are measured.
     targets: the decoder's text for each, for the kinds ``decoder`` and ``cross``.
     sentences: annotated ones, in place of those that ship with the package; added to ``texts``.
-    seeds: of the random tokens.
-    control: the seed of a randomly initialised twin whose scores must be exceeded as well.
+    seeds: of the random tokens. control: the seed of a random baseline, a model with random
+        parameters, whose scores a label must exceed as well; None for none.
     heads: the heads to score in each layer; None scores all.
-    progress: called as ``progress(done, total)``, in pairs of tokens.
+    progress: called as ``progress(done, total)``, in query–key pairs.
     examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
 
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
-    its attention, or what a view needs in addition, cannot be observed.
+    its attention, or values that a weight transform needs, cannot be observed.
     """
     began = time.monotonic()
     probing = open_probing(model, kind)
@@ -154,7 +154,7 @@ def score_patterns(
 
 
 def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | None:
-    """Return the shares between the regions of the user's own text; None if it has no regions.
+    """Return the attention shares between the regions of the user's text; None without regions.
 
     results: the scores of each text, the user's own first.
     """
@@ -165,9 +165,9 @@ def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | N
 
 
 class _Rule(NamedTuple):
-    """The rule by which a score labels a head.
+    """The rule by which a pattern score becomes the label of a head.
 
-    threshold, deviations: see ``best_label``; heads with random weights do not reach them.
+    threshold, deviations: see ``best_label``; heads with random parameters do not reach them.
     said: the labels by ``one_text`` on a person's own text, which is too short for the threshold
         alone; None for the probes. Relations are annotated by hand and always use the threshold.
     """
@@ -179,7 +179,8 @@ class _Rule(NamedTuple):
     def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
         """Return the name of the head's label, or None.
 
-        place: (layer, head). summary: of its scores. found: the strength of each score.
+        place: (layer, head). summary: of its scores over all texts. found: the strength of each
+            score.
         """
         found = {
             name: value
@@ -229,7 +230,7 @@ def _said(
 
 
 class _Work:
-    """Counts the work that is done and reports it to the caller."""
+    """Adds up the work done so far, in query–key pairs, and reports it to the caller."""
 
     def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
         self._done, self._total = 0, total
@@ -254,7 +255,7 @@ def _notes(
 
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
-    """Return the relations of the annotated sentences, the usual ones first.
+    """Return the names of the relations in the annotated sentences, the usual ones first.
 
     probes: all texts, of which some are annotated.
     """
@@ -269,7 +270,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
 
 
 def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """Return the relations that are annotated but could not be scored in any sentence.
+    """Return the annotated relations that could not be measured in any sentence.
 
     found: the names of those that could.
     """
@@ -278,7 +279,7 @@ def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> t
 
 
 def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
-    """Return where the labels of the user's own text come from; ``none`` for probes.
+    """Return the source of the labels of the user's own text; ``none`` for probes.
 
     said: these labels by (layer, head); None for probes.
     """
@@ -290,9 +291,9 @@ def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
 def _untestable(
     found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
-    """Return by name the base rates of relations that even a perfect head could not get as a label.
+    """Return the base rates of the relations that not even a perfect head could get as a label.
 
-    found: the scores by (layer, head). deviations: how many standard deviations a label needs.
+    found: the summaries by (layer, head). deviations: how many standard deviations a label needs.
     """
     rates = {}
     for name in relations:
@@ -305,9 +306,9 @@ def _untestable(
 
 
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """Return the names for which some head has both a score and a base rate.
+    """Return the labels for which some head has both a score and a base rate.
 
-    found: the scores by (layer, head). relations: the names of the annotated ones.
+    found: the summaries by (layer, head). relations: the names of the annotated ones.
     """
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
     return tuple(
@@ -355,7 +356,7 @@ def _head(
 
 
 def _unknown(entry: PatternScores) -> PatternScores:
-    """Return the head's entry without any score, for a head that overflowed on some text.
+    """Return the entry of a head without any score, because it overflowed on some text.
 
     The texts on which it did not overflow are no fair sample.
     """
@@ -372,10 +373,9 @@ def _unknown(entry: PatternScores) -> PatternScores:
 
 
 def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
-    """Return the highest score, by layer and name, of any head of the random twin.
+    """Return by layer and score the highest value of any head of the random baseline.
 
-    twin: its scores by (layer, head). Its heads are drawn alike: it does not matter which of them
-    reaches it.
+    twin: its summaries by (layer, head). Its heads are drawn alike, so that any of them counts.
     """
     floors: dict[int, dict[str, float]] = {}
     for (layer, _), summary in twin.items():
@@ -403,8 +403,8 @@ def _not_measured(
     """Return the reason for each score that no head has, by name.
 
     attention: its kind, and whether it is causal. heads: the scores of all heads. own: whether the
-    user's own text was scored.
-    relations: annotated relations of which no pair could be scored.
+        user's own text was used.
+    relations: annotated relations of which no word pair could be tested.
     """
     names = dict.fromkeys(name for head in heads for name in head.scores)
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]

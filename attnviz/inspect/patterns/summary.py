@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
 from attnviz.inspect.patterns.relations import FoundPair, relation_base_rate
 from attnviz.inspect.patterns.sums import TextScores
-from attnviz.measures.intervals import share_interval, student_interval
+from attnviz.measures.bootstrap import share_interval, student_interval
 from attnviz.measures.labels import strength
 from attnviz.measures.registry import DESCRIBED, of_family
 
@@ -35,7 +35,7 @@ _FOLDS = 10
 
 @dataclass
 class HeadSummary:
-    """The summary of one head over all texts, by the name of the score.
+    """The pattern scores of one head over all texts, by the name of the score.
 
     scores, base_rate, intervals, measured, statistics: as in ``PatternScores``. single: (score,
     base rate) of each text, of a relation of each fold of its sentences.
@@ -64,7 +64,7 @@ class HeadSummary:
 def summaries(
     results: Sequence[TextScores], relations: Sequence[str]
 ) -> dict[tuple[int, int], HeadSummary]:
-    """Return the summary of each head by (layer, head), in that order.
+    """Return the summary of the pattern scores of each head by (layer, head), in that order.
 
     results: the scores over each text. relations: the names of the annotated ones.
     """
@@ -134,7 +134,7 @@ def _summary(
 
 
 def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, float, float]]:
-    """Yield (name, score, base rate) of each measure that this text could show.
+    """Yield (name, score, base rate) of each pattern score that this text can show for a head.
 
     result: the scores over the text. layer, head: of the head.
     """

@@ -44,10 +44,11 @@ _STILL = 1e-9
 
 
 def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
-    """Return weights (head, rows, keys) as changed by ``view``; rows sum to one, or are zero.
+    """Return attention weights (head, rows, keys) after a weight transform.
 
-    norms: (head, key) of what each key's value moves; only ``norm-weighted`` needs them.
-    A row is zero in ``without-first`` if it attends to the first key alone.
+    Rows sum to one, or are zero. view: the transform. norms: (head, key), the norm of each key's
+    value; only ``norm-weighted`` needs them. A row is zero in ``without-first`` if it attends to
+    the first key alone.
     """
     if view == "raw":
         return weights
@@ -67,10 +68,10 @@ _Measured = tuple[
 
 
 class ScoreSums:
-    """Take blocks of rows of one text, in any order, and give the scores of each head.
+    """Computes the pattern scores of each head of one text from blocks of attention rows.
 
-    In the end they equal the measures of the whole matrix, but only one block is in memory.
-    names: of the measures; None for all.
+    The blocks may come in any order. In the end the scores equal the measures of the whole matrix,
+    but only one block is in memory. names: of the measures; None for all.
     """
 
     def __init__(self, text: TextFacts, names: Collection[str] | None = None) -> None:
@@ -80,16 +81,16 @@ class ScoreSums:
         self._moments: NDArray[np.float64] | None = None
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> RowBlock:
-        """Add weights (head, rows, keys) of the queries from ``start`` on, in the text's view.
+        """Add a block of attention weights (head, rows, keys) to the sums; return the block.
 
-        mask: see ``RowBlock``.
+        start: its first query. mask: see ``RowBlock``.
         """
         block = RowBlock(self._text, weights, start, mask)
         self.take(self.measured(block))
         return block
 
     def measured(self, block: RowBlock) -> _Measured:
-        """Return what a block of rows adds, without adding it."""
+        """Return the addition that a block of rows makes to the sums, without making it."""
         weights, raw = block.weights, self._text.attention.view == "raw"
         # Without key 0, a row that attended to key 0 alone has no weight left to score.
         alive = None if raw else weights.sum(-1) != 0
@@ -105,7 +106,7 @@ class ScoreSums:
         return sums, _moments(centre_rows(weights), block.queries)
 
     def take(self, measured: _Measured) -> None:
-        """Add what a block of rows adds, as ``measured`` returned it."""
+        """Add to the sums what ``measured`` returned for a block of rows."""
         sums, moments = measured
         for name, (total, number) in sums.items():
             before = self._sums.get(name, (0.0, 0))
@@ -114,7 +115,7 @@ class ScoreSums:
             self._moments = moments if self._moments is None else self._moments + moments
 
     def scores(self) -> Scores:
-        """Return each score by name, (head,); NaN if the text cannot show it."""
+        """Return each pattern score by name, (head,); NaN if the text cannot show it."""
         found = {}
         for name, (total, number) in self._sums.items():
             mean = _divided(total, number)
@@ -124,15 +125,12 @@ class ScoreSums:
         return found
 
     def reach(self) -> dict[str, float]:
-        """Return the share of the queries that could show each score, in [0, 1]."""
+        """Return the share of the queries that can show each score, in [0, 1], by name."""
         queries = len(self._text.queries)
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """Return by name the scores (head,) that the tokens would get in a random order.
-
-        They are means over several orders.
-        """
+        """Return by name the mean scores (head,) with the tokens in several random orders."""
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")
@@ -146,9 +144,10 @@ Evens = dict[tuple[int, ...], tuple[NDArray[np.float64], _Measured]]
 
 
 class LayerSums:
-    """Take blocks of rows of one layer, and give its scores and those of uniform attention.
+    """Computes the pattern scores of one layer of a text, and those of uniform attention.
 
-    Uniform attention is even over the keys that the layer lets each query see.
+    Uniform attention is even over the keys that the layer lets each query see. The input is blocks
+    of attention rows.
     evens: shared by the layers of one text, which then measure uniform attention once.
     """
 
@@ -166,7 +165,7 @@ class LayerSums:
         self._evenly_on_marks = np.zeros(len(self._marks))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
-        """Add a block of rows; the arguments are those of ``ScoreSums.add``."""
+        """Add a block of attention rows; the arguments are those of ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
         if self._regions is not None:
             self._regions.add(weights, start, block.seen)
@@ -187,7 +186,7 @@ class LayerSums:
         self._even.take(known[1])
 
     def scores(self, heads: tuple[int, ...]) -> LayerScores:
-        """Return the scores of these heads, which must be the heads of the blocks."""
+        """Return the scores of the layer. heads: the indices of the heads in the blocks."""
         uniform = {name: float(values[0]) for name, values in self._even.scores().items()}
         return LayerScores(
             heads,
@@ -206,9 +205,10 @@ class LayerSums:
 
 
 def _moments(centres: Weights, queries: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the sums over rows from which ``_correlation`` is computed.
+    """Return the sums over rows of a block from which ``_correlation`` is computed.
 
-    centres: where each row looks on average. queries: the index of each row's query.
+    centres: the mean key position of each row, weighted by attention. queries: the index of each
+        row's query.
     """
     y, x = centres.astype(np.float64), queries.astype(np.float64)
     ones = np.ones_like(y)
@@ -221,7 +221,10 @@ def _divided(total: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[n
 
 
 def _correlation(*moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Pearson's correlation of queries' places and centres; NaN if one is constant."""
+    """Return Pearson's correlation of query positions and mean key positions.
+
+    It is NaN if one is constant. moments: the sums of ``_moments``.
+    """
     n, x, xx, y, yy, xy = moments
     across, up = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
     moves = (across > _STILL) & (up > _STILL)
@@ -231,15 +234,14 @@ def _correlation(*moments: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class LayerScores:
-    """The scores of one layer over one text; over a sentence, only ``heads`` and ``found``.
+    """The pattern scores of one layer over one text; over a sentence, only ``heads`` and ``found``.
 
-    heads: the heads that were scored.
+    heads: the indices of the heads.
     scores, shuffled: (head,) by name, over the text and over shuffled tokens.
     uniform: each score of attention spread evenly over the keys that the layer lets a query see.
     reach: the share of the queries that could show each score; a window may hide it from most.
     delimiters: by token, (head,) how much more attention of the mean query it gets than by even
-        attention.
-    found: the pairs of an annotated sentence.
+        attention. found: the word pairs of an annotated sentence.
     regions: the sums of ``RegionSums``, if the text has regions.
     """
 
@@ -255,10 +257,10 @@ class LayerScores:
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
-    """The scores over one text.
+    """The pattern scores of all layers over one text.
 
-    text: the one that was scored. layers: the scores by the index of the layer.
-    lost: the heads (layer, head) with weights that are NaN.
+    text: the text. layers: the scores by the index of the layer.
+    lost: the heads (layer, head) with attention weights that are NaN.
     """
 
     text: ProbeText
@@ -273,10 +275,10 @@ def measure(
     heads: Selection | None,
     work: Work,
 ) -> tuple[TextScores, ...]:
-    """Return the scores of every text, in the order of ``texts``.
+    """Run the model over every text; return the pattern scores, in the order of ``texts``.
 
     probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
-    each layer; None scores all. work: counts what is done.
+        each layer; None scores all. work: is told the number of query–key pairs done.
     """
     found: dict[int, TextScores] = {}
     for batch in batches(texts):
@@ -289,12 +291,12 @@ def measure(
 
 
 def cells_of(text: ProbeText, kind: Kind) -> int:
-    """Return the work for a text: its number of (query, key) pairs. kind: of attention."""
+    """Return the work for a text: its number of query–key pairs. kind: of attention."""
     return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
 
 
 class _Scoring:
-    """Observer that reduces the weights of one batch of texts to scores."""
+    """An observer that turns the attention weights of one batch of texts into pattern scores."""
 
     def __init__(
         self, texts: Sequence[ProbeText], attention: Conditions, heads: Selection | None
@@ -357,7 +359,7 @@ class _Scoring:
     def _collect(
         self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
     ) -> None:
-        """Collect the matrix of a sentence, which is short, and score its words at the last row.
+        """Collect the whole matrix of an annotated sentence, then test its word pairs.
 
         text: its index in the batch. start: the query of the first row. weights: (head, row, key).
         mask: which keys each row sees, or None.
@@ -373,7 +375,7 @@ class _Scoring:
             self._found[text, layer] = words.find(*self._matrices.pop((text, layer)))
 
     def results(self) -> list[TextScores]:
-        """Return the scores, text by text."""
+        """Return the pattern scores of the batch, text by text."""
         return [self._result(number, text) for number, text in enumerate(self._texts)]
 
     def _result(self, number: int, text: ProbeText) -> TextScores:

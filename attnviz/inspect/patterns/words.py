@@ -22,36 +22,39 @@ NOT_MEASURED = "n/m"
 
 
 def _bare(text: str) -> str:
-    """Return ``-0.12`` as ``-.12`` and ``-0.000`` as ``.000``."""
+    """Return a number without the zero before its point: ``-0.12`` as ``-.12``.
+
+    A zero has no sign: ``-0.000`` is ``.000``.
+    """
     if not any(digit in "123456789" for digit in text):
         text = text.lstrip("+-")
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
 def score(value: float | None) -> str:
-    """Return a score, such as ``.982``."""
+    """Return a score as a string, such as ``.982``; a dash for None."""
     return NOT_MEASURED if value is None else _bare(f"{value:.3f}")
 
 
 def short(value: float | None) -> str:
-    """Return a score in three columns, four if negative: ``.98``, ``1.0``, ``-.12``."""
+    """Return a score in three characters, four if negative: ``.98``, ``1.0``, ``-.12``."""
     if value is None:
         return NOT_MEASURED
     return "1.0" if value >= 0.995 else _bare(f"{value:.2f}")
 
 
 def signed(value: float | None) -> str:
-    """Return a difference of scores, such as ``+.862``; without a sign if it rounds to 0."""
+    """Return a difference of scores as a string, such as ``+.862``; no sign if it rounds to 0."""
     return NOT_MEASURED if value is None else _bare(f"{value:+.3f}")
 
 
 def share_of_texts(value: float | None) -> str:
-    """Return a share of texts, such as ``92%``."""
+    """Return a share of texts as a string, such as ``92%``; a dash for None."""
     return NOT_MEASURED if value is None else whole_percent(value)
 
 
 def interval(entry: PatternScores, name: str) -> str:
-    """Return the ends of the 95% interval of a head's score, such as ``.79–.90``.
+    """Return the 95% confidence interval of a head's score as a string, such as ``.79–.90``.
 
     name: of the score. Empty if it has none.
     """
@@ -60,7 +63,7 @@ def interval(entry: PatternScores, name: str) -> str:
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """Return the size of the sample of a head's score, such as ``81 pairs``. name: of the score."""
+    """Return the sample size of a head's score ``name`` as a string, such as ``81 pairs``."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"
@@ -68,7 +71,7 @@ def behind(entry: PatternScores, name: str) -> str:
 
 
 def plain(value: float | None) -> str:
-    """Return a number of nats or tokens, such as ``1.23`` or ``104.1``."""
+    """Return a number of nats or tokens as a string, such as ``1.23`` or ``104.1``."""
     if value is None:
         return NOT_MEASURED
     return f"{value:.2f}" if abs(value) < 99.995 else f"{value:.1f}"
@@ -101,7 +104,7 @@ _FINDING_FROM: dict[Source, str] = {
 
 
 def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
-    """Yield (name, words) on the texts, their source, the view, the labels and the control."""
+    """Yield facts (name, words) on the texts, their source, the weight transform and the labels."""
     name = "over"
     for probe in report.probes:
         yield name, _probe_words(probe)
@@ -156,7 +159,7 @@ _PROBES = {
 
 
 def size_words(report: PatternReport) -> list[str]:
-    """Return the number of heads and the number of texts or tokens, in words."""
+    """Return strings with the number of heads and the number of texts or tokens."""
     found = [counted(len(report.heads), "head")]
     found += [] if report.kind == "self" else [f"{report.kind} attention"]
     if report.text:
@@ -167,7 +170,7 @@ def size_words(report: PatternReport) -> list[str]:
 
 
 def finding(report: PatternReport, watch: str | None) -> str:
-    """Return in a sentence how many heads have each label, or the watched one. watch: its name."""
+    """Return the finding: how many heads have each label, or the watched one. watch: its name."""
     if watch is not None:
         return _watched_finding(report, watch)
     if report.model.weights == "random":
@@ -181,7 +184,8 @@ def finding(report: PatternReport, watch: str | None) -> str:
     lack = "; no induction head" if counts.get("induction") == 0 else ""
     resting = sum(counts[name] for name in found if name in SINKS)
     sinks = f"attention sink{'s' * (resting > 1)}"
-    also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks}" if resting else ""
+    over = "these texts" if sum(probe.texts for probe in report.probes) > 1 else "this text"
+    also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks} on {over}" if resting else ""
     labelled = sum(counts[name] for name in named)
     have = "has" if labelled == 1 else "have"
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
@@ -233,9 +237,9 @@ def _reason(report: PatternReport, name: str) -> str:
 
 
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
-    """Return sentences on what cannot be tested or has no number, and why.
+    """Return sentences on labels that cannot be tested or have no score, with the reasons.
 
-    watch: the one label that is shown, or None. brief: only what a first screen needs.
+    watch: the one label that is shown, or None. brief: True returns only those for a first screen.
     """
     if watch is not None:
         if not report.ranked(watch):
@@ -265,9 +269,9 @@ def _untestable(rates: Mapping[str, float]) -> str:
 
 
 def explanation(report: PatternReport, names: Sequence[str]) -> Explanation:
-    """Return over what the scores were measured, and what the labels mean.
+    """Return the glossary: on which texts scores were measured, and what labels mean.
 
-    names: the labels of the screen, of which those that most heads have come first.
+    names: the labels on the screen; those that most heads have are explained first.
     """
     labels = [name for name in found_labels(report) if name in names]
     labels += [name for name in names if name not in labels]

@@ -14,7 +14,7 @@ SCHEMA = "attnviz.prune/1"
 def prune_data(report: PruneReport) -> dict[str, Any]:
     """Return the report as JSON values; layers and heads count from 0, losses are nats per token.
 
-    All losses are held-out ones, except those under ``ranking``.
+    All losses are over the held-out texts, except those under ``ranking``.
     """
     pruned, ranking = report.pruned, report.ranking
     request = report.request
@@ -92,11 +92,12 @@ def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
 
 
 def prune_rows(report: PruneReport) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each number of heads left; indices start at 0, losses are nats per token.
+    """Yield the CSV header, then a row for each number of heads left.
 
-    Columns: heads_left, layer, head, score, loss, random_loss, random_low, random_high,
-    held_out_ratio, ranking_loss. The whole model comes first. What was not measured is empty. All
-    losses are held-out ones, except in the last column.
+    Indices start at 0, losses are nats per token. Columns: heads_left, layer, head, score, loss,
+    random_loss, random_low, random_high, held_out_ratio, ranking_loss. The whole model comes first.
+    A value that was not measured is empty. All losses are over the held-out texts, except in the
+    last column.
     """
     order = ("heads_left", "layer", "head", "score", "loss")
     yield (*order, "random_loss", "random_low", "random_high", "held_out_ratio", "ranking_loss")

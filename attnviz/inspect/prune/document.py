@@ -22,9 +22,9 @@ has all the room that it needs."""
 def prune_document(
     report: PruneReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the held-out losses step by step, the removed heads, the result.
+    """Return the document: the held-out loss after each removal, the removed heads, the result.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
     advice = _hints(report) if hints else []
@@ -55,7 +55,7 @@ def prune_document(
 
 
 def _hints(report: PruneReport) -> list[str]:
-    """Return what to try next on the command line."""
+    """Return the options to try next on the command line."""
     hints, request = [], report.request
     if report.steps and request.out is None:
         hints.append("--out DIR: write the pruned model")
@@ -78,18 +78,19 @@ def _halves(report: PruneReport) -> str:
 
 
 def _finding(report: PruneReport) -> str:
-    """Return a sentence: how much the held-out loss rose, and whether less than in random order."""
+    """Return the finding: the rise of the held-out loss, compared with random orders."""
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
     heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
-    found = f"{heads} removed: {loss} {_times(report, last)}"
+    found = f"Removing {heads} {_multiplies(report, last, f'the {loss}')}"
     stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
     stopped += " One text." if report.texts == 1 else ""
     chance = report.last_random
     if chance is None:
         return f"{found}.{stopped}"
-    found += f", with random heads removed {_times(report, chance.mean)}"
+    random = _multiplies(report, chance.mean, "it")
+    found += f"; removing random heads {random}"
     if report.request.draws == 1:
         return f"{found} (1 draw).{stopped}"
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
@@ -98,6 +99,14 @@ def _finding(report: PruneReport) -> str:
     does = f"do{'es' * (as_well == 1)}"
     told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
     return found + told * bool(as_well) + stopped
+
+
+def _multiplies(report: PruneReport, loss: float, what: str) -> str:
+    """Return a verb and by what a loss, called ``what``, is multiplied without some heads."""
+    ratio = report.ratio(loss)
+    if not math.isfinite(ratio):
+        return f"makes {what} not finite"
+    return f"multiplies {what} by {ratio:.2f}"
 
 
 def _times(report: PruneReport, loss: float) -> str:
@@ -131,9 +140,9 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 
 def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curve, grid and, if there is room, the steps.
+    """Return the first screen: the loss curve, the grid and, if they fit, the removals.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     if not report.steps:
@@ -190,9 +199,10 @@ _TEN = 10
 
 
 def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
-    """Return a row per layer, a cell per head: the step at which it was removed, or a dot.
+    """Return a grid of heads with the number of the removal in each cell, or a dot.
 
-    lines, columns: the room for it, 0 for any; if that is too small, a cell per layer.
+    lines, columns: the available lines and width in characters, 0 for any; if they are too few,
+        there is a cell for each layer.
     """
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.index_base, range(report.model.heads)
@@ -218,7 +228,7 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
 
 
 def _layer_grid(report: PruneReport) -> doc.HeadGrid:
-    """Return a cell per layer, ten in a row: how many of its heads were removed."""
+    """Return a grid with a cell for each layer, ten in a row: how many heads were removed."""
     gone = [sum(layer == at for at, _ in report.removed) for layer in report.layers]
     cells = {}
     for place, (layer, count) in enumerate(zip(report.layers, gone, strict=True)):
@@ -236,7 +246,7 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
 
 
 def _steps(report: PruneReport) -> doc.Table:
-    """Return the removals in order; if there are many, only some of them."""
+    """Return a table of the removals in order; if there are many, only some of them."""
     places = _spread(report)
     digits = len(str(len(report.steps)))
     rows = []
@@ -270,7 +280,7 @@ def _steps(report: PruneReport) -> doc.Table:
 
 
 def _spread(report: PruneReport) -> list[int]:
-    """Return the indices of all steps if they are few, else of those with a random order."""
+    """Return the indices of the removals to list: all, or those with a random order to compare."""
     places = range(len(report.steps))
     if len(places) <= _ROWS:
         return list(places)

@@ -28,7 +28,7 @@ _AHEAD = 8
 
 @dataclass(frozen=True)
 class RemovalBounds:
-    """What an order of removals must leave in the model.
+    """The limits of removals: the heads that must remain in the model.
 
     layers: the numbers of the layers that have attention.
     heads, kv_heads: how many query heads and key/value heads each of them has.
@@ -45,7 +45,7 @@ class RemovalBounds:
 
     @property
     def round(self) -> int:
-        """Return how many removals make a whole round."""
+        """Return how many removals make a whole round; 1 if removals do not come in rounds."""
         return len(self.layers) * self._groups if self.uniform else 1
 
     @property
@@ -68,7 +68,7 @@ class RemovalBounds:
         return [(layer, head) for layer in self.layers for head in range(self.heads)]
 
     def may_go(self, head: Head, removed: Collection[Head]) -> bool:
-        """Return whether ``head`` can be removed next, after ``removed``; each is (layer, head)."""
+        """Return True if ``head`` can be removed after ``removed``, all (layer, head)."""
         if head in removed:
             return False
         layer, place = head
@@ -97,7 +97,7 @@ class RemovalBounds:
 
 @dataclass(frozen=True)
 class Goal:
-    """When to stop removing heads.
+    """The point at which removals stop.
 
     count: after this many removals.
     loss: before the loss in nats per token would rise above it; None for no limit.
@@ -110,10 +110,10 @@ class Goal:
 
 
 def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, baseline: float) -> Goal:
-    """Return when to stop removing heads.
+    """Return the point at which removals stop.
 
-    bounds: what must be left. baseline: the loss of the whole model.
-    Raises UsageError if the model does not have the heads, or would lose too many.
+    bounds: the heads that must remain. baseline: the loss of the whole model.
+    Raises UsageError if the model does not have the chosen heads, or would lose too many.
     """
     if request.heads:
         return _chosen(request, bounds, info)
@@ -169,7 +169,7 @@ def removal_order(
     """Return the removals, the least important head first, with the loss after each.
 
     ranking: measures importance. held_out: measures the losses, and checks their limit.
-    bounds: what must be left. goal: when to stop. method: the measure of importance.
+    bounds: the heads that must remain. goal: when to stop. method: the measure of importance.
     rerank: True ranks all remaining heads again after each removal.
     """
     order = _reranked if rerank else _ranked
@@ -192,10 +192,10 @@ _Chosen = list[tuple[Head, float]]
 def _ranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """Yield the removals of one ranking, in batches that are measured together.
+    """Yield the removals in the order of one ranking, in batches that are measured together.
 
-    meter: measures importance. bounds: what must be left. goal: when to stop. how: the measure of
-    importance.
+    meter: measures importance. bounds: the heads that must remain. goal: when to stop. how: the
+        measure of importance.
     """
     scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
@@ -206,7 +206,7 @@ def _ranked(
 
 
 def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
-    """Return a sort key for heads: the least important head first, NaN last.
+    """Return a key for sorting heads: the least important head first, NaN last.
 
     scores: the importance of each.
     """
@@ -243,7 +243,8 @@ def _scores(
 ) -> dict[Head, float]:
     """Return each candidate's importance after ``removed``: the rise of the loss or a gradient.
 
-    meter: measures it. loss: without the heads in ``removed``.
+    meter: measures it. candidates: the heads to measure. loss: that without the heads in
+        ``removed``.
     """
     if method == "gradient":
         gradients = meter.gradients(removed)
@@ -265,7 +266,8 @@ def random_losses(
 ) -> tuple[RandomLoss, ...]:
     """Return the losses after each number of removals in ``counts``, in random orders.
 
-    meter: measures them. bounds: what must be left. draws: how many orders. seed: of the orders.
+    meter: measures them. bounds: the heads that must remain. draws: how many orders. seed: of the
+        orders.
     """
     if not counts or not draws:
         return ()
@@ -283,7 +285,7 @@ def random_losses(
 
 
 class ScanMeter:
-    """Measure the loss over the texts of a scan, without some heads.
+    """Measures the loss over some texts, without some heads.
 
     texts: how many there are; all have the same weight.
     probe: any head, removed if only the whole model's loss is wanted.
@@ -327,11 +329,11 @@ class ScanMeter:
         return [losses[key] if key else self.baseline for key in keys]
 
     def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """Return the first-order importance of every head in the model without ``removed``."""
+        """Return the gradient importance of every head in the model without ``removed``."""
         return self._scanner.gradients(removed)
 
     def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """Return the mean loss of each removal; store that of the whole model.
+        """Return the mean loss of each removal over the texts; store that of the whole model.
 
         variants: the heads of each removal.
         """

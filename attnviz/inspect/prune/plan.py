@@ -22,7 +22,7 @@ Mistral's has the same tensors and computation without that rule."""
 
 
 def is_planned(model: Model) -> bool:
-    """Return whether ``StackPlan`` can plan this model just as transformers would."""
+    """Return whether ``StackPlan`` can plan this model with the result that transformers has."""
     if not isinstance(model, StackModel) or model.parameters is None:
         return False
     # Mistral, which stands in for Llama, has no biases.
@@ -31,7 +31,7 @@ def is_planned(model: Model) -> bool:
 
 
 class StackPlan:
-    """Plan the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch."""
+    """Plans the removal of heads for a model that NumPy runs, as ``PruneStore`` does for torch."""
 
     def __init__(self, model: StackModel) -> None:
         assert model.parameters is not None
@@ -40,7 +40,7 @@ class StackPlan:
         self.layers = tuple(range(self._info.layers))
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
-        """Return the plan of the model without these heads, each (layer, head)."""
+        """Return the plan of the pruned model. heads: the removed (layer, head)."""
         info = self._info
         removed = heads_by_layer(heads, self.layers)
         plan = next(iter(cut_plans(removed, self.layers, info.heads, info.kv_heads)), None)
@@ -57,7 +57,7 @@ class StackPlan:
         return cut_record(info, name, plan, removed, self.parameters - gone)
 
     def _numbers(self, *parts: str) -> int:
-        """Return how many numbers of some projections belong to heads.
+        """Return how many parameters in some projections belong to heads.
 
         parts: the names of these projections.
         """
@@ -71,7 +71,7 @@ class StackPlan:
 
 
 def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
-    """Return for each layer the numbers of the heads that it loses.
+    """Return the numbers of the removed heads by layer.
 
     heads: (layer, head) of each. layers: all that have attention.
     """
@@ -79,9 +79,10 @@ def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
 
 
 def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
-    """Return the removed (layer, head) that stay as zeros: all without a plan, else those it keeps.
+    """Return the removed (layer, head) that stay in the model as zeros.
 
-    removed: by layer, the numbers of the heads.
+    These are all without a plan, else those that the plan keeps. removed: by layer, the numbers of
+    the heads.
     """
     return tuple(
         (layer, head)
@@ -94,10 +95,11 @@ def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
 def cut_record(
     info: ModelInfo, architecture: str, plan: CutPlan, removed: Removed, parameters: int
 ) -> PrunedModel:
-    """Return the record of a smaller model; its note says if the architecture is another one.
+    """Return the record of a pruned model that is smaller.
 
-    info: the facts of the whole model. architecture: the class of the smaller one. plan: the heads
-    that it has. removed: by layer, those that were to go. parameters: how many it has.
+    Its note says if the architecture is another one. info: the facts of the whole model.
+    architecture: the class of the smaller one. plan: the heads that it has. removed: by layer, the
+    heads to remove. parameters: how many it has.
     """
     note = ""
     if architecture != info.architecture:
@@ -118,11 +120,11 @@ def masked_record(
     parameters: int,
     shrinks: bool = True,
 ) -> PrunedModel:
-    """Return the record of a model of the same shape, with zeros for heads and a note on why.
+    """Return the record of a pruned model of unchanged size, with zeros for the removed heads.
 
-    info: the facts of the model. removed: by layer, the heads that are zero. layers: those that
-    have heads. parameters: how many it has. shrinks: whether the architecture can have fewer heads
-    at all.
+    Its note gives the reason. info: the facts of the model. removed: by layer, the heads that are
+    zero. layers: those that have heads. parameters: how many it has. shrinks: whether the
+    architecture can have fewer heads at all.
     """
     note = f"the config of {info.architecture} cannot say that it has fewer heads of that width"
     if shrinks:

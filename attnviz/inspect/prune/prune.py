@@ -46,7 +46,7 @@ _POINTS = 12
 def prune(
     model: Model, texts: Texts, request: PruneRequest, *, advance: Watch = UNWATCHED
 ) -> PruneReport:
-    """Remove the least important heads; return the losses next to those of random removals.
+    """Remove the least important heads; compare the losses with those of random removals.
 
     texts: half of them rank the heads, the other half measures the losses. advance: is given the
     progress. Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads
@@ -124,9 +124,9 @@ def prune(
 
 
 def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
-    """Return two halves of the texts: the one that heads are ranked on, and the held-out one.
+    """Return two halves of the texts: one for ranking heads, and the held-out one.
 
-    Several texts are dealt out in turn, each with its copies: what was ranked on is not held out.
+    Several texts are dealt out in turn, each with its copies, so that no text is in both halves.
     A single text is cut in the middle; each part keeps the special tokens at its ends.
     Raises UsageError for a single text that is too short to be cut, and if all texts are the same.
     """
@@ -165,7 +165,7 @@ def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
 
 
 def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
-    """Return about how many tokens a model reads, and in how many texts.
+    """Return about how many tokens a model runs on, and in how many texts.
 
     The first number is None if torch must run the model.
     """
@@ -176,17 +176,17 @@ def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
 
 
 def needs_torch(model: Model) -> bool:
-    """Return whether only transformers knows how to cut an opened model, or its mask token."""
+    """Return whether transformers is needed to prune a loaded model, or to know its mask token."""
     if not isinstance(model, NumpyCheckpoint):
         return False
     return not is_planned(model) or not (model.causal or model.mask_id is not None)
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
-    """Return what plans or writes ``model``; the bundled one is loaded again only to be written.
+    """Return an object that plans or writes the pruned model.
 
     out: the directory to write to; None to plan only. ids: a text, over which the written model is
-    compared.
+        compared. The bundled model is loaded again only if it is written.
     """
     if out is None and isinstance(model, StackModel) and is_planned(model):
         return StackPlan(model)
@@ -228,7 +228,7 @@ def _notes(
 
 
 class _Work:
-    """Count the measuring that is done, and report its share.
+    """Adds up the finished measurements, and reports their share.
 
     The unit is one removal measured over one of the two halves of the texts. ``total``, an
     estimate, is set when it is known.
@@ -248,7 +248,7 @@ class _Work:
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     """Return about how many removals will be measured, each over one half of the texts.
 
-    bounds: what must be left in the model. goal: when to stop.
+    bounds: the heads that must remain. goal: when to stop.
     """
     candidates = len(goal.among) if goal.among is not None else bounds.total
     ranked = candidates if request.method == "exact" else 0
@@ -258,7 +258,7 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how long this many removals take, each over one half of the texts.
+    """Return about how many seconds this many removals take, each over one half of the texts.
 
     halves: the texts of both.
     """

@@ -20,9 +20,9 @@ Head = tuple[int, int]
 
 @dataclass(frozen=True)
 class PruneStep:
-    """One removal, in addition to all before it.
+    """One removal of a head, with the losses after it and all earlier removals.
 
-    layer, head: what was removed.
+    layer, head: the removed one.
     score: its importance when it was chosen, by ``PruneRequest.method``.
     heads_left: of all layers together, afterwards.
     loss: nats per token over the held-out half, afterwards. ranking_loss: over the ranking half.
@@ -73,11 +73,10 @@ class RandomLoss:
 
 @dataclass(frozen=True)
 class PrunedModel:
-    """The model without its heads, planned or written.
+    """The pruned model, planned or written.
 
     form: ``cut`` (the projections are smaller) or ``masked`` (zeros in the output projections).
-    heads, kv_heads: of every layer.
-    architecture: the class that loads it.
+    heads, kv_heads: of every layer. architecture: the class that loads it.
     parameters: summed over its tensors, a tied one once.
     zeroed: removed heads that are still there, as zeros.
     path: where it was written; None if it was only planned.
@@ -101,19 +100,16 @@ class PrunedModel:
 
 @dataclass(frozen=True, repr=False)
 class PruneReport(Report, Provenance):
-    """What ``attnviz prune`` found and did.
+    """The report of ``attnviz prune``: the removals, their losses and the pruned model.
 
-    model: the whole model.
-    layers: the numbers of its layers that have attention.
+    model: the whole model. layers: the numbers of its layers that have attention.
     texts, tokens: how many were given.
     ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
-    loss_name: the kind of loss, ``loss`` or ``pseudo-loss``.
-    request: the options.
-    limit: the held-out loss that was not to be passed; None if there was no limit.
+    loss_name: the kind of loss, ``loss`` or ``pseudo-loss``. request: the options.
+    limit: the held-out loss that must not be exceeded; None if there was no limit.
     steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
-    parameters_before: of the whole model, tied tensors once.
-    pruned: what remains.
+    parameters_before: of the whole model, tied tensors once. pruned: the remaining model.
     """
 
     model: ModelInfo

@@ -16,7 +16,7 @@ Importance = Literal["exact", "gradient"]
 
 @dataclass(frozen=True)
 class _Removal(Options, panel="What is removed"):
-    """Which heads are removed, and where the rest is written."""
+    """The options on which heads are removed, and where the pruned model is written."""
 
     fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
     heads: tuple[str, ...] = option(
@@ -65,7 +65,7 @@ class _Removal(Options, panel="What is removed"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What is measured"):
-    """The order of the removals, and what it is compared with."""
+    """The options on the order of the removals, and on the random orders for comparison."""
 
     method: Importance = option(
         "METHOD", "Rank by exact Δ loss or gradient (first-order estimate).", "exact"
@@ -77,7 +77,7 @@ class _Measure(Options, panel="What is measured"):
 
     @property
     def memory(self) -> int | None:
-        """Return the bytes that measuring may take; None for a share of the free memory."""
+        """Return the most bytes that measuring may use; None for a share of the free memory."""
         return None if self.max_memory is None else read_size(self.max_memory)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class PruneRequest(Truncation, _Removal, _Measure, IndexBase):
 
     @property
     def goal(self) -> str:
-        """Return what is to be removed, as it is typed on the command line."""
+        """Return the option that says how much is removed, as it is typed on the command line."""
         if self.fraction is not None:
             return f"--fraction {self.fraction:g}"
         if self.until_loss is not None:

@@ -18,10 +18,11 @@ from torch import Tensor
 from attnviz.errors import LoadError
 from attnviz.inspect.prune.plan import RELATIVE
 from attnviz.models.architecture import resized
-from attnviz.models.cut_tensors import HeadShape, OutputProjection, UncutError, cut_tensors
+from attnviz.models.cut_tensors import OutputProjection, UncutError, cut_tensors
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.models.huggingface import public_class
 from attnviz.models.third_party import third_party
+from attnviz.records import ModelInfo
 
 _FIELDS = {"sliding_window": None}
 """Fields of the relative's config: its attention reaches as far as the model's own."""
@@ -29,7 +30,7 @@ _FIELDS = {"sliding_window": None}
 
 @dataclass(frozen=True, eq=False)
 class Smaller:
-    """One way of storing fewer heads.
+    """One way of storing a model with fewer heads.
 
     shell: the smaller model, without memory for its tensors. tensors: the values for them.
     plan: which heads it has; None for all, some of them zero.
@@ -45,23 +46,23 @@ def smaller_models(
     state: Mapping[str, Tensor],
     removed: Removed,
     projections: Mapping[int, OutputProjection],
-    shape: HeadShape,
+    info: ModelInfo,
 ) -> Iterator[Smaller]:
-    """Yield ways of storing the rest with fewer parameters, the smallest first; often none.
+    """Yield the ways of storing the pruned model with fewer parameters, the smallest first.
 
     state: the tensors of ``model``, in which the removed heads are already zero. removed: by layer,
-    the numbers of these heads. projections: by layer, where heads are joined. shape: how many heads
+    the numbers of these heads. projections: by layer, where heads are joined. info: how many heads
     of which width the model has.
     """
-    for plan in cut_plans(removed, projections, shape.heads, shape.kv_heads):
-        for config, model_class in _descriptions(model, plan, shape.head_dim):
+    for plan in cut_plans(removed, projections, info.heads, info.kv_heads):
+        for config, model_class in _descriptions(model, plan, info.head_dim):
             shell = _tried(partial(_empty, model_class, config, model))
             if shell is None or count_parameters(shell) >= count_parameters(model):
                 continue
             seen: list[dict[str, Tensor]] = []
             for fused in (False, True):
                 try:
-                    tensors = _cut(state, shell, plan, shape, projections, fused)
+                    tensors = _cut(state, shell, plan, info, projections, fused)
                 except UncutError:
                     continue
                 if not any(_equal(tensors, other) for other in seen):
@@ -81,7 +82,7 @@ def count_parameters(model: Any) -> int:
 
 
 def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
-    """Yield configs that describe ``plan``, each with the class of the model or of a relative.
+    """Yield configs that can describe ``plan``, each with the class of the model to load.
 
     head_dim: the width of a head.
     """
@@ -114,7 +115,7 @@ def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
 
 
 def _tried(make: Callable[[], Any]) -> Any:
-    """Return what ``make``, a call into transformers, returns, or None if it fails."""
+    """Return the result of ``make``, a call into transformers; None if it fails."""
     try:
         with third_party("it cannot be made smaller"):
             return make()
@@ -134,12 +135,12 @@ def _cut(
     state: Mapping[str, Tensor],
     shell: Any,
     plan: CutPlan,
-    shape: HeadShape,
+    info: ModelInfo,
     projections: Mapping[int, OutputProjection],
     fused: bool,
 ) -> dict[str, Tensor]:
     shapes = {name: tensor.shape for name, tensor in shell.state_dict().items()}
-    return cut_tensors(state, shapes, plan, shape, projections, fused=fused)
+    return cut_tensors(state, shapes, plan, info, projections, fused=fused)
 
 
 def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

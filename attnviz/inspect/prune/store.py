@@ -26,7 +26,7 @@ from attnviz.inspect.prune.plan import cut_record, heads_by_layer, masked_record
 from attnviz.inspect.prune.records import Head, PrunedModel
 from attnviz.inspect.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
+from attnviz.models.cut_tensors import OutputProjection, silenced
 from attnviz.models.head_plan import CutPlan, Removed
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
@@ -50,7 +50,7 @@ _SCHEMA = "attnviz.pruned/1"
 
 
 class PruneStore:
-    """Remove heads from a loaded model for good.
+    """Removes heads from a loaded torch model for good, and writes the pruned model.
 
     directory: where the result is written; None to plan only.
     ids: a text, over which the written model is compared.
@@ -75,7 +75,7 @@ class PruneStore:
         self.parameters = count_parameters(self._model.model)
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
-        """Return the model without these heads, each (layer, head), planned or written."""
+        """Return the pruned model, planned or written. heads: the removed (layer, head)."""
         model, projections = self._model, self._projections
         removed = heads_by_layer(heads, self.layers)
         if self._directory is None:
@@ -88,12 +88,10 @@ class PruneStore:
 def difference_from_masked(
     model: TransformersModel, heads: Collection[Head], ids: tuple[int, ...]
 ) -> Difference:
-    """Return a function that compares a model's outputs over ``ids`` with those of a masked one.
+    """Return a function that compares a model's outputs with those of a masked model.
 
     model: the whole model, in which the heads are switched off. ids: the tokens of the text that
-    both read.
-    heads: (layer, head) pairs of the model's default kind of attention.
-
+        both run on. heads: (layer, head) of each, of the model's default kind of attention.
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
     float32 and four rounding steps in half precision, times the largest output if above one.
     """
@@ -129,12 +127,12 @@ def _answer(output: Any) -> Tensor:
 def plan_pruned(
     model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
 ) -> PrunedModel:
-    """Return what ``write_pruned`` will most likely make; nothing is written or run.
+    """Return the record that ``write_pruned`` will most likely make; nothing is written or run.
 
     removed: by layer, the query heads to remove. projections: of every layer with attention.
     """
     state = _shapes_only(model)  # no tensor is read or copied
-    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    ways = smaller_models(model.model, state, removed, projections, model.info)
     way = next(ways, Smaller(model.model, None, state))
     return _record(model, way, removed, projections)
 
@@ -147,10 +145,9 @@ def write_pruned(
     difference: Difference,
     stored: torch.dtype | None = None,
 ) -> PrunedModel:
-    """Write what is left of ``model`` as a checkpoint directory, whole or not at all.
+    """Write the pruned model as a checkpoint directory, whole or not at all.
 
-    removed: by layer, the query heads to remove.
-    projections: of every layer with attention.
+    removed: by layer, the query heads to remove. projections: of every layer with attention.
     difference: compares a loaded model with the whole one with these heads switched off.
     stored: the dtype in which tensors are stored; by default the model's own.
 
@@ -158,7 +155,7 @@ def write_pruned(
     output projections switch the heads off, UsageError if the directory exists and is not empty.
     """
     state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
-    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    ways = smaller_models(model.model, state, removed, projections, model.info)
     whole = Smaller(shell_of(model.model), None, state)
     off = 0.0
     with whole_directory(directory) as draft:
@@ -183,11 +180,6 @@ def write_pruned(
         return _finished(draft, directory, record, removed, way.plan, found)
 
 
-def _shape(model: TransformersModel) -> HeadShape:
-    info = model.info
-    return HeadShape(info.heads, info.kv_heads, info.head_dim)
-
-
 def _record(
     model: TransformersModel,
     way: Smaller,
@@ -206,10 +198,10 @@ def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjectio
 
     projections: of every layer with attention.
     """
-    shape = _shape(model)
-    first = range(max(shape.heads // shape.kv_heads, 1))
+    info = model.info
+    first = range(max(info.heads // info.kv_heads, 1))
     state = _shapes_only(model)
-    ways = smaller_models(model.model, state, dict.fromkeys(projections, first), projections, shape)
+    ways = smaller_models(model.model, state, dict.fromkeys(projections, first), projections, info)
     return next(ways, None) is not None
 
 
@@ -233,7 +225,7 @@ def _fill(
 
 
 def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
-    """Return contiguous tensors of one dtype; those that shared memory do so again."""
+    """Return contiguous tensors of one dtype; those that shared memory before still do so."""
     made: dict[tuple[int, torch.Size], Tensor] = {}
     for tensor in tensors.values():
         key = (tensor.data_ptr(), tensor.shape)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnviz.count.params.data import params_data
+from attnviz.count.params.params import params_data
 from attnviz.draw.values import json_number, model_facts, table_of
 from attnviz.inspect.head.data import card_data
 from attnviz.inspect.interventions.ablate.data import effect_entry
@@ -19,7 +19,7 @@ _COLUMNS = ("layer", "head", "label", "score", "loss_delta", "ci_low", "ci_high"
 
 
 def report_data(report: ModelReport) -> dict[str, Any]:
-    """Return everything of a report as one JSON object; indices start at 0."""
+    """Return a whole report on a model as one JSON object; indices start at 0."""
     ablation = None if report.ablation is None else replace(report.ablation, index_base=0)
     return {
         "schema": SCHEMA,
@@ -50,7 +50,7 @@ def report_data(report: ModelReport) -> dict[str, Any]:
 
 
 def report_rows(report: ModelReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each head: its label, its score, its ablation effect."""
+    """Yield the CSV header, then a row for each head: its label, its score, its ablation effect."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for entry in report.scored.heads if report.scored is not None else ():
         score = json_number(entry.score)

@@ -41,7 +41,7 @@ def report_document(
 ) -> doc.Document:
     """Return the document of a report, with its first screen.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     return doc.Document(
         name=f"report on {report.model.name}",
@@ -89,7 +89,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
 
 
 def _groups(report: ModelReport) -> list[doc.Group]:
-    """Return the facts of the model, its heads, those that matter, and their cards."""
+    """Return the groups of a report: the model, its heads, those that matter, cards of some."""
     groups, cost = [doc.Group(_lines(report))], cost_of(report)
     if cost is not None:
         groups.append(doc.Group([brief_parameter_table(cost)], full=True))
@@ -111,13 +111,13 @@ def _groups(report: ModelReport) -> list[doc.Group]:
 
 
 def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the facts of the model, and its heads as grids, tables and maps that fit.
+    """Return the first screen: facts on the model, then the grids, tables and maps that fit.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
-    said = _lines(report)
+    said = [*_lines(report), *map(doc.Note, report.notes)]
     groups = [doc.Group(said)]
-    left = lines - lines_of(said, columns - _LEAD) - 1
+    left = lines - lines_of(said, columns - _LEAD) - len(report.notes) - 1
     tables = _tables(report)
     grids = _grids(report)
     across = len(grids) == 2 and sum(map(full_width, grids)) + _GAP <= columns
@@ -147,7 +147,7 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _tables(report: ModelReport) -> list[doc.Table]:
-    """Return a table of the heads that matter most, and one of the best head of each label."""
+    """Return two tables: the heads that matter most, and the best head of each label."""
     tables = []
     if report.ablation is not None:
         ranked = [part for part in ranking_tables(report.ablation) if isinstance(part, doc.Table)]
@@ -160,7 +160,7 @@ def _tables(report: ModelReport) -> list[doc.Table]:
 def _grids(report: ModelReport) -> list[doc.HeadGrid]:
     grids = []
     if report.scored is not None and any(entry.label for entry in report.scored.heads):
-        title: doc.Words = [("labels", True)]
+        title: doc.Words = [("labels", True), ("built-in probes", False), (doc.SHADE, False)]
         grids.append(label_grid(report.scored)._replace(title=title, key=(), scale=None))
     if report.ablation is not None and (grid := head_grid(report.ablation, scaled=False)):
         grids.append(grid)
@@ -168,9 +168,9 @@ def _grids(report: ModelReport) -> list[doc.HeadGrid]:
 
 
 def _maps(report: ModelReport, columns: int, lines: int) -> doc.Maps | None:
-    """Return the maps of the cards' heads that fit next to each other, or None.
+    """Return the maps of the heads with a card that fit next to each other, or None.
 
-    columns, lines: the room for them.
+    columns, lines: the available width in characters and lines.
     """
     if not report.cards:
         return None

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ModelReport(Report, Provenance):
-    """What a model is, what its heads do, and which of them matter; a part is None if missing.
+    """The report of ``attnviz report`` on a model: its counts, its heads and the cards of some.
 
-    counted: its parameters and cache. vocabulary: how many plain tokens it has, or None.
+    A part is None if missing. counted: the model's parameters and cache. vocabulary: how many plain
+    tokens it has, or None.
     context: the longest text in tokens; None for no limit.
     scored: the labels and scores of all heads. ablation: what each head costs, or each of those
         that the budget allowed.

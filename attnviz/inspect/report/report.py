@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnviz.count.params.head_cost import counted_model
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.inspect.head.head import reckoned
 from attnviz.inspect.head.job import CARD_TEXT, Steps, every_map, head_cards, require_fit
@@ -28,7 +29,7 @@ _LOSSES = 2**23
 
 
 def open_model(name: str, options: LoadOptions, texts: Texts, request: ReportRequest) -> Model:
-    """Load the model with the faster of NumPy and torch that can make the report.
+    """Load a model with the faster of NumPy and torch for the report on it.
 
     options: how it is loaded. texts: over which heads are ablated; they decide which is faster.
     """
@@ -44,7 +45,7 @@ def report(
     *,
     advance: Watch = UNWATCHED,
 ) -> ModelReport:
-    """Return the report on a model.
+    """Return the report on a model: counts, pattern scores, ablations, cards of some heads.
 
     text: of the maps and the prediction of the cards; None for a short one. texts: over which
     heads are ablated, and in which their strongest links are searched. advance: is given the
@@ -63,7 +64,9 @@ def report(
     if not steps.complete and scored is None and ablation is None:
         raise KeyboardInterrupt
     places, cards, maps = _places(ablation, request.cards), [], None
-    if places:
+    if not steps.complete:
+        steps.missing["cards"] = "interrupted"
+    elif places:
         asked = CardRequest.of(vars(request))
         cards = head_cards(
             model,
@@ -86,6 +89,7 @@ def report(
         cards=tuple(cards),
         maps=maps,
         missing=dict(steps.missing),
+        notes=_fewer(len(places), request.cards) if ablation is not None else (),
         text=text or CARD_TEXT,
         source=texts.source,
         seed=request.seed,
@@ -108,8 +112,18 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
     return replace(found, by_token=False)
 
 
+def _fewer(cards: int, wanted: int) -> tuple[str, ...]:
+    """Return a note if fewer heads cost anything than cards were wanted.
+
+    cards: how many heads do. wanted: how many cards.
+    """
+    if cards >= wanted:
+        return ()
+    return (f"cards of {counted(cards, 'head')}, not {wanted:,}: no other ablated head costs loss",)
+
+
 def _places(ablation: AblationReport | None, most: int) -> list[Place]:
-    """Return the (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
+    """Return (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
     if ablation is None or not most:
         return []
     matter = ablation.ranking(most).matter

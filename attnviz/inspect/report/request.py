@@ -10,7 +10,7 @@ from attnviz.options import Options, option, read_budget
 
 @dataclass(frozen=True)
 class _Amount(Options, panel="How much is measured"):
-    """How much is measured of a large model."""
+    """The options on how much of a large model is measured."""
 
     budget: str | None = option(
         "AMOUNT",

@@ -11,6 +11,7 @@ from attnviz.draw.provenance import fits_two_lines, shape_words
 from attnviz.inspect.head.words import Line
 from attnviz.inspect.interventions.ablate.words import caveats as ablation_caveats
 from attnviz.inspect.interventions.ablate.words import without_words
+from attnviz.inspect.interventions.shown import incomplete
 from attnviz.inspect.patterns.words import found_labels
 from attnviz.inspect.report.records import ModelReport
 from attnviz.measures.registry import label_named
@@ -20,8 +21,8 @@ _NAMED = 3
 
 
 def finding(report: ModelReport) -> str:
-    """Return how many heads have a label and which matters most, in at most two lines."""
-    lead = "" if report.complete else "Incomplete. "
+    """Return the finding: how many heads have a label and which matters most, in two lines."""
+    lead = _lead(report)
     if report.model.weights == "random":
         return (
             f"{lead}Random weights: no head has a label, and differences between heads are noise."
@@ -36,6 +37,13 @@ def finding(report: ModelReport) -> str:
     return said
 
 
+def _lead(report: ModelReport) -> str:
+    ablation = report.ablation
+    if ablation is not None and not ablation.complete:
+        return incomplete(len(ablation.texts), ablation.texts_wanted, "text", "ablations")
+    return "" if report.complete else "Incomplete. "
+
+
 def _labels(report: ModelReport, named: int) -> str:
     scored = report.scored
     if scored is None:
@@ -44,13 +52,14 @@ def _labels(report: ModelReport, named: int) -> str:
     counts = {name: len(scored.labelled(name)) for name in found}
     total, heads = sum(counts.values()), counted(len(scored.heads), "head")
     if not total:
-        return f"No head of {heads} reaches the threshold of a label."
+        return f"On the probes none of {heads} reaches the threshold of a label."
     words = [f"{counts[name]} {label_named(name).said}" for name in found[:named]]
     more = ", …" if len(found) > named and words else ""
     kinds = f" ({', '.join(words)}{more})" if words else ""
     resting = sum(len(scored.labelled(name)) for name in SINKS if name in scored.labels)
     sinks = f", {resting} {'is a sink' if resting == 1 else 'are sinks'}" if resting else ""
-    return f"{total} of {heads} {'has' if total == 1 else 'have'} a label{kinds}{sinks}."
+    have = "has" if total == 1 else "have"
+    return f"On the probes {total} of {heads} {have} a label{kinds}{sinks}."
 
 
 def _losses(report: ModelReport, others: int) -> str:
@@ -59,6 +68,8 @@ def _losses(report: ModelReport, others: int) -> str:
         return ""
     best = ablation.ranking(1).matter
     clear = [effect for effect in best if effect.shown(ablation.metric).significant]
+    if not clear and not ablation.complete:  # the other texts may show which head matters
+        return ""
     if not clear:
         few = f" {counted(len(ablation.texts), 'text')}: too few." if not ablation.ranks else ""
         return f"No head clearly matters.{few}"
@@ -71,7 +82,7 @@ def _losses(report: ModelReport, others: int) -> str:
 
 
 def model_lines(report: ModelReport) -> list[Line]:
-    """Return lines (name, words) on the model: shape, size, attention, tokenizer and numbers."""
+    """Return lines (name, words) on the model: its sizes, attention, tokenizer and number type."""
     info, cost = report.model, cost_of(report)
     lines: dict[str, list[str]] = {"shape": [info.architecture]}
     if cost is None:
@@ -92,7 +103,7 @@ def model_lines(report: ModelReport) -> list[Line]:
 
 
 def cost_of(report: ModelReport) -> CostReport | None:
-    """Return the parameters and the cache of the model; None if its class cannot be counted."""
+    """Return the model's parameters and cache; None if its architecture cannot be counted."""
     cases = report.counted.counted.cases if report.counted is not None else ()
     return cases[0].cost if cases else None
 
@@ -108,7 +119,7 @@ def _size(cost: CostReport) -> list[str]:
 
 
 def _kinds(cost: CostReport) -> list[str]:
-    """Return words on the attention of each kind of layer, and which layers have it."""
+    """Return strings on the attention of each kind of layer, with the layers that have it."""
     found = []
     for stack in cost.parameters.stacks:
         name = f"{stack.spec.name} " if len(cost.parameters.stacks) > 1 else ""
@@ -134,7 +145,7 @@ def _tokens(report: ModelReport) -> list[str]:
 
 
 def caveats(report: ModelReport) -> list[str]:
-    """Return sentences: what the numbers cannot say, what was left out, and what is missing."""
+    """Return the caveats: the limits of the numbers, the parts left out, the missing parts."""
     found = []
     if report.scored is not None:
         found.append(
@@ -161,7 +172,7 @@ def left_out(report: ModelReport) -> str:
 
 
 def measured(report: ModelReport) -> str:
-    """Return a sentence: on what the parts of a report were measured."""
+    """Return a sentence on the data that each part of the report was measured on."""
     said = ["the shape counted"]
     if report.scored is not None:
         said.append("labels on the probes of attnviz patterns")

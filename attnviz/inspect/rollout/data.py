@@ -13,7 +13,7 @@ SCHEMA = "attnviz.rollout/1"
 
 
 def rollout_data(report: RolloutReport) -> dict[str, Any]:
-    """Return the report as JSON values; matrices are (query, key) over the tokens."""
+    """Return the report of a rollout as JSON values; its matrices are (query, key)."""
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
@@ -31,10 +31,10 @@ def rollout_data(report: RolloutReport) -> dict[str, Any]:
 
 
 def rollout_rows(report: RolloutReport) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each query and key: their tokens, the rollout, the last layer's weight.
+    """Yield the CSV header, then a row for each query and key with both weights.
 
     Columns: query, key, query_token, key_token, rollout, last_layer. Pairs that a causal mask hides
-    are left out.
+        are left out.
     """
     texts = report.tokens.texts
     yield ("query", "key", "query_token", "key_token", "rollout", "last_layer")

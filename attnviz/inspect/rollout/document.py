@@ -37,7 +37,7 @@ _CHROME = 3
 
 
 class _Kept(NamedTuple):
-    """The matrices as they are drawn.
+    """The matrices of a rollout report as they are drawn, perhaps without the attention sink.
 
     rollout, layer: the rollout and the last layer's weights, (query, key), NaN if left out. places:
     the positions of the tokens that are shown.
@@ -53,7 +53,7 @@ def rollout_document(
 ) -> doc.Document:
     """Return the document: the rollout through all layers next to the last layer's attention.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     info, text, target = found.model, found.text, found.target
     kept = _kept(found)
@@ -94,7 +94,10 @@ def rollout_document(
 
 
 def _kept(found: RolloutReport) -> _Kept:
-    """Return the matrices without the sink's columns, or whole if the sink is kept or is all."""
+    """Return the matrices without the sink's columns.
+
+    They stay whole if the user kept the sink, or if every token is a sink.
+    """
     left = ~found.at_sink
     if found.keep_sink or not left.any():
         return _Kept(found.matrix, found.raw, range(len(found.tokens)))
@@ -106,7 +109,7 @@ def _kept(found: RolloutReport) -> _Kept:
 
 
 def _finding(found: RolloutReport) -> str:
-    """Return a sentence on where the last token comes from: the sink's share, then the largest."""
+    """Return the finding: the share of the sink in the last token, then the largest other share."""
     name = f"“{_label(found, found.last)}”, the last token,"
     row, at_sink = found.matrix[found.last], found.at_sink
     if at_sink.all():
@@ -134,7 +137,7 @@ def _label(found: RolloutReport, place: int) -> str:
 
 
 def _left_out(found: RolloutReport) -> str:
-    """Return a note on whether the sink was left out."""
+    """Return a note that says whether the attention sink was left out of the drawings."""
     if not found.at_sink.any():
         return "this text has no attention sink to leave out"
     if found.keep_sink or found.at_sink.all():
@@ -149,7 +152,10 @@ def _left_out(found: RolloutReport) -> str:
 
 
 def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
-    """Return the maps of both matrices over the kept tokens, so that the diagonal stays."""
+    """Return the maps of the rollout and of the last layer's attention weights.
+
+    Both have the selected tokens as queries and as keys, so that the diagonal of the map is kept.
+    """
     tokens, square = found.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     matrices = {
         f"rollout through {counted(found.layers, 'layer')}": kept.rollout,
@@ -164,7 +170,7 @@ def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
 def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     """Return the text coloured by the last token's rollout, and by its weights in the last layer.
 
-    lines: of each text at most, 0 for all of it.
+    lines: the most terminal lines of each text, 0 for all of it.
     """
     tokens, place = found.tokens, found.last
     name = _label(found, place)
@@ -181,9 +187,10 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
 
 def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the coloured text, next to as many maps as can be read there.
+    """Return the first screen: the coloured text, next to as many readable maps as fit.
 
-    kept: the matrices as they are drawn. columns, lines: the room on the screen.
+    kept: the matrices as they are drawn. columns, lines: the available width in characters and
+        lines.
     """
     count = len(kept.places)
     drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]

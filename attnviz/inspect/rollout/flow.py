@@ -20,9 +20,10 @@ from attnviz.records import Input, Kind, Tokens
 
 
 def rollout_after(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
-    """Return the rollout (query, key) after one more layer; rows sum to one.
+    """Return the attention rollout (query, key) after one more layer; rows sum to one.
 
-    mean: the layer's weights (query, key), mean over its heads. before: the rollout of the layers
+    mean: the layer's attention weights (query, key), mean over its heads. before: the rollout of
+        the layers
     below, None for the first layer.
     """
     mixed: Matrix = 0.5 * mean.astype(np.float64)
@@ -33,11 +34,11 @@ def rollout_after(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
 def follow(
     model: Model, tokens: Tokens, *, kind: Kind | None = None, target: Tokens | None = None
 ) -> RolloutReport:
-    """Follow one kind of self-attention of ``model`` over ``tokens`` through all of its layers.
+    """Compute the attention rollout of ``model`` over ``tokens`` through all of its layers.
 
-    kind: None for the model's first. target: the decoder's text, for the kind ``decoder``.
+    kind: the self-attention, None for the model's first. target: the decoder's text, for the kind
+        ``decoder``.
     At most four matrices of the text are in memory at once.
-
     Raises UsageError for cross attention, whose queries and keys are different texts, and for a
     decoder without its text; UnsupportedError if the attention cannot be observed.
     """
@@ -66,7 +67,7 @@ def follow(
 
 
 class _Follow:
-    """Multiply each layer's mean weights onto the rollout of the layers below; an observer."""
+    """An observer that computes the rollout layer by layer, from each layer's mean weights."""
 
     norms = False
 

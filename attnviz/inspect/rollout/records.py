@@ -21,15 +21,14 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class RolloutReport(Report):
-    """Attention followed through all layers (Abnar & Zuidema 2020).
+    """The report of an attention rollout through all layers (Abnar & Zuidema 2020).
 
-    model: its facts. kind: the attention that was followed; never cross attention. causal: whether
-    a query sees no later key. tokens: of both axes.
-    matrix: float64 (query, key): the share of each output that comes from each input token; rows
-        sum to one.
-    raw: float64 (query, key): the mean over the heads of the last layer's weights.
-    layers: how many were followed.
-    text: what was read. target: the decoder's text, if the decoder was followed.
+    model: its facts. kind: the kind of attention; never cross attention. causal: whether a query
+        sees no later key. tokens: of both axes. matrix: float64 (query, key): the share of each
+        output that comes from each input token; rows sum to one.
+    raw: float64 (query, key): the mean over the heads of the last layer's attention weights.
+    layers: how many the rollout covers.
+    text: the text. target: the decoder's text, if the rollout is of the decoder.
     values: whether the shares are written in the cells. keep_sink: whether the sink is shown.
     """
 
@@ -57,12 +56,12 @@ class RolloutReport(Report):
 
     @property
     def at_sink(self) -> NDArray[np.bool_]:
-        """Return which tokens (token,) belong to the sink: special ones, or the first if causal."""
+        """Return a mask (token,) of the attention sink: special tokens, or the first if causal."""
         return sink_keys(self.tokens, self.causal)
 
     @property
     def last(self) -> int:
-        """Return the position of the last token outside sink and blanks, else of the last one."""
+        """Return the index of the last token that is neither sink nor blank, else the last one."""
         blank = np.array([not text.strip() for text in self.tokens.texts])
         content = np.flatnonzero(~self.at_sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1

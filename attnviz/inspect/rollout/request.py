@@ -10,7 +10,7 @@ from attnviz.options import Options, Truncation, flag, option
 
 @dataclass(frozen=True)
 class _SelfAttention(Options):
-    """Which self-attention of an encoder–decoder is followed."""
+    """The option on which self-attention of an encoder–decoder the rollout covers."""
 
     kind: Literal["self", "encoder", "decoder"] | None = option(
         "KIND", "Follow the encoder (default) or the decoder of an encoder–decoder."
@@ -24,7 +24,7 @@ class _SelfAttention(Options):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is shown."""
+    """The options on what is shown of a rollout."""
 
     values: bool = flag("Write the shares in the cells.")
     sink: bool = option(

@@ -17,7 +17,7 @@ _MATRICES = 4
 
 
 def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
-    """Follow attention through all layers, from each output token to the input.
+    """Return the report of the attention rollout of a model over a text.
 
     Raises UsageError if a text or a kind of attention does not fit the model or the memory;
     UnsupportedError if the attention cannot be observed.

@@ -62,7 +62,7 @@ def _asked(each: ExplainedPrompt) -> dict[str, Any]:
 
 
 def _sums(prompts: Sequence[ExplainedPrompt]) -> dict[str, Any]:
-    """Return the logit, the logit before the softcap, and the sum of the parts.
+    """Return the logit, the logit before the softcap, and the sum of the parts, as JSON values.
 
     Each is the mean over the prompts.
     """
@@ -91,7 +91,7 @@ def _prompt(each: ExplainedPrompt) -> dict[str, Any]:
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> dict[str, Any]:
-    """Return the JSON object of one part; for a head also its sources, label and interval.
+    """Return the JSON object of one summand of the logit; for a head also sources, label, interval.
 
     effects: what each head writes, by the key of the head.
     """
@@ -161,7 +161,10 @@ def why_rows(report: WhyReport) -> Iterator[tuple[object, ...]]:
 
 
 def write_why_npz(report: WhyReport, stream: BinaryIO) -> None:
-    """Write arrays: contributions (prompt, head), head names, and rows and maps of one prompt."""
+    """Write a NumPy archive: contributions (prompt, head), head names, rows and maps.
+
+    The rows and maps, by source token, are those of a single prompt.
+    """
     names = [report.name(key, 0) for key in report.first.found.heads]
     arrays: dict[str, Any] = {
         "heads": np.array(names),

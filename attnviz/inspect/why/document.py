@@ -1,4 +1,4 @@
-"""The document of ``attnviz why``: prediction and sum, the grid, the ranking, the write maps."""
+"""The document of ``attnviz why``: prediction and sum, the grid, the ranking, contribution maps."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _MLP = "MLP"
 
 
 def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of one run.
+    """Return the document of a report of ``why``.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     advice = _hints(report, explain) if hints else []
     tokens = report.first.given.predicted
@@ -80,7 +80,7 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
 def _hints(report: WhyReport, explained: bool) -> list[str]:
     """Return the options to try next on the command line.
 
-    explained: whether the explanation is shown already, so that it needs no hint.
+    explained: whether the glossary is shown already, so that it needs no hint.
     """
     if not report.tallies or not report.effects:
         return []
@@ -102,7 +102,7 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
 
 
 def prediction_line(report: WhyReport) -> doc.Facts:
-    """Return the five likeliest tokens in one line; for many prompts, words on the answers."""
+    """Return the line of the five likeliest tokens; for many prompts, a remark on the answers."""
     if report.many:
         return doc.Facts([(answers(report), False)])
     words = [
@@ -132,9 +132,9 @@ def predictions(report: WhyReport) -> list[doc.Part]:
 
 
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return the grid of what each head and feed-forward block writes towards the answer.
+    """Return the grid of each head's and feed-forward block's contribution to the answer.
 
-    scaled: with a colour bar; a first screen has the numbers alone.
+    scaled: True adds a colour bar; a first screen has the numbers alone.
     """
     kinds, layers = report.kinds, report.layers
     rows = [(layer, kind) for layer in layers for kind in kinds if _has_row(report, layer, kind)]
@@ -180,7 +180,7 @@ def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
 
 
 def rankings(report: WhyReport) -> list[doc.Part]:
-    """Return the heads that write most for the answer and against it, in two tables."""
+    """Return two tables: the heads that contribute most for the answer, and against it."""
     titles = ("Write most for the answer", "Write most against it")
     return [
         _table(report, found, title)
@@ -190,7 +190,7 @@ def rankings(report: WhyReport) -> list[doc.Part]:
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """Return one table of all heads, largest effect first.
+    """Return one table of all heads, the largest contribution first.
 
     least: how many rows a short screen must show.
     """
@@ -198,7 +198,7 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """Return a ranking with a row for each head: its effect, base rate, label and source token.
+    """Return a ranking table with a row for each head: effect, base rate, label, source token.
 
     effects: in the order of the rows. title: of the table.
     """
@@ -228,9 +228,10 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
-    """Return an effect as a percentage of the logit; empty if tiny or if an effect exceeds it.
+    """Return an effect as a percentage of the logit.
 
-    value: the effect in logits.
+    It is empty if the effect is tiny, or if any effect exceeds the logit. value: the effect in
+    logits.
     """
     largest = max(abs(effect.value) for effect in report.effects)
     if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
@@ -264,9 +265,9 @@ def mapped(report: WhyReport) -> list[HeadKey]:
 
 
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
-    """Return the first prompt, each token coloured by what a head moves from it to the answer.
+    """Return the first prompt coloured by a head's contribution from each token to the answer.
 
-    lines: the most lines of it on a first screen, for one head; 0 for several heads, whole.
+    lines: the most lines of it on a first screen, for one head; 0 for several heads, each whole.
     """
     first, maps = report.first, []
     largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
@@ -289,9 +290,9 @@ def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
 
 
 def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
-    """Return maps of what the chosen heads move from key to query, towards the same answer.
+    """Return maps of the chosen heads' contributions (query, key) to the answer's logit.
 
-    scaled: with a colour bar.
+    scaled: True adds a colour bar.
     """
     first = report.first
     found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]
@@ -335,7 +336,10 @@ _WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
 
 
 def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen for this many columns and lines; the ranking is cut if it is long."""
+    """Return the first screen; the ranking is cut if it is long.
+
+    columns, lines: the available width in characters and lines.
+    """
     words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
     if not report.tallies or not report.effects:
         return [words]
@@ -367,9 +371,9 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return the requested write maps if they fit, else the coloured text.
+    """Return the requested contribution maps if they fit, else the coloured text.
 
-    columns, lines: the room for them.
+    columns, lines: the available width in characters and lines.
     """
     if maps := _maps(report, columns, lines):
         return maps
@@ -377,9 +381,9 @@ def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
 
 
 def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return as many of the requested write maps as fit, with the number of hidden ones.
+    """Return as many of the requested contribution maps as fit, with the number of hidden ones.
 
-    columns, lines: the room for them.
+    columns, lines: the available width in characters and lines.
     """
     for part in write_maps(report, scaled=False):
         lines -= len(part.maps) > 1

@@ -29,7 +29,7 @@ LEAST_CONTROLS = 19
 
 
 class SourceToken(NamedTuple):
-    """The token from which a head moves most.
+    """The token that contributes most to a logit through one head.
 
     place: its index among the keys. contribution: how much it adds to the logit.
     """
@@ -39,11 +39,11 @@ class SourceToken(NamedTuple):
 
 
 class HeadEffect(NamedTuple):
-    """What one head writes towards the answer, mean over the prompts, in logits.
+    """The contribution of one head to the answer's logit, mean over the prompts.
 
     head: (kind of attention, layer, head). value: the mean.
-    interval: 95% confidence interval, None for fewer than five prompts.
-    base: the base rate, with another token in the answer's earlier places; None if there are none.
+    interval: 95% confidence interval, None for fewer than five prompts. base: the base rate, with
+        another token in place of the answer earlier in the prompt; None if the answer is not there.
     p: of the difference to the base rate, adjusted for all heads; None if not tested.
     """
 
@@ -71,9 +71,10 @@ class ExplainedPrompt:
 
     text: as given. given: its tokens, with those of a decoder. found: the sum.
     words: the texts of the token ids in ``found``.
-    asked: whether the answer was requested; else it is the model's own top prediction.
-    base: (control, head) contributions to the same answer with another token in its earlier places,
-        heads in the order of ``found.heads``; (0, head) if there are no controls.
+    asked: whether the user named the answer; else it is the model's own top prediction.
+    base: (control prompt, head), the contributions to the same answer with another token in place
+        of the answer earlier in the prompt, heads in the order of ``found.heads``; (0, head)
+        without controls.
     """
 
     text: str
@@ -108,7 +109,7 @@ class ExplainedPrompt:
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> SourceToken | None:
-        """Return the token that most of a head's output comes from, or None if not known.
+        """Return the token that contributes most to the logit through a head, or None if not known.
 
         head: (kind of attention, layer, head).
         """
@@ -121,12 +122,13 @@ class ExplainedPrompt:
 
 @dataclass(frozen=True, repr=False)
 class WhyReport(Report, Provenance):
-    """The report of one run.
+    """The report of ``attnviz why``: the contributions of all parts to the logits of some prompts.
 
-    model: the model that ran. prompts: at least one; if they do not tally, only one.
-    shown: the heads whose write maps were requested. kinds: the attention whose heads are shown.
+    model: the model that ran. prompts: at least one; if their parts do not sum to the logit, only
+        one. shown: the heads whose contribution maps were requested. kinds: the attention whose
+        heads are shown.
     labels: of heads that have one. copying: how often each head copies; None if not requested.
-    top: heads in the ranking.
+    top: the number of heads in the ranking.
     """
 
     model: ModelInfo
@@ -179,7 +181,10 @@ class WhyReport(Report, Provenance):
 
     @property
     def tallies(self) -> bool:
-        """Return whether every sum equals the model's own logit up to rounding; else no ranking."""
+        """Return whether every sum of parts equals the model's own logit up to rounding.
+
+        If not, the contributions are meaningless, and there is no ranking.
+        """
         return all(each.found.tallies for each in self.prompts)
 
     @property
@@ -194,7 +199,7 @@ class WhyReport(Report, Provenance):
 
     @property
     def apart(self) -> float:
-        """Return the largest difference, over prompts, of the sum of the parts and the logit."""
+        """Return the largest difference, over prompts, between the sum of parts and the logit."""
         return max(abs(each.found.sum - each.found.decomposed) for each in self.prompts)
 
     def part(self, kind: PartKind, layer: int | None = None) -> float:
@@ -216,12 +221,12 @@ class WhyReport(Report, Provenance):
 
     @property
     def layers(self) -> list[int]:
-        """Return the layers that have a part."""
+        """Return the indices of the layers that have a part in the sum."""
         return sorted({part.layer for part in self.first.found.parts if part.layer is not None})
 
     @cached_property
     def effects(self) -> tuple[HeadEffect, ...]:
-        """Return the effect of every head, in the order of the parts."""
+        """Return the contribution of every head, in the order of the parts."""
         heads = list(self.first.found.heads)
         values = np.array([list(each.found.heads.values()) for each in self.prompts])
         ends: list[tuple[float, float] | None] = [None] * len(heads)
@@ -236,12 +241,12 @@ class WhyReport(Report, Provenance):
 
     @property
     def ordered(self) -> list[HeadEffect]:
-        """Return the effects, the largest of either sign first."""
+        """Return the contributions of heads, the largest absolute value first."""
         return sorted(self.effects, key=lambda effect: -abs(effect.value))
 
     @property
     def best(self) -> HeadEffect | None:
-        """Return the largest effect among the requested heads (by default all).
+        """Return the largest contribution among the heads that the user chose (by default all).
 
         A head whose effect differs significantly from its base rate is preferred. None without
         heads.
@@ -256,7 +261,7 @@ class WhyReport(Report, Provenance):
 
     @property
     def tested(self) -> bool:
-        """Return whether there are enough controls to test a head against its base rate."""
+        """Return whether there are enough control prompts to test a head against its base rate."""
         found = self.controlled
         if not found or self.model.weights == "random":
             return False
@@ -273,9 +278,9 @@ class WhyReport(Report, Provenance):
         return [float(p) for p in adjusted_p(apart, self.seed)]
 
     def ranking(self, top: int | None = None) -> tuple[list[HeadEffect], list[HeadEffect]]:
-        """Return the ``top`` heads that write most for the answer, and half as many against it.
+        """Return the heads with the largest contributions for the answer, and those against it.
 
-        top: None for the number that was requested.
+        top: how many are for it, half as many against it; None for the number that was requested.
         """
         top = self.top if top is None else top
         order = sorted(self.effects, key=lambda effect: -effect.value)
@@ -298,9 +303,10 @@ class WhyReport(Report, Provenance):
 
 
 def control_p(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the adjusted p-values (head,) of ``values`` (head,), given ``base`` (control, head).
+    """Return the adjusted p-values (head,) of contributions, given those in control prompts.
 
-    Each is the share of the controls, with the values counted as one of them, whose largest
+    values: (head,), the contributions. base: (control, head).
+    Each p is the share of the controls, with the values counted as one of them, whose largest
     deviation of any head is at least that of this head. Deviations of a control are from the mean
     of the others, those of the values from the mean of all. With 20 controls the least p is 1/21
     (Westfall & Young 1993, single step).

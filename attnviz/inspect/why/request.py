@@ -20,7 +20,7 @@ from attnviz.options import (
 
 @dataclass(frozen=True)
 class _Question(Options, panel="What is explained"):
-    """Which logit is explained, and at which position."""
+    """The options on which logit is explained, and at which position."""
 
     answer: str | None = option(
         "TOKEN", "Explain this token's logit (default: the model's top prediction).", words=True
@@ -43,7 +43,7 @@ class _Question(Options, panel="What is explained"):
 
 @dataclass(frozen=True)
 class _WrittenKind(Kind):
-    """Which heads of a decoder that also attends to an encoder are shown."""
+    """The options on which heads of an encoder–decoder are shown, and on its decoder's text."""
 
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
@@ -55,7 +55,7 @@ class _WrittenKind(Kind):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is shown."""
+    """The options on what is shown of the contributions."""
 
     top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
     copying: bool = flag(

@@ -47,10 +47,10 @@ _ROWS = (".csv", ".jsonl", ".ndjson")
 
 
 class Prompt(NamedTuple):
-    """A prompt and the question about it, as written.
+    """One prompt with the question about its prediction, as typed.
 
     text: the prompt. answer, foil: the tokens that are compared, None for the defaults. position:
-    where the answer is predicted, a word or an index. place: the prompt's name in messages.
+        where the answer is predicted, a word or an index. place: the prompt's name in messages.
     """
 
     text: str
@@ -66,11 +66,11 @@ def read_prompts(
     file: Path | None = None,
     texts: Path | Texts | None = None,
 ) -> tuple[list[Prompt], str]:
-    """Return the prompts, and where they come from in words, or "" if a person typed them.
+    """Return the prompts, and a description of their source.
 
-    text, file, texts: the one that was given. What a row of a file leaves out is taken from the
-    request. Raises UsageError and LoadError as ``read_text``, ``read_texts_file`` and
-    ``read_rows``.
+    The description is empty if a person typed them. text, file, texts: the one that was given.
+    Options that a row of a file leaves out are taken from the request. Raises UsageError and
+    LoadError as ``read_text``, ``read_texts_file`` and ``read_rows``.
     """
     asked = (request.answer, request.foil, request.position)
     if texts is None:
@@ -102,14 +102,13 @@ def why(
     source: str = "",
     advance: Advance = lambda share: None,
 ) -> WhyReport:
-    """Decompose the logit of each prompt: what each head writes towards the predicted token.
+    """Split the logit of each prompt into the contributions of heads and other parts.
 
-    prompts: with the question about each. source: where they come from, in words, or "" if they
-    were typed. advance: is called with the share that is done.
+    prompts: with the question about each. source: a description of where they come from, or "" if
+        they were typed. advance: is called with the share that is done.
     If the parts do not sum to the model's own logit, ``tallies`` of the report is False and nothing
-    in it is ranked; see its ``require_tally``.
-    Raises UsageError if prompts, positions, tokens or heads do not fit the model, UnsupportedError
-    if its logits cannot be decomposed.
+    in it is ranked; see its ``require_tally``. Raises UsageError if prompts, positions, tokens or
+    heads do not fit the model, UnsupportedError if its logits cannot be split.
     """
     pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
@@ -163,7 +162,7 @@ def why(
 def open_model(
     name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
 ) -> Model:
-    """Load the model with the faster of NumPy and torch that can decompose these logits.
+    """Load a model with the faster of NumPy and torch that can split these logits.
 
     options: how it is loaded. prompts: their length decides which is faster.
     """
@@ -175,9 +174,9 @@ def open_model(
 
 
 def load_apart(name: str, options: LoadOptions) -> Model:
-    """Load the model; on torch if NumPy can run it but cannot decompose its logits.
+    """Load a model; on torch if NumPy can run it but cannot split its logits.
 
-    options: how it is loaded.
+    name: of the model. options: how it is loaded.
     """
     model = load(name, options)
     if (
@@ -212,7 +211,7 @@ def _attributed(
 ) -> ExplainedPrompt:
     """Return the prompt's logit as a sum of parts; an error names the prompt.
 
-    given: its tokens. maps: the heads whose maps (query, key) are also kept.
+    given: its tokens. maps: the heads whose contribution maps (query, key) are included.
     """
     try:
         answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
@@ -234,10 +233,10 @@ def _attributed(
 
 
 def _require_numbers(found: Attribution, model: Model) -> None:
-    """Raise an error if weights that are not finite have reached the logit.
+    """Raise an error if parameters that are not finite have changed the logit.
 
     found: the logit and its parts. Fused attention may turn weights of NaN into zeros: the logit is
-    finite, but a row is missing.
+        finite, but a row is missing.
     """
     info = model.info
     lost = info.not_finite and len(found.rows) < len(found.heads)
@@ -248,8 +247,8 @@ def _require_numbers(found: Attribution, model: Model) -> None:
 def _position(tokens: Tokens, typed: str | None) -> int | None:
     """Return the position that ``--position`` names: of a token, or of a word's last token.
 
-    tokens: of the prompt. typed: an index or a word (``WORD:2`` is its second place); None gives
-    None. Raises UsageError if the prompt does not have it.
+    tokens: of the prompt. typed: an index or a word (``WORD:2`` is its second occurrence); None
+        gives None. Raises UsageError if the prompt does not have it.
     """
     if typed is None:
         return None
@@ -263,7 +262,7 @@ def _position(tokens: Tokens, typed: str | None) -> int | None:
 
 
 def _chosen(model: Model, found: Attribution, request: WhyRequest) -> tuple[HeadKey, ...]:
-    """Return the heads of ``--layer`` and ``--head``, whose write maps are shown.
+    """Return the heads of ``--layer`` and ``--head``, whose contribution maps are shown.
 
     found: the logit of a prompt and its parts. Each head is (kind of attention, layer, head).
     """
@@ -311,10 +310,11 @@ def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, HeadLabel]:
 def _controls(
     model: Model, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> Iterator[Input]:
-    """Yield copies of the prompt, each with a different token in the answer's earlier places.
+    """Yield control prompts: copies with another token in place of the answer.
 
-    plain: the explained prompt. wanted: how many copies. seed: of the draws.
-    Yields none if the prompt does not contain the answer, or if the parts do not tally.
+    The answer's earlier occurrences in the prompt are replaced. plain: the explained prompt.
+    wanted: how many copies. seed: of the draws. Yields none if the prompt does not contain the
+    answer, or if the parts do not sum to the logit.
     """
     given, found = plain.given, plain.found
     if not (found.tallies and wanted):
@@ -332,7 +332,7 @@ def _controls(
 
 
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
-    """Return the positions at which the answer's token stands and that the prediction sees.
+    """Return the positions of the answer's token in the prompt that the prediction can see.
 
     tokens: of the prompt. found: its logit, with the answer's id.
     """
@@ -346,7 +346,7 @@ def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
 def _others(
     vocabulary: Vocabulary, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> list[int]:
-    """Return ids of tokens that are not in the prompt, first those that begin as the answer does.
+    """Return ids of tokens that are not in the prompt; first those that begin as the answer does.
 
     plain: the explained prompt. wanted: how many ids. seed: of the draws.
     """

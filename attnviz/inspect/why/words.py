@@ -39,7 +39,7 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its place, such as ``“Tom” (4)``; of a piece the whole word.
+    """Return a token and its index as a string, such as ``“Tom” (4)``; of a piece the whole word.
 
     place: the index of the token. quotes: put it in quotes.
     """
@@ -71,7 +71,7 @@ def next_word(tokens: Tokens, position: int, piece: str) -> str:
 
 
 def logits(value: float) -> str:
-    """Return a contribution to a logit, such as ``+3.59``; small ones with two digits."""
+    """Return a contribution in logits as a string, such as ``+3.59``; small ones get two digits."""
     return f"{value:+.2f}" if abs(value) >= 0.01 or not value else f"{value:+.1g}"
 
 
@@ -82,7 +82,7 @@ def label_of(report: WhyReport, head: HeadKey) -> str:
 
 
 def explained_logit(report: WhyReport) -> str:
-    """Return words for the decomposed logit, such as ``the logit of “Tom”``."""
+    """Return the name of the explained logit, such as ``the logit of “Tom”``."""
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
@@ -137,10 +137,10 @@ def finding(report: WhyReport) -> str:
 
 
 def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool) -> str:
-    """Return what one prompt predicts and with what probability, then which head writes it.
+    """Return the finding on one prompt: its prediction, then the head that contributes most.
 
-    best: the head to name. most: the head with the largest effect. little: whether ``best`` writes
-    less than a tenth of the logit, so that it is not worth naming.
+    best: the head to name. most: the head with the largest effect. little: whether ``best``
+        contributes less than a tenth of the logit, so that it is not worth naming.
     """
     lead, whole = _predicted(report), f"{report.logit:.2f} logits"
     if little:
@@ -178,7 +178,7 @@ def _predicted(report: WhyReport) -> str:
 
 
 def _writes(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the best head writes over many prompts, with its interval.
+    """Return a clause on the best head's contribution over many prompts, with its interval.
 
     best: the effect of that head.
     """
@@ -194,13 +194,14 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the head writes with another token in the answer's place, to end a sentence.
+    """Return what the head writes if the prompt has another word for the answer, as an end.
 
-    best: the effect of the head.
+    It ends a sentence. best: the effect of the head.
     """
     if best.base is None:
         return "; no control, the answer is not in it"
-    return f"; with another word in its place {logits(best.base)}"
+    answer = quoted(report.first.answer)
+    return f"; {logits(best.base)} if another word replaces {answer} in it"
 
 
 def _none(report: WhyReport) -> str:
@@ -244,7 +245,7 @@ def answers(report: WhyReport) -> str:
 
 
 def about(report: WhyReport) -> list[Part]:
-    """Return the model, the prompt and the question: what a reader needs to repeat the run."""
+    """Return the facts that a reader needs to repeat the run: model, prompt and question."""
     first, drawn = report.first, bool(report.controlled) or report.many
     facts = [_size(report), *[f"seed {report.seed}"] * drawn]
     text = f"the first: {first.text}" if report.many else first.text
@@ -284,7 +285,7 @@ def sum_words(report: WhyReport) -> Words:
 
 
 def caveats(report: WhyReport) -> list[str]:
-    """Return sentences on what the numbers are, and what they leave out."""
+    """Return the caveats: sentences on what contributions mean, and what they leave out."""
     found = [
         "direct effect: what a head writes into the residual stream, read by the unembedding with "
         "the final norm's scale held at its value in this run. What it does by way of later heads "
@@ -327,7 +328,7 @@ def caveats(report: WhyReport) -> list[str]:
 
 
 def explanation(report: WhyReport) -> Explanation:
-    """Return on what the contributions and their base rates were measured."""
+    """Return the glossary, with the prompts that contributions and base rates were measured on."""
     size = counted(len(report.prompts), "prompt") if report.many else "this prompt alone"
     base = ""
     if report.controlled:

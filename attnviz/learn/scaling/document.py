@@ -11,13 +11,12 @@ from attnviz.draw.numbers import counted, percent
 from attnviz.draw.provenance import model_words
 from attnviz.learn.scaling.records import (
     BIN_EDGES,
-    MEASURES,
+    LABELS,
     ScaledSoftmax,
     ScalingCase,
     ScalingReport,
 )
 from attnviz.learn.scaling.words import (
-    LABELS,
     bars_legend,
     both_ways,
     explanation,
@@ -37,7 +36,7 @@ _OVERVIEW = "Without → with the scale; gain of normalised entropy"
 def scaling_document(
     report: ScalingReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document that shows each case without and with the scale.
+    """Return the document that shows each case without and with the scale 1/√d_k.
 
     If a model has many layers or heads, only the two with the largest and the smallest effect of
     the scale are shown in full; HTML pages show the others as well.
@@ -90,7 +89,7 @@ def entropy_gain(case: ScalingCase) -> float:
 
 
 def _heading(report: ScalingReport) -> doc.Words:
-    """Return one line that says where the queries and keys come from."""
+    """Return the heading in one line: the model, or the sizes of random queries and keys."""
     if report.model is None:
         sizes = ", ".join(str(case.d_k) for case in report.cases)
         words = [
@@ -105,7 +104,7 @@ def _heading(report: ScalingReport) -> doc.Words:
 
 
 def _provenance(report: ScalingReport) -> list[doc.Part]:
-    """Return what a reader needs to repeat the run."""
+    """Return the facts that a reader needs to repeat the run."""
     if report.model is None:
         words = [*_heading(report), ("entries independent, N(0, 1)", False), ("float64", False)]
         return [doc.Facts(words)]
@@ -134,10 +133,11 @@ _TOLD = (
 
 
 def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: histograms without and with the scale, and a table, in this room.
+    """Return the first screen: histograms without and with the scale, and a table.
 
-    The table has one column per case. If a model has several layers or heads, the first screen is
-    the overview and the case that the scale changes most.
+    columns, lines: the available width in characters and lines. The table has one column per case.
+        If a model has several layers or heads, the first screen is the overview and the case that
+        the scale changes most.
     """
     if report.model is not None and len(report.cases) > 1:
         overview = _overview(report)._replace(least=3)
@@ -181,7 +181,7 @@ def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
 
 
 def _overview(report: ScalingReport) -> doc.Table:
-    """Return a table with one row per case."""
+    """Return an overview of a model: a table with one row per layer or head."""
     measures = {
         "entropy": "normalised_entropy",
         "variance": "score_variance",
@@ -209,11 +209,11 @@ _BINS_A_DECADE = (len(BIN_EDGES) - 2) / -_LOWEST
 
 
 def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
-    """Return both histograms on one vertical scale, and the measures next to the theory."""
+    """Return the group of one case: its measures, and histograms with and without the scale."""
     both = (case.plain, case.scaled)
     rows = [
-        doc.Row((LABELS[name], *(measured(name, side.measures[name]) for side in both)))
-        for name in MEASURES
+        doc.Row((label, *(measured(name, side.measures[name]) for side in both)))
+        for name, label in LABELS.items()
     ]
     expected = "theory: scale² · d_k" if report.model is None else "of random queries and keys"
     theory = (expected, *(whole(side.expected_variance) for side in both))
@@ -223,7 +223,7 @@ def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
 
 
 def _top(case: ScalingCase) -> float:
-    """Return the share of weights at which a bar of the case's histograms has its full length.
+    """Return the share of weights that has the full bar in a case's histograms.
 
     The first bin is left out: it has no lower end, and without the scale it would dwarf all others.
     """
@@ -248,8 +248,8 @@ def _histogram(
 ) -> doc.Histogram:
     """Return the histogram of the weights of one case, with or without the scale.
 
-    side: these weights. name: above it. tint: the colour of the bars. top: the share of a full bar.
-    brief: leave out its words and its mark.
+    side: these weights. name: the title above it. tint: the colour of the bars. top: the share of a
+        full bar. brief: True leaves out its remark and its mark.
     """
     even = (
         report.keys if report.model is None else None
@@ -281,7 +281,7 @@ def _bin(power: float) -> float:
 
 
 def _title(report: ScalingReport, case: ScalingCase) -> doc.Words:
-    """Return the name of the case and its scale."""
+    """Return the title of a case: its name and its scale."""
     words = [] if report.model is None else [f"d_k {case.d_k}"]
     scale = case.scaled.scale
     usual = math.isclose(scale, 1 / math.sqrt(case.d_k))

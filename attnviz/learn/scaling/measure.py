@@ -9,11 +9,12 @@ over the keys that a query sees; the weight of a hidden key is zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError, UsageError
@@ -30,7 +31,6 @@ from attnviz.learn.scaling.records import (
 from attnviz.models.model import Model
 from attnviz.records import Tokens
 
-Floats = NDArray[np.floating]
 Visible = NDArray[np.bool_]
 
 
@@ -74,9 +74,9 @@ def histogram(weights: Floats) -> NDArray[np.intp]:
 
 
 def visible_rows(visible: Visible) -> NDArray[np.bool_]:
-    """Return (query,) which queries see two keys or more; with one key there is no choice.
+    """Return a mask (query,) of the queries that see two keys or more.
 
-    visible: (query, key).
+    With one key there is no choice. visible: (query, key), True if the query sees the key.
     """
     chosen: NDArray[np.bool_] = visible.sum(-1) > 1
     return chosen
@@ -85,9 +85,9 @@ def visible_rows(visible: Visible) -> NDArray[np.bool_]:
 def matrix_measures(
     scores: Floats, weights: Floats, visible: Visible | None = None
 ) -> dict[str, Floats]:
-    """Return by name each measure of ``records.MEASURES``, one number for each matrix: (...).
+    """Return each measure of ``records.MEASURES`` by name, one number for each matrix: (...).
 
-    scores, weights: (..., query, key), before and after the softmax.
+    scores, weights: (..., query, key), the attention scores and the attention weights.
     visible: (query, key), True if the query sees the key, two keys or more; None if all are seen.
     """
     if visible is None:
@@ -112,7 +112,7 @@ def matrix_measures(
 
 
 class _Side:
-    """Collect the weights that the softmax makes of the scores q·k times one scale.
+    """Measures the softmax of the scores q·k times one scale, over many matrices.
 
     scale: the factor of the scores.
     """
@@ -125,10 +125,11 @@ class _Side:
     def add(
         self, products: Floats, bias: Floats | None = None, rows: NDArray[np.bool_] | None = None
     ) -> None:
-        """Add matrices of unscaled scores.
+        """Measure the softmax of more matrices of scores q·k.
 
-        products: (..., query, key). bias: (query, key), added before the softmax, -inf if a key is
-        hidden. rows: which queries count; None for all.
+        ``result`` includes them in its means.
+        products: (..., query, key). bias: (query, key), added before the softmax, −inf if a key is
+            hidden. rows: which queries count; None for all.
         """
         weights = softmaxed(products, self.scale, bias)
         scores = products * self.scale
@@ -143,7 +144,7 @@ class _Side:
         self._histogram += histogram(weights if visible is None else weights[..., visible])
 
     def result(self, d_k: int, independent: bool) -> ScaledSoftmax:
-        """Return the means over all matrices, with standard errors if these are independent.
+        """Return the means over all added matrices, with standard errors if these are independent.
 
         d_k: the number of entries of a query and of a key.
         """
@@ -196,7 +197,7 @@ def random_scaling(
     seed: int = 0,
     progress: Callable[[float], None] = lambda share: None,
 ) -> ScalingReport:
-    """Measure queries and keys whose entries are independent and N(0, 1), in float64.
+    """Measure the softmax for random queries and keys with independent N(0, 1) entries.
 
     sizes: the values of d_k, each at least 1.
     seq: number of queries and of keys of a sample, at least 2.
@@ -221,13 +222,15 @@ def _random_case(
 ) -> ScalingCase:
     generator = np.random.default_rng((seed, d_k))
     plain, scaled = _Side(1.0), _Side(1 / math.sqrt(d_k))
-    done = 0
-    for block in _blocks(seq, samples):
-        scores = products(*_draw(generator, block, seq, d_k))
+    size = _samples_a_block(seq)
+    for start in range(0, samples, size):
+        block = min(size, samples - start)
+        # Queries and keys of a sample are drawn together, so that ``size`` changes no number.
+        drawn = generator.standard_normal((block, 2, seq, d_k))
+        scores = products(drawn[:, 0], drawn[:, 1])
         plain.add(scores)
         scaled.add(scores)
-        done += block
-        progress(done / samples)
+        progress((start + block) / samples)
     return ScalingCase(
         d_k,
         plain.result(d_k, independent=True),
@@ -237,25 +240,8 @@ def _random_case(
     )
 
 
-def _draw(
-    generator: np.random.Generator, block: int, seq: int, d_k: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return queries and keys (block, seq, d_k), drawn so that the block size changes no number.
-
-    block: how many samples. seq: how many queries and keys in each.
-    """
-    drawn = generator.standard_normal((block, 2, seq, d_k))
-    return drawn[:, 0], drawn[:, 1]
-
-
 def _samples_a_block(seq: int) -> int:
     return max(_BLOCK_CELLS // (seq * seq), 1)
-
-
-def _blocks(seq: int, samples: int) -> Iterator[int]:
-    size = _samples_a_block(seq)
-    for start in range(0, samples, size):
-        yield min(size, samples - start)
 
 
 # Queries and keys of a model --------------------------------------------------------------------
@@ -278,10 +264,10 @@ def model_scaling(
     by_head: bool = False,
     index_base: int = 0,
 ) -> ScalingReport:
-    """Measure each layer's queries and keys over one text, in float64.
+    """Measure the softmax for each layer's queries and keys over one text, in float64.
 
     heads: the chosen heads of each layer; None for all.
-    by_head: make a case for each head instead of a mean over the heads of each layer.
+    by_head: True makes a case for each head instead of a mean over the heads of each layer.
     Queries that see only one key are left out. There are no standard errors: the queries of one
     text are not independent.
 

@@ -7,11 +7,12 @@ query and a key whose d_k entries are independent with mean 0 and variance 1 has
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
+from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo, Provenance
 
 if TYPE_CHECKING:
@@ -23,16 +24,18 @@ HIGH_WEIGHT = 0.9
 VANISHED = 0.01
 """Norm of the softmax's Jacobian below which almost no gradient passes; √(n − 1)/n is uniform."""
 
-MEASURES = (
-    "score_variance",
-    "normalised_entropy",
-    "largest_weight",
-    "weights_above",
-    "queries_above",
-    "jacobian_norm",
-    "queries_vanished",
-)
-"""The measures of scores and weights, in the order of the report."""
+LABELS = {
+    "score_variance": "score variance",
+    "normalised_entropy": "normalised entropy (1 = uniform)",
+    "largest_weight": "largest weight",
+    "weights_above": "weights > 0.9",
+    "queries_above": "queries with a weight > 0.9",
+    "jacobian_norm": "softmax gradient norm",
+    "queries_vanished": "vanishing-gradient queries (< 0.01)",
+}
+"""The name of each measure on screen, in the order of the report."""
+
+MEASURES = tuple(LABELS)
 
 _LOWEST_DECADE, _BINS_A_DECADE = -8, 4
 BIN_EDGES = (
@@ -46,9 +49,18 @@ BIN_EDGES = (
 edge is in the bin above it, 1 in the last bin."""
 
 
+_COLUMNS = (
+    *("d_k", "layer", "head", "side", "scale", "measure"),
+    *("value", "standard_error", "expected", "bin_from", "bin_to"),
+)
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A mean. value: the mean. error: its standard error; None without independent samples."""
+    """A mean with its uncertainty.
+
+    value: the mean. error: its standard error; None without independent samples.
+    """
 
     value: float
     error: float | None = None
@@ -56,20 +68,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ScaledSoftmax:
-    """The scores q·k times a scale, and the weights that the softmax makes of them.
+    """The measures of the softmax of the scores q·k times one scale.
 
-    scale: the factor of the products q·k.
-    measures: by the names of ``MEASURES``.
-        score_variance: over all pairs of a query and a key that it sees (divisor N − 1).
-        normalised_entropy: −Σ p ln p over ln(keys seen), mean over queries; in [0, 1].
-        largest_weight: mean over queries; in (0, 1].
-        weights_above: share of all weights that exceed ``HIGH_WEIGHT``.
-        queries_above: share of the queries that have such a weight.
-        jacobian_norm: mean over queries of ‖diag(p) − p pᵀ‖, Frobenius; in [0, ½].
-        queries_vanished: share of the queries whose norm is below ``VANISHED``.
-    histogram: number of weights in each bin of ``BIN_EDGES``.
-    expected_variance: score_variance in theory: scale² · d_k for independent entries of mean 0 and
-        variance 1.
+    scale: the factor of the products q·k. measures: by the names of ``MEASURES``. score_variance:
+        over all pairs of a query and a key that it sees (divisor N − 1). normalised_entropy: −Σ p
+        ln p over ln(keys seen), mean over queries; in [0, 1]. largest_weight: mean over queries; in
+        (0, 1]. weights_above: share of all weights that exceed ``HIGH_WEIGHT``. queries_above:
+        share of the queries that have such a weight. jacobian_norm: mean over queries of ‖diag(p) −
+        p pᵀ‖, Frobenius; in [0, ½]. queries_vanished: share of the queries whose norm is below
+        ``VANISHED``. histogram: number of weights in each bin of ``BIN_EDGES``. expected_variance:
+        score_variance in theory: scale² · d_k for independent entries of mean 0 and variance 1.
     """
 
     scale: float
@@ -90,15 +98,32 @@ class ScaledSoftmax:
         total = sum(self.histogram)
         return tuple(count / total for count in self.histogram)
 
+    def data(self) -> dict[str, Any]:
+        """Return the measures and the histogram as JSON values."""
+        return {
+            "scale": self.scale,
+            "expected_variance": self.expected_variance,
+            **{name: asdict(estimate) for name, estimate in self.measures.items()},
+            "histogram": list(self.histogram),
+        }
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the last cells of a row for each measure and for each bin of the histogram."""
+        for measure, estimate in self.measures.items():
+            expected = self.expected_variance if measure == "score_variance" else None
+            yield measure, estimate.value, estimate.error, expected, None, None
+        for edges, count in zip(pairwise(BIN_EDGES), self.histogram, strict=True):
+            yield ("weights_in_bin", count, None, None, *edges)
+
 
 @dataclass(frozen=True)
 class ScalingCase:
-    """The same queries and keys without the scale and with it.
+    """The same queries and keys measured without the scale and with it.
 
     d_k: number of entries of a query and of a key.
     plain: the products q·k themselves, scale 1. scaled: the products times the scale.
     queries, weights: how many were measured, over all samples or heads together.
-    layer, head: where they come from, from 0; None for random ones, head None for a whole layer.
+    layer, head: of the queries and keys, from 0; None for random ones, head None for a whole layer.
     heads: number of heads taken together.
     """
 
@@ -121,7 +146,7 @@ class ScalingCase:
 
 @dataclass(frozen=True, repr=False)
 class ScalingReport(Report, Provenance):
-    """The result of ``attnviz scaling``, from which every screen and file is made.
+    """The report of ``attnviz scaling``: the effect of the scale 1/√d_k on the softmax.
 
     cases: for random queries and keys one for each d_k, smallest first; for a model one for each
         layer or head.
@@ -153,14 +178,44 @@ class ScalingReport(Report, Provenance):
         return self.head_name((case.layer, case.head))
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.scaling.data import scaling_data
+        from attnviz.learn.scaling.words import finding, seen
 
-        return scaling_data(self)
+        return {
+            "schema": "attnviz.scaling/1",
+            "model": None if self.model is None else model_facts(self.model),
+            "source": "random" if self.model is None else "model",
+            "seed": self.seed,
+            "keys": self.keys,
+            "samples": self.samples,
+            "text": self.text if self.model is not None else None,
+            "text_source": self.source or None,
+            "high_weight": HIGH_WEIGHT,
+            "vanished_norm": VANISHED,
+            "bin_edges": list(BIN_EDGES),
+            "cases": [
+                {
+                    "d_k": case.d_k,
+                    "layer": case.layer,
+                    "head": case.head,
+                    "heads": case.heads,
+                    "queries": case.queries,
+                    "weights": case.weights,
+                    "without_scale": case.plain.data(),
+                    "with_scale": case.scaled.data(),
+                }
+                for case in self.cases
+            ],
+            "finding": finding(self),
+            "seen": seen(self),
+            "notes": list(self.notes),
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.learn.scaling.data import scaling_rows
-
-        return scaling_rows(self)
+        yield _COLUMNS
+        for case in self.cases:
+            for name, side in (("without", case.plain), ("with", case.scaled)):
+                for row in side.rows():
+                    yield (case.d_k, case.layer, case.head, name, side.scale, *row)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.scaling.document import scaling_document

@@ -25,7 +25,7 @@ class _Seed(Options):
 
 @dataclass(frozen=True)
 class _RandomVectors(Options, panel="Random queries and keys"):
-    """Options of random queries and keys; None stands for the default."""
+    """The options of random queries and keys; None stands for the default."""
 
     d_k: str | None = option("LIST", "Sizes of a query and a key (default: 8,64,512).")
     seq: int | None = option("N", "Number of queries and keys in a sample (default: 64).", min=2)

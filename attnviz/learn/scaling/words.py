@@ -8,17 +8,6 @@ from attnviz.draw.document import Explanation
 from attnviz.draw.numbers import counted, percent
 from attnviz.learn.scaling.records import Estimate, ScalingCase, ScalingReport
 
-LABELS = {
-    "score_variance": "score variance",
-    "normalised_entropy": "normalised entropy (1 = uniform)",
-    "largest_weight": "largest weight",
-    "weights_above": "weights > 0.9",
-    "queries_above": "queries with a weight > 0.9",
-    "jacobian_norm": "softmax gradient norm",
-    "queries_vanished": "vanishing-gradient queries (< 0.01)",
-}
-"""The name of each measure on screen."""
-
 PERCENTS = frozenset({"weights_above", "queries_above", "queries_vanished"})
 """The measures that are shares and are shown as percentages."""
 
@@ -42,14 +31,14 @@ def measured(name: str, estimate: Estimate) -> str:
 
 
 def both_ways(name: str, case: ScalingCase) -> str:
-    """Return a measure without → with the scale, such as ``64.0 → 1.00``. name: of the measure."""
+    """Return the measure ``name`` without and with the scale, such as ``64.0 → 1.00``."""
     show = percent if name in PERCENTS else plain
     before, after = (side.measures[name].value for side in (case.plain, case.scaled))
     return f"{show(before)} → {show(after)}"
 
 
 def error_digits(error: float) -> int:
-    """Return the decimals that show one digit of an error, two if it begins with a 1; at most 4."""
+    """Return how many decimals show one digit of an error, two if it begins with a 1; at most 4."""
     exponent = math.floor(math.log10(error))
     leading = error / 10.0**exponent
     return min(max(-exponent + (leading < 2), 0), _MOST_DECIMALS)
@@ -77,7 +66,7 @@ def whole(value: float) -> str:
 
 
 def finding(report: ScalingReport) -> str:
-    """Return how many queries put nearly all weight on one key without and with the scale."""
+    """Return the finding: how many queries put nearly all weight on one key, both ways."""
     cases = report.cases if report.model is not None else report.cases[-1:]
     where = f"at d_k = {cases[-1].d_k}" if report.model is None else f"in {report.name(cases[0])}"
     if len(cases) > 1:
@@ -93,16 +82,17 @@ _CERTAIN = 2.0
 
 
 def seen(report: ScalingReport) -> list[str]:
-    """Return sentences on the variance of the scores; each begins with a word and a colon."""
+    """Return sentences on the variance of the scores; each begins with a label and a colon."""
     if report.model is not None:
         return [_of_model(report)]
     return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
 
 
 def _change_words(report: ScalingReport, first: Estimate, last: Estimate) -> str:
-    """Return ``rises from A at d_k 8 to B at d_k 512``, or ``is A and B`` if not significant.
+    """Return how a measure changes with d_k: ``rises from A at d_k 8 to B at d_k 512``.
 
-    first, last: the same measure at the smallest and at the largest d_k.
+    It is ``is A and B`` if the change is not significant. first, last: the measure at the smallest
+    and at the largest d_k.
     """
     start = f"{plain(first.value)} at d_k {report.cases[0].d_k}"
     end = f"{plain(last.value)} at d_k {report.cases[-1].d_k}"
@@ -177,7 +167,7 @@ def bars_legend(report: ScalingReport) -> str:
 
 
 def explanation(report: ScalingReport) -> Explanation:
-    """Return of what the numbers were measured."""
+    """Return the glossary, with the data that the numbers were measured on."""
     measured = (
         f"measured on random queries and keys, {counted(report.samples, 'sample')} of "
         f"{report.keys:,} keys, seed {report.seed}; entries are from N(0, 1)."

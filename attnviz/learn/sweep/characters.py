@@ -55,7 +55,7 @@ class Characters(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return ``count`` windows that begin at random places; every prediction counts."""
+        """Return ``count`` windows that begin at random positions; every prediction counts."""
         starts = random.integers(0, len(self._learned) - self.length, count, endpoint=True)
         return self._windows(self._learned, starts)
 
@@ -67,18 +67,22 @@ class Characters(Task):
         most = len(self._held) // self.length
         return self._windows(self._held, np.arange(min(count, most)) * self.length)
 
-    def best(self, samples: Samples) -> None:
+    def best(self) -> None:
         """Return None, since the least possible loss on a text is unknown."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the results of two rules: by the frequency of characters, and of character pairs.
+        """Return the results of two simple rules, for comparison with trained models.
 
-        samples: on which they are measured.
+        They predict by the frequency of characters, and of character pairs. samples: on which they
+        are measured.
         """
         return self._alone(samples), self._behind(samples)
 
     def _alone(self, samples: Samples) -> Reference:
-        """Return the result of predicting by character frequency, with each count raised by one."""
+        """Return the result of the rule that predicts by character frequency.
+
+        Each count is raised by one. samples: on which it is measured.
+        """
         counts = 1.0 + np.bincount(self._learned, minlength=self.vocabulary)
         counts[BEGINNING] = 0
         answers = samples.ids[:, 1:]
@@ -88,9 +92,10 @@ class Characters(Task):
         )
 
     def _behind(self, samples: Samples) -> Reference:
-        """Return the result of predicting from the previous character; counts are raised by one.
+        """Return the result of the rule that predicts from the previous character.
 
-        A window's first character is predicted by character frequency.
+        Counts are raised by one. samples: on which it is measured. A window's first character is
+        predicted by character frequency.
         """
         size = self.vocabulary
         pairs = self._learned[:-1] * size + self._learned[1:]

@@ -27,7 +27,7 @@ CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
 def sweep_document(
     report: SweepReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a sweep of which at least one model is trained."""
+    """Return the document of a sweep, in which at least one model must be trained."""
     counts = ", ".join(map(str, report.measured))
     one = "head" if report.measured == (1,) else "heads"
     text = report.task.text
@@ -84,7 +84,7 @@ _BESIDE = 78
 def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
     """Return the first screen: curves and losses, then the heads and sentences if they fit.
 
-    room, lines: the columns and lines of the screen.
+    room, lines: the available width in characters and lines.
     """
     table = _results(report)._replace(title=[])
     if lines < _FEW_LINES:  # of the rules only chance is kept
@@ -110,13 +110,14 @@ def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
 
 def _about(report: SweepReport) -> list[doc.Part]:
     """Return the facts of the model, the task and the training."""
+    seeds = report.seeds
     model = [
         "attnviz's own decoder",
         f"{counted(report.layers, 'layer')} of width {report.d_model}",
         f"MLP {report.d_ff}",
         f"float32 on {report.device}",
         counted(report.threads, "thread"),
-        _seeds(report.seeds),
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
         _parameter_words(report),
     ]
     training = [
@@ -134,7 +135,7 @@ def _about(report: SweepReport) -> list[doc.Part]:
 
 
 def _task_words(task: SweepTask) -> str:
-    """Return the task's name and what it asks for."""
+    """Return the task's name and description as a string."""
     if task.text is None:
         return f"{task.name}: {task.words}"
     names = ", ".join(task.text.files)
@@ -145,19 +146,13 @@ def _task_words(task: SweepTask) -> str:
 
 
 def _parameter_words(report: SweepReport) -> str:
-    """Return the number of trained parameters, and whether it depends on the heads."""
+    """Return the number of trained parameters, and whether it depends on the heads, as a string."""
     counts = {model.heads: model.parameters for model in report.models}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{count:,} with {heads}" for heads, count in sorted(counts.items()))
         return f"parameters: {each} heads"
     number = f"{next(iter(counts.values())):,} parameters"
     return f"same {number} for all" if len(counts) > 1 else number
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    return f"seeds {seeds[0]} to {seeds[-1]}"
 
 
 # Curves and results --------------------------------------------------------------------------
@@ -170,7 +165,7 @@ def _curves(report: SweepReport) -> CurvesByHeads:
 def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
     """Return a plot with one line per number of heads, the mean over the seeds at each step.
 
-    curves: by the number of heads, the points of each seed. rows: the height of the plot.
+    curves: by the number of heads, the points of each seed. rows: the height of the plot in lines.
     """
     drawn = [
         doc.Curve(counted(heads, "head"), _mean(seeds))
@@ -192,7 +187,7 @@ def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
 
 
 def _results(report: SweepReport) -> doc.Table:
-    """Return a table with a row per rule and per number of heads; a bar shows the loss."""
+    """Return a table of losses, with bars, of each simple rule and each number of heads."""
     task = report.task
     rules = [_rule(rule) for rule in (task.chance, *task.between)]
     trained = [_trained(report, heads) for heads in report.measured]
@@ -228,7 +223,7 @@ def _results(report: SweepReport) -> doc.Table:
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
-    """Return the table cells of a rule that needs no training, and the loss of that rule."""
+    """Return the table cells of a simple rule, which needs no training, and its loss."""
     cells = [rule.name, nats(rule.loss), "", f"{rule.accuracy:.1%}", "", "", "", "", ""]
     return cells, rule.loss
 
@@ -281,9 +276,10 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
 
 
 def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
-    """Return a cell with the mean score of the best heads and the name of the first seed's head.
+    """Return a grid cell for a pattern: the mean score of the best heads, and one head's name.
 
-    heads: the number of heads of the models. pattern: by which heads are scored.
+    It is the name of the first seed's best head. heads: the number of heads of the models. pattern:
+    by which heads are scored.
     """
     best = [model.pattern(pattern.name) for model in report.of(heads)]
     score = sum(one.score for one in best) / len(best)

@@ -12,7 +12,7 @@ from itertools import combinations
 
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import share
-from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
+from attnviz.learn.sweep.records import Spread, SweepReport
 
 _SIGNIFICANT = 0.05
 
@@ -27,7 +27,7 @@ _SMALL = 0.0005
 
 
 def finding(report: SweepReport) -> str:
-    """Return a sentence that says which number of heads has the lowest and the highest loss."""
+    """Return the finding: which number of heads has the lowest and the highest loss."""
     ranked = _ranked(report)
     best, worst = ranked[0], ranked[-1]
     low = _loss(report, best)
@@ -49,7 +49,7 @@ def finding(report: SweepReport) -> str:
 
 
 def details(report: SweepReport) -> list[str]:
-    """Return sentences with further results, each of which begins with words and a colon."""
+    """Return sentences with further results, each of which begins with a label and a colon."""
     ranked = _ranked(report)
     best, worst = ranked[0], ranked[-1]
     lines = []
@@ -71,10 +71,7 @@ def _ranked(report: SweepReport) -> list[int]:
 
 
 def _loss(report: SweepReport, heads: int) -> Spread:
-    def loss(model: SweepModel) -> float:
-        return model.loss
-
-    return report.spread(heads, loss)
+    return report.spread(heads, lambda model: model.loss)
 
 
 def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
@@ -84,7 +81,7 @@ def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
 
 
 def _doubt(report: SweepReport, better: int, worse: int) -> str:
-    """Return whether two losses differ significantly, in words with the p-value.
+    """Return whether two losses differ significantly, as a string with the p-value.
 
     better, worse: the numbers of heads that are compared.
     """
@@ -119,7 +116,10 @@ def paired_p(differences: Sequence[float]) -> float:
 
 
 def _reached(report: SweepReport) -> list[str]:
-    """Return a sentence on the numbers of heads that learnt the task; empty if no best is known."""
+    """Return a sentence on the numbers of heads that learnt the task.
+
+    It is empty if the best possible result is unknown.
+    """
     if report.task.best is None:
         return []
     done = {
@@ -177,12 +177,12 @@ def _shared(report: SweepReport, heads: int, pair: Sequence[str]) -> int:
 
 
 def nats(value: float) -> str:
-    """Return a loss as text, such as ``0.066``; one that would round to zero as ``2e-05``."""
+    """Return a loss as a string, such as ``0.066``; one that would round to zero as ``2e-05``."""
     return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
 
 
 def with_spread(spread: Spread) -> str:
-    """Return a mean loss and its standard deviation over seeds, such as ``0.066 ± 0.012``."""
+    """Return a mean loss with its deviation over seeds as a string: ``0.066 ± 0.012``."""
     if spread.deviation is None:
         return nats(spread.mean)
     return f"{nats(spread.mean)} ± {nats(spread.deviation)}"

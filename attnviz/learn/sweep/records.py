@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reference:
-    """The result of a rule without any training on the held-out predictions.
+    """The result of a simple rule, without training, on the held-out predictions.
 
     name: of the rule. loss: nats per prediction. accuracy: share of right answers, in [0, 1].
     """
@@ -28,14 +28,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """The task that the models learn.
+    """The facts of the task that the models learn.
 
     name: the value of ``--task``, or ``text``. words: what is to be predicted, a sentence.
     vocabulary: number of tokens, including the one that begins a sequence.
     length: tokens of a sequence, without its beginning.
     chance: the result of random letters. best: that of the least possible loss; None if unknown.
         between: those of rules that are simpler than the task.
-    text: the facts of the ``--text`` learned from; None for other tasks.
+    text: the facts of the training text given by ``--text``; None for other tasks.
     """
 
     name: str
@@ -50,9 +50,9 @@ class SweepTask:
 
 @dataclass(frozen=True)
 class PatternScore:
-    """The head of one model that follows a pattern most.
+    """The best head of one model for a pattern of attention, with its score.
 
-    name: of the pattern, such as ``previous``. words: which keys the pattern looks at.
+    name: of the pattern, such as ``previous``. words: a description of the pattern's keys.
     layer, head: of that head, from 0.
     score: mean share of attention on those keys, over the head's queries, in [0, 1].
     even: the same share for uniform attention.
@@ -68,9 +68,9 @@ class PatternScore:
 
 @dataclass(frozen=True)
 class SweepModel:
-    """One trained model.
+    """One trained model of a sweep, with its results.
 
-    heads: of each layer. seed: of its first weights and of its batches.
+    heads: of each layer. seed: of its first parameters and of its batches.
     parameters: number of trained parameters.
     points: its curve; the losses are those of the predictable positions.
     loss, accuracy: on the held-out sequences, nats per prediction and share in [0, 1].
@@ -89,15 +89,29 @@ class SweepModel:
 
     def pattern(self, name: str) -> PatternScore:
         """Return the best head of the pattern ``name``; raise KeyError if it was not measured."""
-        for scored in self.patterns:
-            if scored.name == name:
-                return scored
-        raise KeyError(name)
+        return {scored.name: scored for scored in self.patterns}[name]
+
+    def data(self, d_model: int) -> dict[str, Any]:
+        """Return the model as JSON values. d_model: its width."""
+        return {
+            "heads": self.heads,
+            "head_dim": d_model // self.heads,
+            "seed": self.seed,
+            "parameters": self.parameters,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "step_seconds": self.step_seconds,
+            "patterns": [asdict(pattern) for pattern in self.patterns],
+            "curve": [
+                {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
+                for point in self.points
+            ],
+        }
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds and the sample's standard deviation, which is None for one seed."""
+    """A mean over seeds with its sample standard deviation, which is None for one seed."""
 
     mean: float
     deviation: float | None
@@ -110,14 +124,13 @@ class Spread:
 
 @dataclass(frozen=True, repr=False)
 class SweepReport(Report):
-    """The result of ``attnviz sweep``, from which its screen and its document are made.
+    """The report of ``attnviz sweep``: the trained models, with their options and results.
 
-    heads, seeds: as requested, heads rising. models: the trained ones, seed by seed.
+    heads, seeds: as requested, heads ascending. models: the trained ones, seed by seed.
     layers, d_model, d_ff: of every model; a head is ``d_model / heads`` wide.
-    steps, batch: of each training. learning_rate: its peak.
-    held_out: number of sequences that no model learned from. predictions: counted in them.
-    device, threads: where it ran, and on how many threads of the host.
-    seconds: total time.
+    steps, batch: of each training. learning_rate: its peak. held_out: number of sequences that no
+        model was trained on. predictions: how many of their tokens count.
+    device, threads: the device, and the number of threads of the CPU. seconds: total time.
     notes: sentences a reader must know.
     """
 
@@ -141,14 +154,59 @@ class SweepReport(Report):
     command = "sweep"
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.sweep.data import sweep_data
+        return {
+            "schema": "attnviz.sweep/1",
+            "model": {
+                "name": "attnviz's own decoder",
+                "layers": self.layers,
+                "d_model": self.d_model,
+                "d_ff": self.d_ff,
+                "dtype": "float32",
+                "device": self.device,
+            },
+            "task": asdict(self.task),
+            "heads": list(self.heads),
+            "seeds": list(self.seeds),
+            "complete": self.complete,
+            "steps": self.steps,
+            "batch": self.batch,
+            "learning_rate": self.learning_rate,
+            "held_out": self.held_out,
+            "predictions": self.predictions,
+            "threads": self.threads,
+            "results": [self._result(heads) for heads in self.measured],
+            "models": [model.data(self.d_model) for model in self.models],
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+        }
 
-        return sweep_data(self)
+    def _result(self, heads: int) -> dict[str, Any]:
+        """Return the results of one number of heads over its seeds, as JSON values."""
+        models = self.of(heads)
+        patterns = {
+            name: [model.pattern(name).score for model in models]
+            for name in (pattern.name for pattern in models[0].patterns)
+        }
+        return {
+            "heads": heads,
+            "head_dim": self.d_model // heads,
+            "parameters": models[0].parameters,
+            "seeds": [model.seed for model in models],
+            "loss": asdict(Spread.of([model.loss for model in models])),
+            "accuracy": asdict(Spread.of([model.accuracy for model in models])),
+            "step_seconds": asdict(Spread.of([model.step_seconds for model in models])),
+            "patterns": {name: asdict(Spread.of(found)) for name, found in patterns.items()},
+        }
 
     def rows(self) -> Iterator[list[object]]:
-        from attnviz.learn.sweep.data import sweep_rows
-
-        return sweep_rows(self)
+        names = [pattern.name for pattern in self.models[0].patterns]
+        columns = ("heads", "head_dim", "seed", "parameters", "loss", "accuracy", "step_seconds")
+        yield [*columns, *(f"{name}{what}" for name in names for what in ("", "_layer", "_head"))]
+        for model in self.models:
+            facts = model.data(self.d_model)
+            best = [model.pattern(name) for name in names]
+            found = [cell for one in best for cell in (one.score, one.layer, one.head)]
+            yield [*(facts[name] for name in columns), *found]
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.sweep.document import sweep_document
@@ -162,7 +220,7 @@ class SweepReport(Report):
 
     @property
     def trained_words(self) -> str:
-        """Return the number of trained models, such as ``3 of 12 models are trained``."""
+        """Return a string such as ``3 of 12 models are trained``."""
         return f"{len(self.models)} of {len(self.heads) * len(self.seeds)} models are trained"
 
     @property

@@ -18,13 +18,13 @@ _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class _Heads(Options):
-    """The numbers of heads to compare."""
+    """The option on the numbers of heads to compare."""
 
     heads: str = option("LIST", "Numbers of heads to compare.", "1,2,4,8")
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers of heads, rising.
+        """Return the numbers of heads, ascending.
 
         Raises UsageError if one is not a positive whole number or is given twice.
         """
@@ -45,7 +45,7 @@ class _Heads(Options):
 
 @dataclass(frozen=True)
 class _Learned(Options, panel="What is learned"):
-    """The task, and how often it is learned; None if the task decides."""
+    """The options on the task, and on how often it is learned; None if the task decides."""
 
     task: str | None = option(
         "TASK", "induction (repeat what followed this letter before; default), copy or majority."
@@ -65,7 +65,7 @@ class _Learned(Options, panel="What is learned"):
             raise UsageError("--task and --text both say what is learned: give one of them")
 
     def subject(self) -> Task:
-        """Return the task.
+        """Return the task that the options name.
 
         Raises UsageError if the task is unknown or its text too short, LoadError if unreadable.
         """
@@ -79,7 +79,7 @@ class _Learned(Options, panel="What is learned"):
 
 @dataclass(frozen=True)
 class _Shape(Options, panel="Model"):
-    """The shape that all models share."""
+    """The options on the sizes that all models share."""
 
     layers: int = option("N", "Layers of each model.", 2, min=1)
     d_model: int = option("D", "Width of each model; a head is D / heads wide.", 32, min=2)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """The state of a running sweep.
+    """The progress of a running sweep, as a plot and as a string.
 
     models: number of models to train. steps: of each. curves: by heads, the points of each seed.
     heads, seed, step: of the model in training. done: number of trained models.
@@ -38,15 +38,15 @@ class Progress:
         self._pace = pace or Pace()
 
     def begin(self, heads: int, seed: int, points: list[CurvePoint]) -> None:
-        """Start another model; the training appends to its curve ``points``.
+        """Record that the training of another model begins.
 
-        heads, seed: of the model.
+        heads, seed: of the model. points: its curve, to which the training appends.
         """
         self.heads, self.seed, self.step = heads, seed, 0
         self.curves.setdefault(heads, []).append(points)
 
     def advance(self) -> None:
-        """Count another training step of the model."""
+        """Record that the model in training has made another training step."""
         self.step += 1
         share = (self.done + self.step / self.steps) / self.models
         self._pace.add(0, share)
@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def words(self) -> str:
-        """Return ``model 5 of 12: 1 head, seed 1, loss 0.912, 40% done, about 60 s left``."""
+        """Return the progress: ``model 5 of 12: 1 head, seed 1, loss 0.912, 40% done, …``."""
         points = self.curves[self.heads][-1]
         loss = [f"loss {nats(points[-1].loss)}"] if points else []
         parts = [counted(self.heads, "head"), f"seed {self.seed}", *loss, *self._pace.words]
@@ -71,10 +71,9 @@ def sweep(
     """Train the same decoder with several numbers of heads, and compare what the heads learn.
 
     device: where to train. watcher: shows the progress of the training.
-    Ctrl-C ends the training between two steps: the report then holds the models that are trained,
-    perhaps none, and is not ``complete``.
-    Raises UsageError if the heads do not divide the width, the task or device is unknown or the
-    memory is too small, LoadError if the text cannot be read.
+    Ctrl-C ends the training between two steps: the report then contains the models trained so far,
+    perhaps none, and is not ``complete``. Raises UsageError if the heads do not divide the width,
+    the task or device is unknown or the memory is too small, LoadError if the text cannot be read.
     """
     place = find_device(device)
     plan = SweepPlan(
@@ -97,9 +96,10 @@ def sweep(
 def _train(
     plan: SweepPlan, device: torch.device, progress: Progress, on_step: OnStep
 ) -> tuple[SweepModel, ...]:
-    """Return all models seed by seed, or only the finished ones if the user stops the training.
+    """Train all models, seed by seed; return them, or only the finished ones after a stop.
 
-    plan: what is trained. progress: its state, which is changed. on_step: called after each step.
+    plan: the models to train. progress: the state of the sweep, which is changed. on_step: called
+        after each training step.
     """
     samples = plan.measured_on()
     models: list[SweepModel] = []

@@ -25,7 +25,7 @@ BEGINNING = 0
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Sequences, and which of their tokens can be predicted.
+    """Sequences of tokens for a task, and which of their tokens can be predicted.
 
     ids: (sequence, 1 + token), ``BEGINNING`` first. Token i + 1 is predicted at i.
     counted: (sequence, token), whether that prediction counts; at least one does.
@@ -42,11 +42,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern of attention: the keys that each query looks at.
+    """A pattern of attention: the keys that each query should attend to.
 
     name: for programs. words: for people.
     keys: a function of samples that returns (sequence, query, key), True for the pattern's keys; a
-    query without any does not count. Queries and keys are all tokens except the last.
+        query without any does not count. Queries and keys are all tokens except the last.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Pattern:
 
 
 class Task(ABC):
-    """A task: sequences to learn from, drawn anew for every batch.
+    """A task for small models: sequences to learn from, drawn anew for every batch.
 
-    name: the value of ``--task``, or ``text``. words: what is to be predicted.
+    name: the value of ``--task``, or ``text``. words: a description of what is predicted.
     vocabulary: ids are below it. length: tokens of a sequence, without its beginning.
     letters: number of different answers. unit: the name of an answer.
-    patterns: the patterns by which heads are scored. text: the text learned from, if any.
+    patterns: the patterns by which heads are scored. text: the facts of the training text, if any.
     """
 
     name: str
@@ -83,36 +83,37 @@ class Task(ABC):
         """
         return self.draw(count, random)
 
-    def chance(self, samples: Samples) -> Reference:
-        """Return the expected result on ``samples`` of answers drawn evenly from all letters."""
+    def chance(self) -> Reference:
+        """Return the expected result of answers drawn evenly from all letters."""
         return evenly(f"chance: {self.letters} {self.unit}", np.full(1, float(self.letters)))
 
-    def best(self, samples: Samples) -> Reference | None:
-        """Return the least possible loss on ``samples``, and its accuracy; None if unknown."""
+    def best(self) -> Reference | None:
+        """Return the least possible loss, and its accuracy; None if unknown."""
         return Reference("best possible", 0.0, 1.0)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the results on ``samples`` of rules that are simpler than the task."""
+        """Return the results on ``samples`` of simple rules that need no training."""
         return ()
 
     def facts(self, samples: Samples) -> SweepTask:
-        """Return the task's entry in the report, its references measured on ``samples``."""
+        """Return the facts of the task for the report, with references measured on ``samples``."""
         return SweepTask(
             name=self.name,
             words=self.words,
             vocabulary=self.vocabulary,
             length=self.length,
-            chance=self.chance(samples),
-            best=self.best(samples),
+            chance=self.chance(),
+            best=self.best(),
             between=self.between(samples),
             text=self.text,
         )
 
 
 def evenly(name: str, choices: NDArray[np.floating]) -> Reference:
-    """Return the result of answers drawn evenly from the possible ones, the right one included.
+    """Return the expected result of drawing each answer evenly from the possible ones.
 
-    name: of this rule. choices: the number of possible answers for each prediction.
+    The right answer is among them. name: of this rule. choices: the number of possible answers for
+    each prediction.
     """
     return Reference(name, float(np.log(choices).mean()), float((1 / choices).mean()))
 
@@ -129,7 +130,7 @@ def back(tokens: int) -> Pattern:
 
 
 def _everywhere(samples: Samples, keys: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return keys (query, key) repeated for every sequence: (sequence, query, key)."""
+    """Return a mask (query, key) repeated for every sequence: (sequence, query, key)."""
     return np.broadcast_to(keys, (len(samples.ids), *keys.shape))
 
 
@@ -211,14 +212,17 @@ class Induction(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the result on ``samples`` of guessing evenly among the letters of the strand."""
+        """Return the result on ``samples`` of guessing evenly among the letters of the strand.
+
+        A strand is one of the letter sequences that take turns.
+        """
         counts = self._periods(samples)[samples.counted]
         return (evenly("a letter of its strand", counts),)
 
     def _periods(self, samples: Samples) -> NDArray[np.float64]:
-        """Return the period of each predicted token's strand: (sequence, token).
+        """Return how many different letters each predicted token's strand has: (sequence, token).
 
-        The period is the number of different letters in the strand.
+        A strand is one of the letter sequences that take turns in the task.
         """
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
@@ -229,9 +233,10 @@ class Induction(Task):
         return found
 
     def _followed(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return (sequence, query, key), True at the keys that a perfect induction head looks at.
+        """Return a mask (sequence, query, key) of the keys for a perfect induction head.
 
-        They are the earlier keys that followed the last letter of the next token's strand.
+        They are the earlier keys that followed the last letter of the next token's strand, one of
+        the letter sequences that take turns.
         """
         tokens = samples.ids[:, :-1]
         at = np.arange(tokens.shape[1])
@@ -279,7 +284,7 @@ class Copying(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), counted)
 
     def _sources(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return (sequence, query, key), True at the letter to copy, for counted predictions."""
+        """Return a mask (sequence, query, key) of the letter to copy, for counted predictions."""
         size = samples.counted.sum(1)[:, None, None]
         at = np.arange(self.length)
         return np.asarray((at[:, None] - at == size) & samples.counted[:, :, None])
@@ -341,17 +346,17 @@ class Majority(Task):
         return np.asarray((tokens[:, :, None] == letters).sum(1))
 
     def _in_string(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return which tokens are letters of the string before the sign: (sequence, token)."""
+        """Return a mask (sequence, token) of the letters to count, which end at a sign."""
         sign = samples.counted.argmax(1)[:, None]
         at = np.arange(self.length)
         return np.asarray((at > 0) & (at < sign))
 
     def _string_keys(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return (sequence, query, key), True for the string's letters if the query is the sign."""
+        """Return a mask (sequence, query, key) of the string's letters for queries at the sign."""
         return np.asarray(samples.counted[:, :, None] & self._in_string(samples)[:, None, :])
 
     def _answer_keys(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return (sequence, query, key), True for the answer's letter if the query is the sign."""
+        """Return a mask (sequence, query, key) of the answer's letter for queries at the sign."""
         answers = samples.ids[:, 1:][samples.counted]
         equal = samples.ids[:, None, :-1] == answers[:, None, None]
         return np.asarray(self._string_keys(samples) & equal)

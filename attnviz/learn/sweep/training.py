@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.engine.hook_points import observe_hook_points
-from attnviz.engine.observer import BlockFacts, to_numpy
+from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.learn.sweep.records import PatternScore, SweepModel
 from attnviz.learn.sweep.tasks import BEGINNING, Pattern, Samples, Task
@@ -32,7 +32,6 @@ from attnviz.learn.train.trainer import (
 )
 from attnviz.measures.rows import uniform_weights
 from attnviz.models.memory import require_room
-from attnviz.records import Kind
 
 _BATCHES, _HELD_OUT = 1, 2
 """The purposes of random numbers; each has its own stream."""
@@ -52,11 +51,11 @@ _AT_ONCE = 128
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The models to train, and how.
+    """The models of a sweep to train, and the settings of their training.
 
-    task: what is learned. heads: of each layer, rising. seeds: of first weights and batches.
+    task: the task. heads: of each layer, ascending. seeds: of first parameters and batches.
     layers, d_model: of every model; the feed-forward is ``d_model`` wide too.
-    steps, batch: of a training. held_out: number of sequences kept for measuring.
+    steps, batch: of a training. held_out: number of sequences reserved for measuring.
     Raises UsageError if the memory is too small for the models, or if heads do not divide the width
     or make heads of an odd width.
     """
@@ -95,7 +94,7 @@ class SweepPlan:
         return Optimiser(learning_rate=peak, warmup_steps=20, weight_decay=0.0)
 
     def config(self, heads: int) -> DecoderConfig:
-        """Return the shape of the decoder with this number of heads."""
+        """Return the sizes of the decoder with this number of heads."""
         return DecoderConfig(
             vocabulary=self.task.vocabulary,
             d_model=self.d_model,
@@ -116,7 +115,7 @@ class SweepPlan:
         return self.task.held_out(self.held_out, random)
 
     def draw_batch(self, seed: int, step: int) -> Samples:
-        """Return the batch of a step, which is the same for every number of heads.
+        """Return the batch of a training step, which is the same for every number of heads.
 
         seed: of the model. step: its number, from 0.
         """
@@ -124,9 +123,9 @@ class SweepPlan:
 
 
 class HeadsTraining:
-    """Train one model of a plan.
+    """The training of one model of a sweep, and its measurements.
 
-    heads, seed: two of the plan's. device: where to train. points: the curve so far.
+    heads, seed: of the model. device: where to train. points: the curve so far.
     """
 
     def __init__(self, plan: SweepPlan, heads: int, seed: int, device: torch.device) -> None:
@@ -138,7 +137,7 @@ class HeadsTraining:
         self._step_seconds: list[float] = []
 
     def steps(self) -> Iterator[CurvePoint | None]:
-        """Train to the end; yield after each step its point of the curve, None if it has none.
+        """Train the model to the end; yield after each training step its curve point, or None.
 
         Raises UnsupportedError if the loss is no longer finite.
         """
@@ -182,7 +181,7 @@ class HeadsTraining:
     def measured(self, samples: Samples) -> SweepModel:
         """Return the trained model with its results.
 
-        samples: sequences that it did not learn from.
+        samples: sequences that it was not trained on.
         """
         self.model.eval()
         loss, accuracy = self._held_out(samples)
@@ -202,7 +201,7 @@ class HeadsTraining:
     def _held_out(self, samples: Samples) -> tuple[float, float]:
         """Return the mean loss in nats and the accuracy over the predictions that count.
 
-        samples: sequences that the model did not learn from.
+        samples: sequences that the model was not trained on.
         """
         loss = right = 0.0
         for start in range(0, len(samples.ids), _AT_ONCE):
@@ -217,7 +216,10 @@ class HeadsTraining:
 def best_heads(
     model: TorchDecoder, patterns: Sequence[Pattern], samples: Samples
 ) -> tuple[PatternScore, ...]:
-    """Return the best head of each pattern that occurs in the first 64 sequences of ``samples``."""
+    """Return the best head of the model for each pattern.
+
+    samples: the first 64 sequences are used; patterns that do not occur in them are left out.
+    """
     few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
     layers = _weights(model, few)
     tokens = few.counted.shape[1]
@@ -244,43 +246,34 @@ def best_heads(
 
 
 def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the mean share of attention on the keys: (head,), in [0, 1].
+    """Return each head's mean share of attention on the keys of a pattern: (head,), in [0, 1].
 
-    keys: (sequence, query, key); queries without any do not count.
-    weights: (sequence, head, query, key).
+    keys: a mask (sequence, query, key); queries without any do not count.
+    weights: the attention weights (sequence, head, query, key).
     """
     mass = np.where(keys[:, None], weights, 0).sum(-1, dtype=np.float64)  # (sequence, head, query)
     there = np.asarray(keys.any(-1))[:, None]
     return np.asarray(np.where(there, mass, 0).sum((0, 2)) / there.sum())
 
 
+@torch.inference_mode()
 def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
     """Return the attention weights of each layer, (sequence, head, query, key)."""
-    kept = _KeepAll()
-    with observe_hook_points(model, kept), torch.inference_mode():
+    kept: list[Tensor] = []
+
+    def keep(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> None:
+        kept.append(weights)
+
+    with ExitStack() as hooks:
+        layer: Any
+        for layer in model.layers:
+            hooks.callback(layer.self_attn.weights_point.register_forward_hook(keep).remove)
         model(torch.from_numpy(samples.ids[:, :-1]).to(next(model.parameters()).device))
-    return [to_numpy(torch.stack(kept.layers[layer])) for layer in sorted(kept.layers)]
-
-
-class _KeepAll:
-    """Keep the attention of every layer over all sequences of a batch; an observer."""
-
-    norms = False
-
-    def __init__(self) -> None:
-        self.layers: dict[int, list[Tensor]] = defaultdict(list)
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return True
-
-    def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Tensor, beside: BlockFacts
-    ) -> None:
-        self.layers[layer].append(weights)
+    return [*map(to_numpy, kept)]
 
 
 def _divisors(d_model: int) -> str:
-    """Return in words the numbers of heads that the width ``d_model`` allows."""
+    """Return a string with the numbers of heads that the width ``d_model`` allows."""
     found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
     if not found:
         return "an even --d-model"

@@ -29,10 +29,9 @@ transformers reads the same files: `LlamaForCausalLM.from_pretrained("THIS_DIREC
 
 
 def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
-    """Return the whole model card, Markdown with YAML in front.
+    """Return the whole model card of a trained model, Markdown with YAML in front.
 
-    result, recipe: of the training. train, valid: the texts that it learned from and was validated
-    on.
+    result, recipe: of the training. train, valid: the texts for training and for validation.
     """
     name = recipe.card.name or Path(result.directory).resolve().name
     parts = [
@@ -54,7 +53,7 @@ def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus)
 
 
 def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
-    """Return the YAML front matter; its texts are quoted as in JSON, which is valid YAML.
+    """Return the YAML front matter of a model card; strings are quoted as in JSON.
 
     name: of the model.
     """

@@ -36,7 +36,7 @@ _FORM = 1
 
 
 def check_directory(directory: Path, resume: bool) -> None:
-    """Raise an error if a run cannot begin, or be resumed, in ``directory``; create nothing.
+    """Raise an error if a training cannot begin or continue in ``directory``; create nothing.
 
     resume: whether the run continues an interrupted one. Raises UsageError if files would be lost
     or the run is finished, LoadError if there is nothing to resume or no permission to write.
@@ -126,7 +126,7 @@ def write_curve(directory: Path, points: Sequence[CurvePoint]) -> None:
 def write_state(
     directory: Path, run: Mapping[str, Any], state: Mapping[str, Any], points: Sequence[CurvePoint]
 ) -> None:
-    """Write the state of a run, replacing the previous file.
+    """Write the state of a training to its directory, replacing the previous file.
 
     run: identifies the run, as JSON values; ``read_state`` refuses the state of another run.
     state: tensors, numbers, texts and containers of them. points: the curve so far.
@@ -175,7 +175,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _differences(found: object, wanted: object, name: str = "") -> Iterator[str]:
-    """Yield lines such as ``optimiser clip is 1.0, asked for is 2.0``, one for each difference.
+    """Yield strings on differing settings, such as ``optimiser clip is 1.0, asked for is 2.0``.
 
     found, wanted: the saved and the requested settings. name: the start of every line.
     """

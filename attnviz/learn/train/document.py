@@ -42,9 +42,9 @@ _BEST = (
 def train_document(
     result: TrainReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a run; HTML pages show the scores of every head as well.
+    """Return the document of a training; HTML pages show the scores of every head as well.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     last = result.points[-1]
     return doc.Document(
@@ -75,7 +75,7 @@ def train_document(
 
 
 def _hints(result: TrainReport) -> tuple[str, ...]:
-    """Return what to try next; commands for heads only if the model learnt something."""
+    """Return the hints to try next; commands for heads only if the model has learnt something."""
     if not result.learnt:
         return ("--tokens 2000000 --out NEW: train longer",)
     name = shlex.quote(result.directory)
@@ -86,7 +86,7 @@ def _hints(result: TrainReport) -> tuple[str, ...]:
 
 
 def _finding(result: TrainReport) -> str:
-    """Return a sentence that says whether the model learnt, with the losses."""
+    """Return the finding: whether the model learnt, with the losses."""
     loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
     if not result.trained:
         return (
@@ -119,7 +119,7 @@ _BESIDE = 76
 def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
     """Return the first screen: curve and best heads, side by side if they fit, then the facts.
 
-    room, lines: the columns and lines of the screen.
+    room, lines: the available width in characters and lines.
     """
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
@@ -136,7 +136,7 @@ def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
 
 
 def curve_rows(lines: int) -> int:
-    """Return the number of rows for the curves of a plot that takes ``lines`` lines."""
+    """Return how many lines the curves take in a plot of ``lines`` lines in all."""
     return max(min(lines - FRAME, _MOST_ROWS), LEAST_ROWS)
 
 
@@ -171,7 +171,7 @@ def _curve(result: TrainReport) -> doc.Plot:
 
 
 def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
-    """Return a plot of both losses by the tokens read, with marks where phases begin."""
+    """Return a plot of both losses over the training tokens, with marks where phases begin."""
     measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
     curves = [
         doc.Curve("training", [(one.tokens, one.loss) for one in points]),
@@ -239,7 +239,10 @@ def _time(seconds: float) -> str:
 
 
 def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
-    """Return a table with a row per score: the best head, compared with uniform attention."""
+    """Return a table with the best head of each score, a note on it, and a sentence.
+
+    Heads are compared with uniform attention.
+    """
     rows = []
     for words, name, probe in _BEST:
         scored = scores.score(name, probe)

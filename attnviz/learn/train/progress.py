@@ -18,7 +18,7 @@ OnStep = Callable[[bool], None]
 
 
 class Watcher:
-    """Show a training while it runs; this base class shows nothing."""
+    """The interface to show a training while it runs; this base class shows nothing."""
 
     def telling(self, said: str) -> AbstractContextManager[None]:
         """Return a context that shows the sentence ``said`` while its block runs."""
@@ -27,15 +27,16 @@ class Watcher:
     def watching(
         self, words: Callable[[], str], plot: Callable[[], Plot | None]
     ) -> AbstractContextManager[OnStep]:
-        """Return a context that gives the function to call after each step.
+        """Return a context that shows the progress; it gives a function to call after each step.
 
-        words: returns the progress in words. plot: returns the curves, None if there are none yet.
+        words: returns the progress as a string. plot: returns the curves, None if there are none
+            yet.
         """
         return nullcontext(lambda worth: None)
 
 
 class Pace:
-    """Estimate tokens per second and the seconds that are left, from the last seconds.
+    """Estimates a training's tokens per second and the seconds left, from the last seconds.
 
     Phases differ in speed, so the mean over the whole run would mislead.
     """
@@ -45,9 +46,10 @@ class Pace:
         self._marks: deque[tuple[float, int, float]] = deque()
 
     def add(self, tokens: int, used: float) -> None:
-        """Record how far the run is.
+        """Record the progress of the training.
 
-        tokens: how many were read so far. used: the share of the work that is done, from 0 to 1.
+        tokens: how many it was trained on so far. used: the share of the work that is done, from 0
+            to 1.
         """
         now = self._clock()
         self._marks.append((now, tokens, used))
@@ -56,19 +58,19 @@ class Pace:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Return the recent speed; None before there is anything to measure."""
+        """Return the recent speed in tokens per second; None before it can be measured."""
         seconds, tokens, _ = self._recent()
         return tokens / seconds if seconds > 0 else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the estimated time left; None before there is anything to measure."""
+        """Return the estimated time left in seconds; None before it can be measured."""
         seconds, _, used = self._recent()
         return (1 - self._marks[-1][2]) * seconds / used if used > 0 else None
 
     @property
     def words(self) -> list[str]:
-        """Return words such as ``40% done`` and ``about 25 min left``."""
+        """Return strings on the progress such as ``40% done`` and ``about 25 min left``."""
         done = [f"{self._marks[-1][2]:.0%} done"] if self._marks else []
         left = self.seconds_left
         return done if left is None else [*done, f"about {spoken_time(left)} left"]

@@ -44,13 +44,13 @@ def _given(**values: float | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class DecoderShape(FieldTable):
-    """The shape of the decoder: Llama's architecture, as ``DecoderConfig`` describes it.
+    """The sizes of a decoder to train: Llama's architecture, as ``DecoderConfig`` describes it.
 
     layers, heads, kv_heads: how many layers, and query heads and key/value heads in each.
     head_dim, d_model, d_ff: the width of a head, of the model and of the feed-forward block.
     context: the longest text in tokens.
-    initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
-    1/√d_model keeps what narrow layers write as large as what they read.
+    initializer_range: standard deviation of initial parameters. Llama's 0.02 suits widths of
+        thousands; with 1/√d_model the outputs of narrow layers are as large as their inputs.
     """
 
     layers: int = 4
@@ -67,9 +67,10 @@ class DecoderShape(FieldTable):
         self.decoder(vocabulary=1, beginning=0)  # raises UsageError if sizes conflict
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
-        """Return the decoder with a tied embedding; raise UsageError if its sizes conflict.
+        """Return the config of the decoder with a tied embedding.
 
-        vocabulary: how many tokens it has. beginning: the id that begins and ends a text.
+        vocabulary: how many tokens it has. beginning: the id that begins and ends a text. Raises
+            UsageError if its sizes conflict.
         """
         return DecoderConfig(
             vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
@@ -78,11 +79,11 @@ class DecoderShape(FieldTable):
 
 @dataclass(frozen=True)
 class Optimiser(FieldTable):
-    """AdamW (Loshchilov & Hutter 2019) with warm-up and cosine decay.
+    """The settings of AdamW (Loshchilov & Hutter 2019), with warm-up and cosine decay.
 
-    learning_rate: the peak, reached after ``warmup_steps`` of each phase. final_share: the share
-    of it that is left at the end. clip: the largest norm of the gradient. weight_decay: of
-    matrices; norms have none.
+    learning_rate: the peak, reached after ``warmup_steps`` of each phase. final_share: the learning
+        rate at the end, as a share of the peak. clip: the largest norm of the gradient.
+        weight_decay: of matrices; norms have none.
     """
 
     learning_rate: float = value(3e-3, _POSITIVE)
@@ -96,17 +97,17 @@ class Optimiser(FieldTable):
 
 @dataclass(frozen=True)
 class Phase(FieldTable):
-    """A stretch of the training whose batches are all made in the same way.
+    """A phase of a training, in which all batches are made in the same way.
 
-    until: share of the budget that is used up when the phase ends, in (0, 1].
+    until: share of the whole budget at which the phase ends, in (0, 1].
     tokens: number of its own tokens after which it ends earlier; None for no such limit. What forms
         after a number of steps needs no more of them in a longer run.
-    rate: factor of the optimiser's learning rate in this phase.
+    rate: number by which the optimiser's learning rate is multiplied in this phase.
     beta2, weight_decay: of the optimiser in this phase, None for its own values. The shorter a
         batch, the longer ``beta2`` should remember (Marek et al. 2025). If the text is repeated,
         epoch after epoch, a stronger decay counters memorising.
-    layers, d_model, head_dim, d_ff: of the model in this phase, None for the shape's own. A later
-        phase continues with the same model made larger, see ``torch_decoder.grown``.
+    layers, d_model, head_dim, d_ff: of the model in this phase, None for those of ``DecoderShape``.
+        A later phase continues with the same model made larger, see ``torch_decoder.grown``.
     length: predicted tokens of a sequence. batch: sequences of a batch.
     repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
     repeated_passages: share of the sequences that repeat a stretch of the text.
@@ -145,7 +146,10 @@ class Phase(FieldTable):
         )
 
     def optimiser(self, common: Optimiser) -> Optimiser:
-        """Return the settings ``common`` to all phases, with this phase's own values."""
+        """Return the optimiser's settings in this phase.
+
+        common: the settings of all phases, some of which this phase replaces.
+        """
         return replace(common, **_given(beta2=self.beta2, weight_decay=self.weight_decay))
 
     @property
@@ -167,7 +171,7 @@ class TrainingBudget(FieldTable):
         super().__post_init__()
 
     def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
-        """Return the share that is used up, from 0; 1 or more ends the run.
+        """Return the share of the budget that is used up, from 0; 1 or more ends the training.
 
         tokens, seconds: how many were used so far.
         reserve: seconds of a budget in minutes kept for the work after the last step.
@@ -185,12 +189,12 @@ class TrainingBudget(FieldTable):
 
 @dataclass(frozen=True)
 class Validation(FieldTable):
-    """How often validation text is read, and how much of it.
+    """The settings of validation: how often, and on how much text.
 
-    every: the time between two readings, as a share of the budget. tokens: how many are read.
+    every: the time between two validations, as a share of the budget. tokens: how many are used.
     length: of the windows for the curve and for the scores of the heads, None for the length of the
         last phase's sequences.
-    The whole text is read once at the end, in windows as long as the last phase's sequences. With a
+    The whole text is used once at the end, in windows as long as the last phase's sequences. With a
     budget in minutes, validation takes at most a share of the time, during the run and at the end.
     """
 
@@ -201,7 +205,7 @@ class Validation(FieldTable):
 
 @dataclass(frozen=True)
 class Card(FieldTable):
-    """What only a person can say of a model, for its card; empty if not given.
+    """The facts for a model card that only a person can give; empty if not given.
 
     name: of the model. license: an identifier from Hugging Face's list, such as ``mit``.
     language: such as ``en``. data: what the texts are, where they come from, whose they are.
@@ -235,14 +239,14 @@ _QUICK = (
 
 @dataclass(frozen=True)
 class Recipe(FieldTable):
-    """All settings of a training except the texts, and the words for the model card.
+    """All settings of a training except the texts, and the facts for the model card.
 
     vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer if the text is short.
-    seed: of weights and of the order of the text.
+    seed: of the parameters and of the order of the text.
     autocast: ``bfloat16`` or ``float32`` for matrix products, ``auto`` for the faster of the two.
     stored: the type of the finished model's tensors, ``float16`` or ``float32``.
-    model: its final shape. optimiser, phases, budget, validation: how it is trained, in which
-    stretches, how long, and how often validated. card: the words.
+    model: its final sizes. optimiser, phases, budget, validation: how it is trained, in which
+        phases, how long, and how often validated. card: facts for the model card.
 
     Raises UsageError that names the field if a value is not valid.
     """
@@ -288,18 +292,19 @@ class Recipe(FieldTable):
 
     @property
     def window(self) -> int:
-        """Return the tokens of a window of validation text, for the curve and the heads' scores."""
+        """Return how many tokens a window of validation text has, for curve and head scores."""
         return self.validation.length or self.phases[-1].length
 
     def shape(self, phase: int) -> DecoderShape:
-        """Return the shape of the model in a phase. phase: its index."""
+        """Return the sizes of the model in a phase. phase: its index."""
         wanted = self.phases[phase]
         return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))
 
     def phase(self, used: float, index: int = 0, read: int = 0) -> int:
-        """Return the index of the phase at this share of the budget.
+        """Return the index of the phase at a point of the training.
 
-        used: the share. index: phase of the step before. read: tokens read in that phase.
+        used: the share of the budget used so far. index: phase of the step before. read: tokens
+            trained on in that phase.
         """
         while index < len(self.phases) - 1:
             phase = self.phases[index]
@@ -309,7 +314,7 @@ class Recipe(FieldTable):
         return index
 
     def identity(self) -> dict[str, Any]:
-        """Return, as JSON values, the settings that a resumed run must share with the saved one."""
+        """Return the settings, as JSON values, that must be the same to resume a saved training."""
         values = asdict(self)
         del values["card"]  # the card's words do not change the model
         values["phases"] = [{**phase, "period": [*phase["period"]]} for phase in values["phases"]]
@@ -317,5 +322,5 @@ class Recipe(FieldTable):
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Return the recipe in a TOML file; missing values are those of ``Recipe()``."""
+    """Return the recipe in a TOML file; missing values are the defaults of ``Recipe``."""
     return read_table(Recipe, path, "a recipe")

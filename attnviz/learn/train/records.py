@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
+from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 class CurvePoint:
     """One point of a learning curve.
 
-    step: number of optimiser steps so far. tokens: tokens read so far, in all kinds of sequences.
-    seconds: training time so far, with validation and the time before a resumption.
+    step: number of optimiser steps so far. tokens: training tokens so far, in all kinds of
+        sequences. seconds: training time so far, with validation and the time before a resumption.
     learning_rate: of the last step.
     loss: mean cross-entropy of the training batches since the point before, nats per token.
     valid_loss: of the validation text, nats per token; None if not measured at this point.
@@ -37,7 +38,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class CorpusFacts:
-    """A text that a model is trained or validated on.
+    """The facts of a text that a model is trained or validated on.
 
     files: names of the files, in their order. bytes: of their UTF-8. tokens: number of tokens.
     digest: the first 12 hexadecimal digits of a SHA-256 over the files' contents.
@@ -53,7 +54,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class SequenceMean:
-    """A mean over sequences, and its standard ``error``, which is None for a single sequence."""
+    """A mean over sequences with its standard error, which is None for a single sequence."""
 
     mean: float
     error: float | None
@@ -65,9 +66,9 @@ class SequenceMean:
 
 @dataclass(frozen=True)
 class ScoredHeads:
-    """One score of every head.
+    """One pattern score of every head of a trained model.
 
-    name: such as ``previous``. probe: what it was measured on, ``text`` or ``random`` tokens.
+    name: such as ``previous``. probe: the data of the measurement, ``text`` or ``random`` tokens.
     heads: by layer and head, each in [0, 1]. even: the score of uniform attention.
     """
 
@@ -86,10 +87,10 @@ class ScoredHeads:
 
 @dataclass(frozen=True)
 class ModelScores:
-    """What the heads of a trained model do, measured from its stored weights in float32.
+    """The pattern scores of a trained model's heads, from its stored parameters in float32.
 
     scores: of every head. windows, window_tokens: number of windows of validation text and tokens
-    of each, without the one that begins it; 0 if none was read.
+        of each, without the one that begins it; 0 if none was used.
     copies: number of sequences of random tokens followed by a copy; copy_tokens: tokens of a copy.
     seed: of the random tokens. first_copy, second_copy: losses on them, nats per token; for the
     second copy without its first token, which is not predictable.
@@ -113,10 +114,40 @@ class ModelScores:
 
         name: of the score. probe: ``text`` or ``random``.
         """
-        for scored in self.scores:
-            if (scored.name, scored.probe) == (name, probe):
-                return scored
-        raise KeyError((name, probe))
+        return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
+
+    def data(self) -> dict[str, Any]:
+        """Return the scores on text and on random tokens, with each head's mean and error."""
+        return {
+            "text": {
+                "sequences": self.windows,
+                "tokens": self.window_tokens,
+                "heads": self._heads("text"),
+            },
+            "random": {
+                "sequences": self.copies,
+                "copy_tokens": self.copy_tokens,
+                "seed": self.seed,
+                "first_copy_loss": asdict(self.first_copy),
+                "second_copy_loss": asdict(self.second_copy),
+                "heads": self._heads("random"),
+            },
+        }
+
+    def _heads(self, probe: str) -> list[dict[str, Any]]:
+        measured = self.of(probe)
+        shape = measured[0].heads if measured else ()
+        return [
+            {
+                "layer": layer,
+                "head": head,
+                "scores": {one.name: one.heads[layer][head].mean for one in measured},
+                "errors": {one.name: one.heads[layer][head].error for one in measured},
+                "even": {one.name: one.even for one in measured},
+            }
+            for layer, row in enumerate(shape)
+            for head in range(len(row))
+        ]
 
 
 _LARGEST_EXPONENT = 700.0
@@ -130,22 +161,22 @@ CLEARLY = 0.95
 
 @dataclass(frozen=True, repr=False)
 class TrainReport(Report):
-    """The result of a training run.
+    """The report of ``attnviz train``: the trained model, its curve and its heads' scores.
 
     directory: of the model. model: its facts, with the revision of its tensors.
     parameters: number of trained parameters. vocabulary: number of tokens.
     d_model: width of the residual stream.
-    shares: share of the tokens read by kind of sequence, out of 1.
+    shares: share of the training tokens by kind of sequence, out of 1.
     points: the whole curve, from the first step on.
     valid_loss: nats per token over the first ``valid_tokens`` of the validation text, computed with
-        the stored weights; all tokens if the budget allows it.
+        the stored parameters; all tokens if the budget allows it.
     unigram_loss: loss of the training text's token frequencies on the whole validation text.
     valid_windows: tokens of the validation windows for ``valid_loss``.
     curve_windows: tokens of the validation windows for the curve.
-    dtype: of the matrix products in training; weights and optimiser are float32.
+    dtype: of the matrix products in training; parameters and optimiser are float32.
     stored: type of the stored tensors.
     budget: as requested, such as ``1,000,000 tokens``. finished: whether it was used up.
-    scores: of its heads, from the stored weights.
+    scores: of its heads, from the stored parameters.
     """
 
     directory: str
@@ -172,14 +203,43 @@ class TrainReport(Report):
     command = "train"
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.train.data import train_data
-
-        return train_data(self)
+        last = self.points[-1]
+        return {
+            "schema": "attnviz.train/1",
+            "model": {
+                **model_facts(self.model),
+                "parameters": self.parameters,
+                "vocabulary": self.vocabulary,
+                "d_model": self.d_model,
+            },
+            "path": self.directory,
+            "train": asdict(self.train),
+            "valid": asdict(self.valid),
+            "budget": self.budget,
+            "finished": self.finished,
+            "autocast": self.dtype,
+            "stored": self.stored,
+            "seed": self.seed,
+            "steps": last.step,
+            "tokens": last.tokens,
+            "seconds": last.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "shares": dict(self.shares),
+            "valid_loss": self.valid_loss,
+            "valid_perplexity": self.valid_perplexity,
+            "valid_bits_per_byte": self.valid_bits_per_byte,
+            "valid_tokens": self.valid_tokens,
+            "unigram_loss": self.unigram_loss,
+            "learnt": self.learnt,
+            "valid_windows": self.valid_windows,
+            "curve_windows": self.curve_windows,
+            "scores": self.scores.data(),
+            "curve": [asdict(point) for point in self.points],
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.learn.train.data import train_rows
-
-        return train_rows(self)
+        yield tuple(field.name for field in fields(CurvePoint))
+        yield from map(astuple, self.points)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.train.document import train_document
@@ -188,7 +248,7 @@ class TrainReport(Report):
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the speed over the whole run, validation included."""
+        """Return the speed of the training in tokens per second, validation included."""
         last = self.points[-1]
         return last.tokens / last.seconds
 
@@ -204,12 +264,12 @@ class TrainReport(Report):
 
     @property
     def whole(self) -> bool:
-        """Return whether the loss is over the whole validation text."""
+        """Return whether the validation loss is over the whole validation text."""
         return self.valid_tokens == self.valid.tokens
 
     @property
     def steps(self) -> int:
-        """Return the number of optimiser steps."""
+        """Return the number of optimiser steps of the training."""
         return self.points[-1].step
 
     @property
@@ -224,13 +284,8 @@ class TrainReport(Report):
 
     @property
     def valid_bits_per_byte(self) -> float:
-        """Return the validation loss in bits per byte, which is comparable across vocabularies."""
-        return bits_per_byte(self.valid_loss, self.valid)
+        """Return the loss in bits per UTF-8 byte, which is comparable across vocabularies.
 
-
-def bits_per_byte(nats_per_token: float, text: CorpusFacts) -> float:
-    """Return a loss in nats per token as bits per UTF-8 byte: loss · tokens / (bytes · ln 2).
-
-    text: over which the loss was measured.
-    """
-    return nats_per_token * text.tokens / (text.bytes * math.log(2))
+        It is loss · tokens / (bytes · ln 2) of the validation text.
+        """
+        return self.valid_loss * self.valid.tokens / (self.valid.bytes * math.log(2))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # slow to import
 
 @dataclass(frozen=True)
 class _Trained(Options, panel="What is trained"):
-    """The texts, the output directory and the recipe; None if the recipe decides."""
+    """The options on the texts, the output directory and the recipe; None if the recipe decides."""
 
     files: tuple[Path, ...] = argument(
         "FILES",
@@ -48,7 +48,7 @@ class _Trained(Options, panel="What is trained"):
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:
-        """Raise UsageError if a file to be written is one that is read.
+        """Raise UsageError if a file to be written is also one that the training uses.
 
         saves: the files to be written.
         """
@@ -87,7 +87,7 @@ class _Trained(Options, panel="What is trained"):
 
 @dataclass(frozen=True)
 class _Duration(Options, panel="How long"):
-    """The budget of the training; None if the recipe decides."""
+    """The options on the budget of the training; None if the recipe decides."""
 
     minutes: float | None = option("M", "Train for so many minutes, last measurements included.")
     tokens: int | None = option(

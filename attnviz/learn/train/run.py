@@ -36,14 +36,13 @@ from attnviz.records import ModelInfo
 
 
 class TrainingRun:
-    """Train a model on a text and store it in a directory.
+    """A training run: trains a model on a text and stores it in a directory.
 
     train, valid: the texts. recipe: the settings. directory: of the model; created if missing.
     device: where to train. resume: continue the interrupted run saved in ``directory``.
     trainer: its ``steps`` train the model to the end of the budget.
-
     Raises UsageError if a text is too short or the saved run is another one, LoadError if the
-    directory cannot be written or holds nothing to resume.
+    directory cannot be written or contains nothing to resume.
     """
 
     def __init__(
@@ -86,10 +85,10 @@ class TrainingRun:
         make_directory(directory)
 
     def save_state(self) -> None:
-        """Write the state that ``resume`` continues from, and the curve so far as a CSV file.
+        """Write the state of the run, for ``resume``, and the curve so far as a CSV file.
 
-        To be called between two steps. Raises LoadError if the disk is full, UsageError if a number
-        is no longer finite; the old files stay.
+        Call this between two training steps. Raises LoadError if the disk is full, UsageError if a
+        number is no longer finite; the old files stay.
         """
         state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
         with self._advice():
@@ -97,7 +96,7 @@ class TrainingRun:
             write_curve(self.directory, self.trainer.points)
 
     def store(self) -> str:
-        """Store the model as it is now as a Llama directory, and return its revision.
+        """Store the model with its present parameters as a Llama directory; return its revision.
 
         Raises LoadError if it cannot be written.
         """
@@ -112,7 +111,7 @@ class TrainingRun:
             )
 
     def finish(self) -> TrainReport:
-        """Store the model as it is now, with its curve and card, and return the report.
+        """Store the model with its present parameters, its curve and its card; return the report.
 
         Raises LoadError if the disk is full, UsageError if a loss is no longer finite; the files of
         ``save_state`` stay.
@@ -160,7 +159,7 @@ class TrainingRun:
 
     @contextmanager
     def _advice(self) -> Iterator[None]:
-        """Add to a LoadError of the block what is saved and how to continue."""
+        """Add to a LoadError of the block which files are saved and how to continue."""
         try:
             yield
         except LoadError as error:
@@ -195,7 +194,7 @@ class TrainingRun:
         return self.recipe.phases[-1].length
 
     def _stored_loss(self) -> float:
-        """Return the loss on the validation text, computed with the stored weights."""
+        """Return the loss on the validation text, computed with the stored parameters."""
         stored = TorchDecoder.from_llama(
             self.trainer.model.config, open_checkpoint(self.directory).tensors
         )
@@ -223,10 +222,11 @@ _PER_LOGIT = 12
 def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
     """Return the bytes that training takes at least, in the phase with the largest batches.
 
-    config: the final shape of the model. Counted are weights, gradients, AdamW's means and the
+    config: the final sizes of the model. Counted are parameters, gradients, AdamW's means and the
     activations kept for the backward pass, not temporaries.
     """
-    one, two = (_parameters(replace(config, layers=layers)) for layers in (1, 2))
+    few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
+    one, two = (sum(map(math.prod, shapes.values())) for shapes in few)
     parameters = one + (config.layers - 1) * (two - one)  # every layer has equally many
     batches = max(
         _batch_bytes(recipe.shape(index).decoder(config.vocabulary, 0), phase)
@@ -235,14 +235,10 @@ def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
     return _PER_PARAMETER * parameters + batches
 
 
-def _parameters(config: DecoderConfig) -> int:
-    return sum(map(math.prod, config.tensor_shapes().values()))
-
-
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:
-    """Raise LoadError if the run needs more memory than is free on ``device``.
+    """Raise LoadError if the training needs more memory than is free on ``device``.
 
-    config: the final shape of the model.
+    config: the final sizes of the model.
     """
     needed, free = needed_memory(config, recipe), free_memory(device)
     if free is not None and needed > free:
@@ -256,7 +252,7 @@ def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch
 def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
     """Return the bytes of one batch's activations for the backward pass, two bytes a number.
 
-    config: the shape of the model in that phase.
+    config: the sizes of the model in that phase.
     """
     tokens = phase.batch * phase.length
     attended = config.heads * config.head_dim + 2 * config.kv_heads * config.head_dim
@@ -265,10 +261,10 @@ def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
 
 
 def with_known_precision(recipe: Recipe, device: torch.device) -> Recipe:
-    """Return the recipe with ``auto`` replaced: bfloat16 if the device has instructions for it.
+    """Return the recipe with ``auto`` replaced by a number type for matrix products.
 
-    Measured on two cores with AVX-512 BF16: 1.6 times the speed of float32. Without instructions
-    it is emulated, and slower.
+    It is bfloat16 if the device has instructions for it. Measured on two cores with AVX-512 BF16:
+    1.6 times the speed of float32. Without instructions it is emulated, and slower.
     """
     if recipe.autocast != "auto":
         return recipe

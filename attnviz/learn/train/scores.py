@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import (
@@ -28,7 +29,6 @@ from attnviz.measures.rows import (
 from attnviz.records import Tokens
 
 Ids = NDArray[np.int64]
-Floats = NDArray[np.floating]
 
 SCORED = ("previous", "first", "duplicate", "induction")
 """The measures on a model's card."""
@@ -41,7 +41,7 @@ _SEQUENCES = 32
 
 
 def open_decoder(directory: Path) -> NumpyStack:
-    """Return the stored model in float32; raise LoadError if it is damaged."""
+    """Return the stored model as a NumPy decoder in float32; raise LoadError if it is damaged."""
     checkpoint = open_checkpoint(directory)
     return llama_stack(checkpoint.config, checkpoint.tensors, np.float32)
 
@@ -49,9 +49,10 @@ def open_decoder(directory: Path) -> NumpyStack:
 def text_windows(
     ids: NDArray[np.integer], length: int, beginning: int, most: int = _SEQUENCES
 ) -> Ids:
-    """Return windows spread evenly over a text, each after a beginning: (window, 1 + length).
+    """Return windows spread evenly over a text, each after the beginning token.
 
-    ids: of the text's tokens. length: of a window. beginning: the id that is put first.
+    The result is (window, 1 + length). ids: of the text's tokens. length: of a window. beginning:
+    the id that is put first.
     most: the largest number of windows. A text shorter than ``length`` is one window.
     """
     length = min(length, len(ids))
@@ -62,7 +63,7 @@ def text_windows(
 
 
 def random_twice(vocabulary: int, beginning: int, length: int, sequences: int, seed: int) -> Ids:
-    """Return sequences of a beginning, different random tokens and a copy of them.
+    """Return sequences of the beginning token, different random tokens and a copy of them.
 
     vocabulary: ids are below it. beginning: the id that is put first. length: how many random
     tokens. sequences: how many. seed: of the tokens.
@@ -85,7 +86,7 @@ def head_scores(
     copy_tokens: int = 60,
     seed: int = 0,
 ) -> ModelScores:
-    """Score every head.
+    """Measure the pattern scores of every head of a trained decoder.
 
     decoder: the model. windows: (window, token) of a text, from ``text_windows``; None for no text.
     beginning: the id that begins a text.
@@ -95,7 +96,8 @@ def head_scores(
     config = decoder.shape
     copy_tokens = min(copy_tokens, (config.context - 1) // 2, config.vocabulary - 1)
     twice = random_twice(config.vocabulary, beginning, copy_tokens, copies, seed)
-    first, second = _copy_losses(decoder, twice)
+    losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
+    length = losses.shape[1] // 2  # the first token of the second copy is not predictable
     scores = () if windows is None else _scored(decoder, windows, _ON_TEXT, "text")
     return ModelScores(
         (*scores, *_scored(decoder, twice, _ON_RANDOM, "random")),
@@ -104,15 +106,15 @@ def head_scores(
         copies=copies,
         copy_tokens=copy_tokens,
         seed=seed,
-        first_copy=_estimate(first),
-        second_copy=_estimate(second),
+        first_copy=_estimate(losses[:, :length].mean(1)),
+        second_copy=_estimate(losses[:, length + 1 :].mean(1)),
     )
 
 
 def _second_copy(block: RowBlock) -> Rows:
-    """Return the induction score of each query, and how often it counts: in the second copy only.
+    """Return each query's induction score and how often it counts, in the second copy only.
 
-    block: rows of weights over a text that is repeated once.
+    block: rows of attention weights over a text that is repeated once.
     """
     values, counts = FORMULAS["induction"](block)
     return values, counts & (block.queries > len(block.text.keys) // 2)
@@ -125,7 +127,7 @@ _ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 def _scored(
     decoder: NumpyStack, sequences: Ids, scores: Mapping[str, Formula], probe: str
 ) -> tuple[ScoredHeads, ...]:
-    """Return the scores of every head and of uniform attention, averaged over the sequences.
+    """Return the pattern scores of every head and of uniform attention, as means over sequences.
 
     sequences: (sequence, token) ids. scores: the formula of each score by name. probe: the name of
     these sequences.
@@ -147,11 +149,11 @@ def _scored(
 
     for start, batch in _batches(sequences):
 
-        def observe(layer: int, weights: Floats, start: int = start) -> None:
+        def observe(layer: int, weights: Floats, outputs: Floats, start: int = start) -> None:
             for number, one in enumerate(weights):
                 add(layer, start + number, one)
 
-        decoder.run(batch, lambda layer: True, observe)
+        decoder.run_outputs(batch, observe)
         for number in range(len(batch)):
             add(config.layers, start + number, uniform)
     return tuple(
@@ -166,23 +168,13 @@ def _scored(
 
 
 def _facts(ids: Ids) -> TextFacts:
-    """Return the facts of a text of which only the token ids are known. ids: (token,)."""
+    """Return the numbers per token that pattern scores need; only ``ids`` (token,) are known."""
     tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
     return TextFacts(tokens, tokens, Conditions("self", causal=True))
 
 
-def _copy_losses(decoder: NumpyStack, twice: Ids) -> tuple[Floats, Floats]:
-    """Return each sequence's mean loss on both copies, on the second without its first token.
-
-    twice: (sequence, token) ids of a beginning, a text and its copy.
-    """
-    losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
-    length = losses.shape[1] // 2
-    return losses[:, :length].mean(1), losses[:, length + 1 :].mean(1)
-
-
 def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
-    """Return the cross-entropy of each token after the first, nats: (sequence, token − 1).
+    """Return the cross-entropy of each token after the first in nats: (sequence, token − 1).
 
     ids: (sequence, token).
     """

@@ -20,7 +20,7 @@ _Read = TypeVar("_Read", bound="FieldTable")
 
 @dataclass(frozen=True)
 class FieldRule:
-    """A condition on a value. words: says it in a message. holds: tests a value."""
+    """A condition on a TOML file's value. words: describes it. holds: tests the value."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -35,7 +35,7 @@ def value(default: Any, rule: FieldRule) -> Any:
 
 
 def choice(default: str, *allowed: str) -> Any:
-    """Return a field whose value must be one of the ``allowed`` texts.
+    """Return a field whose value must be one of the ``allowed`` strings.
 
     default: the value if the file does not set it.
     """
@@ -52,9 +52,9 @@ def listed(default: tuple[FieldTable, ...], name: str) -> Any:
 
 
 def demand(holds: bool, rule: str, given: object) -> None:
-    """Raise UsageError, with the rule and the given value in its message, unless it ``holds``.
+    """Raise UsageError, with the rule and the given value in its message, unless ``holds``.
 
-    rule: in words.
+    rule: a description of the rule.
     """
     if not holds:
         raise UsageError(f"{rule}, got {given!r}")
@@ -62,7 +62,7 @@ def demand(holds: bool, rule: str, given: object) -> None:
 
 @dataclass(frozen=True)
 class FieldTable:
-    """Hold one table of a TOML file; each field is a key.
+    """A base class for tables of a TOML file; each field is a key.
 
     Raises UsageError that names the field if a value breaks its rule.
     """
@@ -75,9 +75,9 @@ class FieldTable:
 
 
 def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
-    """Return the contents of a file; missing fields have the values of ``kind()``.
+    """Return the contents of a TOML file as a dataclass; missing fields have their defaults.
 
-    kind: the class to make. path: of the TOML file. what: the file in words, such as ``a recipe``.
+    kind: the class to make. path: of the file. what: a name for the file, such as ``a recipe``.
     Raises LoadError if the file cannot be read or is not TOML, UsageError that names the field if a
     value is not valid.
     """
@@ -91,7 +91,7 @@ def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
 def _read(
     kind: type[_Read], values: Mapping[str, Any], place: str, root: type[FieldTable]
 ) -> _Read:
-    """Return a table of the file; raise UsageError for wrong names or types.
+    """Return one table of a TOML file as a dataclass; raise UsageError for wrong names or types.
 
     kind: the class to make. values: the parsed table. place: its heading, for messages. root: the
     class of the whole file.
@@ -109,14 +109,14 @@ def _read(
 
 
 def _names(kind: type[FieldTable]) -> dict[str, str]:
-    """Return for each name in the file the name of the field in the class ``kind``."""
+    """Return the field name in the class ``kind`` for each key in the file."""
     return {one.metadata.get("name", one.name): one.name for one in fields(kind)}
 
 
 def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable]) -> Any:
-    """Return a value of the file converted to the type of its field.
+    """Return a value of a TOML file converted to the type of its field.
 
-    name: in the file. kind: the type. given: the value. place, root: see ``_read``.
+    name: its key. kind: the type. given: the value. place, root: see ``_read``.
     """
     if _is_table(kind):
         if not isinstance(given, dict):
@@ -181,7 +181,7 @@ def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
 
 
 def table_text(table: FieldTable) -> str:
-    """Return the table as TOML text with all defaults; ``read_table`` reads the same from it."""
+    """Return the table as TOML text with all defaults; ``read_table`` restores it from this."""
     values: dict[str, Any] = {}
     tables: list[tuple[str, FieldTable]] = []
     lists: list[tuple[str, FieldTable]] = []

@@ -40,7 +40,7 @@ _HELD_OUT = 0.1
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts of some files.
+    """The texts of some files, for training or validation.
 
     names: of the files. texts: their contents, in the same order. digest: the first 12 hexadecimal
     digits of a SHA-256 over the contents.
@@ -56,12 +56,12 @@ class Corpus:
 
     @property
     def bytes(self) -> int:
-        """Return the length of all texts in UTF-8."""
+        """Return the length of all texts together in UTF-8 bytes."""
         return sum(len(text.encode()) for text in self.texts)
 
 
 def read_corpus(paths: Iterable[Path]) -> Corpus:
-    """Read files of UTF-8 text; a directory means its ``*.txt`` files, by name.
+    """Return the texts of some files; a directory means its ``*.txt`` files, by name.
 
     paths: the files and directories.
     Raises LoadError that names the file if one is missing, unreadable or not UTF-8, UsageError if a
@@ -88,7 +88,7 @@ def read_corpus(paths: Iterable[Path]) -> Corpus:
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """Return two texts: the corpus without its last tenth, and that tenth.
+    """Split a corpus in two: all but its last tenth, and that tenth.
 
     They are cut between lines if possible.
     """
@@ -185,7 +185,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
-    """Return the ids of all texts in one row, ``separator`` between two texts: (token,)."""
+    """Return the token ids of all texts in one array, ``separator`` between two texts: (token,)."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     rows: list[NDArray[np.int32]] = []
     for encoding in encodings:
@@ -211,11 +211,11 @@ _WINDOWS, _SEQUENCES = 1, 2
 
 @dataclass(frozen=True)
 class Batch:
-    """Sequences to learn from.
+    """A batch of sequences to train on.
 
     ids: (sequence, token), the first one the beginning of a text. Token i + 1 is predicted at i.
-    weights: (sequence, token − 1), of each prediction's loss; 0 if it does not count.
-    kinds: number of sequences by kind.
+    weights: (sequence, token − 1), by which each prediction's loss is multiplied; 0 if it does not
+        count. kinds: number of sequences by kind.
     """
 
     ids: NDArray[np.int64]
@@ -224,7 +224,7 @@ class Batch:
 
 
 class Sampler:
-    """Draw the batches of a run.
+    """Draws the batches of a training from its text and at random.
 
     tokens: the training text's ids, (token,). vocabulary: ids are below it. beginning: the id
     that starts every sequence, never drawn at random.
@@ -241,7 +241,10 @@ class Sampler:
         self.windows = 0
 
     def draw(self, phase: Phase) -> Batch:
-        """Return the next batch; raise UsageError if the text is shorter than a sequence."""
+        """Return the next batch; raise UsageError if the text is shorter than a sequence.
+
+        phase: its settings.
+        """
         random = np.random.default_rng((self._seed, _SEQUENCES, self.position))
         self.position += 1
         rows = [self._sequence(phase, random) for _ in range(phase.batch)]
@@ -270,7 +273,7 @@ class Sampler:
     def _synthetic(
         self, kind: SequenceKind, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return a sequence that is not plain text, and the weight of each token's prediction.
+        """Return a sequence that is not plain text, and the loss weight of each prediction.
 
         kind: of sequence, such as ``repeated_passages``. phase: its settings. random: draws tokens.
         """
@@ -288,7 +291,7 @@ class Sampler:
     def _recalling(
         self, count: int, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return rounds of the same pairs of random tokens, and the weight of each prediction.
+        """Return rounds of the same pairs of random tokens, and the loss weight of each prediction.
 
         count: how many pairs. Each round has another order. Only the first token of a pair predicts
         the second; the token before it misleads.
@@ -311,7 +314,7 @@ class Sampler:
         return self._tokens[start : start + count].astype(np.int64)
 
     def _window(self, length: int) -> NDArray[np.int64]:
-        """Return the next ``length`` tokens of the text; every window comes once per epoch."""
+        """Return the next window of ``length`` tokens; every window comes once per epoch."""
         self._demand(length)
         count = len(self._tokens) // length
         epoch, index = divmod(self.windows, count)
@@ -320,9 +323,9 @@ class Sampler:
         return self._tokens[start : start + length].astype(np.int64)
 
     def _starts(self, epoch: int, length: int) -> NDArray[np.int64]:
-        """Return where an epoch's windows start: adjacent from a random offset, shuffled.
+        """Return the positions at which an epoch's windows start, shuffled.
 
-        epoch: its number. length: of a window.
+        The windows are adjacent from a random offset on. epoch: its number. length: of a window.
         """
         if self._order is None or self._order[0] != (epoch, length):
             random = np.random.default_rng((self._seed, _WINDOWS, epoch))

@@ -69,9 +69,9 @@ def train(
 
 
 def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
-    """Train to the end of the budget; return False if the user stopped the run, which is saved.
+    """Train to the end of the budget; return False if the user stopped the training.
 
-    pace: measures the speed. on_step: called after each step.
+    The run is then saved. pace: measures the speed. on_step: called after each training step.
     """
     saved, between = time.monotonic(), _BETWEEN_SAVES
     with between_steps() as stopped:
@@ -92,9 +92,9 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
 
 
 def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """Finish a saved run and return its report; None if the user stops meanwhile.
+    """Finish a saved training and return its report; None if the user stops meanwhile.
 
-    watcher: shows what is done.
+    watcher: shows the progress.
     """
     try:
         with as_interrupt(), watcher.telling("measuring the trained model"):
@@ -106,7 +106,7 @@ def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
 def words(trainer: Trainer, pace: Pace) -> str:
     """Return the progress: ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``.
 
-    pace: knows the speed.
+    trainer: trains the model. pace: measures the speed.
     """
     parts = []
     if trainer.points:

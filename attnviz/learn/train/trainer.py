@@ -43,7 +43,7 @@ _COUNTED = ("step", "tokens", "seconds", "speed", "phase", "phase_step", "phase_
 
 
 def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
-    """Return a decoder with weights drawn on the CPU, the same on every device for one seed."""
+    """Return a decoder with random initial parameters, the same on every device for one seed."""
     with drawing(torch.float32, seed):
         return TorchDecoder(config)
 
@@ -66,7 +66,7 @@ def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
 
 
 def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
-    """Change betas and decay of an optimiser, and keep its means of the gradients.
+    """Change betas and decay of an optimiser, and keep its running means of the gradients.
 
     wanted: the new settings.
     """
@@ -76,10 +76,10 @@ def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> Non
 
 
 def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
-    """Return the rate of the next step: a linear warm-up in each phase, a cosine over the budget.
+    """Return the learning rate of the next training step, by warm-up and cosine decay.
 
-    wanted: the settings. used: share of the budget that is used up. steps_in_phase: steps since the
-    phase began.
+    The warm-up is linear in each phase, the cosine over the budget. wanted: the settings. used:
+    share of the budget that is used up. steps_in_phase: training steps since the phase began.
     """
     warm = min(1.0, (steps_in_phase + 1) / (wanted.warmup_steps + 1))
     cosine = 0.5 * (1 + math.cos(math.pi * min(used, 1.0)))
@@ -89,7 +89,7 @@ def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
 def batch_losses(logits: Tensor, ids: Tensor) -> Tensor:
     """Return the cross-entropy of each prediction in nats: (..., token).
 
-    logits: (..., token, vocabulary). ids: (..., token), the right id of each prediction.
+    logits: (..., token, vocab). ids: (..., token), the right id of each prediction.
     """
     flat = functional.cross_entropy(logits.flatten(0, -2).float(), ids.flatten(), reduction="none")
     return flat.view(ids.shape)
@@ -105,9 +105,9 @@ def take_step(
     clip: float,
     autocast: torch.dtype | None,
 ) -> Tensor:
-    """Learn from one batch; return its loss, a scalar still on the device.
+    """Train on one batch: make one optimiser step; return the loss, a scalar on the device.
 
-    forward: ids (sequence, token) to logits (sequence, token, vocabulary).
+    forward: ids (sequence, token) to logits (sequence, token, vocab).
     ids: of the batch. weights: (sequence, token − 1) of each prediction in the mean.
     rate: the learning rate. clip: the largest norm of the gradient.
     autocast: the type of matrix products, None for the parameters' own.
@@ -142,9 +142,9 @@ def validation_loss(
     beginning: int,
     device: torch.device,
 ) -> float:
-    """Return the mean cross-entropy over all tokens in nats per token.
+    """Return the mean cross-entropy over all tokens of a text, in nats per token.
 
-    forward: ids (sequence, token) to logits (sequence, token, vocabulary).
+    forward: ids (sequence, token) to logits (sequence, token, vocab).
     tokens: (token,), at least one. length: predicted tokens of a window; the last one is shorter.
     beginning: the id that each window begins with.
     """
@@ -165,21 +165,22 @@ def validation_loss(
 
 
 def unigram_loss(learned: NDArray[np.integer], held: NDArray[np.integer], vocabulary: int) -> float:
-    """Return the loss of token frequencies alone: mean of −ln p, nats per token of ``held``.
+    """Return the loss of predicting by token frequency: mean −ln p, in nats per token.
 
-    p: share of the token in ``learned``, with each count raised by one (Laplace).
+    learned, held: token ids; p is the share of each token of ``held`` in ``learned``, with each
+        count raised by one (Laplace).
     """
     counts = 1.0 + np.bincount(learned, minlength=vocabulary)
     return float(-np.log(counts / counts.sum())[held].mean())
 
 
 class Trainer:
-    """Train a model by a recipe; ``steps`` goes on until the budget is used up.
+    """Trains a model by a recipe; ``steps`` continues until the budget is used up.
 
     train, valid: token ids, (token,). vocabulary: ids are below it. beginning: the id that begins
-    every sequence. device: where the model is.
-    clock: seconds, for a budget in minutes and for the curve.
-    model: in the shape of the current phase; it grows between phases.
+        every sequence. device: where the model is.
+    clock: returns seconds, for a budget in minutes and for the curve.
+    model: in the size of the current phase; it grows between phases.
     points: the curve so far. sequences: tokens of the sequences drawn so far, by kind.
     """
 
@@ -213,17 +214,17 @@ class Trainer:
 
     @property
     def used(self) -> float:
-        """Return the share of the budget that is used up, at most 1."""
+        """Return the share of the training budget that is used up, at most 1."""
         return min(1.0, self._share(self._tokens, self._seconds))
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens read so far."""
+        """Return the number of training tokens so far."""
         return self._tokens
 
     @property
     def closing_tokens(self) -> int:
-        """Return the number of validation tokens read at the end; a budget in minutes limits it."""
+        """Return how many validation tokens are used at the end; a budget in minutes limits it."""
         minutes = self.recipe.budget.minutes
         if minutes is None or not self._speed:
             return len(self._valid)
@@ -232,13 +233,13 @@ class Trainer:
 
     @property
     def phase(self) -> str:
-        """Return the name of the recipe's phase of the last step."""
+        """Return the name of the recipe's phase at the last training step."""
         return self.recipe.phases[self._phase].name
 
     def steps(self) -> Iterator[CurvePoint | None]:
-        """Train to the end of the budget step by step; may be left and called again.
+        """Train to the end of the budget; the iteration may be ended and begun again.
 
-        Yields after each step its point of the curve, None if none was due.
+        Yields after each training step its point of the curve, None if none was due.
         Raises UsageError if the loss is no longer finite; an earlier ``state`` remains good.
         """
         self.model.train()
@@ -273,9 +274,10 @@ class Trainer:
             yield point
 
     def state(self) -> dict[str, Any]:
-        """Return the state for ``restore``, between any two steps, to continue to the same weights.
+        """Return the state between two training steps, from which ``restore`` continues.
 
-        Raises UsageError if a weight or a loss is no longer finite.
+        The continued training gives the same parameters. Raises UsageError if a parameter or a loss
+        is no longer finite.
         """
         losses = torch.stack(self._losses).cpu() if self._losses else torch.empty(0)
         finite = [bool(one.isfinite().all()) for one in (losses, *self.model.parameters())]
@@ -293,10 +295,7 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
-        """Continue from what ``state`` returned.
-
-        points: the curve until then.
-        """
+        """Continue from a state that ``state`` returned. points: the curve until then."""
         self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])
@@ -309,7 +308,10 @@ class Trainer:
         self._losses = list(state["losses"].to(self.device))
 
     def validate(self, tokens: int | None = None) -> float:
-        """Return the loss on the first ``tokens`` of the validation text, or on all of it."""
+        """Return the validation loss in nats per token.
+
+        tokens: only the first ones of the validation text are used; None uses all.
+        """
         self.model.eval()
         loss = validation_loss(
             self.model, self._valid[:tokens], self.recipe.window, self._beginning, self.device

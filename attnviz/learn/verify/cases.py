@@ -19,13 +19,13 @@ Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
 
 @dataclass(frozen=True, eq=False)
 class AttentionCase:
-    """One call of the library's own attention, to be computed in several ways.
+    """One call of the library's own attention, which several implementations compute.
 
-    name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: what that means here.
-    state: weights (out, in) and biases by the names of ``MultiHeadAttention.state_dict()``.
-    query, key: (text, token, d_model); the same array if a text attends to itself.
-    heads, kv_heads: how many query heads and key/value heads. causal: whether later keys are
-    hidden.
+    name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: a description of the
+        case. state: parameters: weights (out, in) and biases by the names of
+        ``MultiHeadAttention.state_dict()``.
+    query, key: (text, token, d_model); the same array if a text attends to itself. heads, kv_heads:
+        how many query heads and key/value heads. causal: whether later keys are hidden.
     real_keys: number of keys of each text that are not padding.
     """
 
@@ -41,7 +41,7 @@ class AttentionCase:
 
     @property
     def padding(self) -> NDArray[np.bool_] | None:
-        """Return (text, key), True at keys that are not padding; None without padding."""
+        """Return a mask (text, key), True at keys that are not padding; None without padding."""
         keys = self.key.shape[1]
         if all(count == keys for count in self.real_keys):
             return None
@@ -49,7 +49,10 @@ class AttentionCase:
 
     @property
     def visible(self) -> NDArray[np.bool_]:
-        """Return which key each query may see, (text, query, key), independently of the library."""
+        """Return a mask (text, query, key) of the keys that each query may see.
+
+        It is computed without the library's own mask functions.
+        """
         i, j = np.ogrid[: self.query.shape[1], : self.key.shape[1]]
         real = np.array(self.real_keys)[:, None, None]
         seen: NDArray[np.bool_] = (j < real) & ((j <= i) | (not self.causal))
@@ -57,21 +60,21 @@ class AttentionCase:
 
     @property
     def weight_roundings(self) -> int:
-        """Return the number of roundings of one weight: projection, score, scale, softmax."""
+        """Return how many roundings one attention weight has: projection, score, scale, softmax."""
         width: int = self.query.shape[2]
         keys: int = self.key.shape[1]
         return (width + 1) + (width // self.heads) + 1 + (keys + 2)
 
     @property
     def output_roundings(self) -> int:
-        """Return the number of roundings of one output: the weight's, mixing, output projection."""
+        """Return how many roundings one output has: the weight's, mixing, output projection."""
         keys: int = self.key.shape[1]
         width: int = self.query.shape[2]
         return self.weight_roundings + keys + width + 1
 
     @property
     def largest(self) -> float:
-        """Return the largest absolute input, projection or scaled score; at least 1."""
+        """Return the largest absolute input, projection or scaled attention score; at least 1."""
 
         def projected(name: str, x: NDArray[Any], parts: int) -> NDArray[Any]:
             weight, bias = (self.state[f"{name}_projection.{part}"] for part in ("weight", "bias"))
@@ -87,9 +90,9 @@ class AttentionCase:
 
 
 def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
-    """Yield the cases in the order of the report; grouped only if heads can share.
+    """Yield the cases in the order of the report; the grouped one only if heads can share keys.
 
-    sizes: the shape. dtype: such as ``float32``.
+    sizes: of the attention. dtype: such as ``float32``.
     """
     own, other = sizes.tokens, sizes.keys
     texts = "1 text" if sizes.batch == 1 else f"{sizes.batch} texts"

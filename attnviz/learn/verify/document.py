@@ -35,9 +35,9 @@ _ROOMY, _TALL = 110, 40
 def verification_document(
     found: VerifyReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the verdict, the steps, every check, and the origin of tolerances.
+    """Return the document: the verdict, the computation steps, every check, the tolerances.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     about = _OWN_NAME if found.model is None else found.model.name
     heading = _heading(found)
@@ -67,7 +67,7 @@ def verification_document(
 def _hints(found: VerifyReport, explained: bool) -> list[str]:
     """Return commands to try next.
 
-    explained: whether the explanation is shown already, so that it needs no hint.
+    explained: whether the glossary is shown already, so that it needs no hint.
     """
     further = [] if explained else ["--explain: how to read this"]
     if found.model is not None:
@@ -96,7 +96,7 @@ def _heading(found: VerifyReport) -> doc.Words:
 def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: a summary with failures first, then details if they fit.
 
-    columns, lines: the room on the screen.
+    columns, lines: the available width in characters and lines.
     """
     if found.steps:
         return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
@@ -109,7 +109,7 @@ def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _summary(found: VerifyReport) -> doc.Table:
-    """Return a table with a row per case or per property of a model, and its worst error."""
+    """Return a table with a row for each case, or each property of a model, and its worst error."""
     rows = []
     for name, words, checks in _by_group(found):
         measures = [measure for check in checks for measure in check.measures]
@@ -150,7 +150,7 @@ def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]
 
 
 def _of_all(checks: Sequence[Check]) -> Check:
-    """Return the check that stands for all: one that failed, else that passed, else was skipped."""
+    """Return one check for a group: a failed one if any, else a passed, else a skipped one."""
     order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
     return min(checks, key=lambda check: order.index(check.verdict))
 
@@ -180,7 +180,10 @@ def _own_facts(found: VerifyReport) -> list[str]:
 
 
 def _comparisons(found: VerifyReport) -> Iterator[doc.Table]:
-    """Yield two tables, of outputs and weights: a row per pair compared, a column per case."""
+    """Yield two tables of compared outputs and attention weights.
+
+    They have a row for each pair of implementations, and a column for each case.
+    """
     compared = [one for one in found.checks if one.group not in ("", one.name)]  # not the steps
     cases = list(dict.fromkeys(check.group for check in compared))
     pairs: dict[tuple[str, str], dict[str, Check]] = {}
@@ -209,7 +212,7 @@ def _comparisons(found: VerifyReport) -> Iterator[doc.Table]:
 
 
 def _properties(checks: Sequence[Check]) -> doc.Table:
-    """Return a table with a heading per check and a row per measure with its tolerance."""
+    """Return a table of checks: a heading for each, and a row for each measure and tolerance."""
     rows = []
     for check in checks:
         why = check.claim if check.skipped is None else check.skipped
@@ -244,7 +247,7 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 
 
 def _steps(found: VerifyReport) -> doc.Group:
-    """Return every step in order with its shape, and with its numbers if they are few."""
+    """Return the computation steps in order with shapes, and with numbers if they are few."""
     numbers = found.numbers_shown
     remark = (
         f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
@@ -252,15 +255,11 @@ def _steps(found: VerifyReport) -> doc.Group:
         else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
     )
     steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
-    title = doc.Facts([(_steps_title(found), True)])
+    hidden = "later tokens are masked" if found.causal else "no token is masked"
+    title = doc.Facts([(f"Step by step: one text, {hidden}", True)])
     return doc.Group(
         [title, doc.Group(steps, spaced=numbers), doc.Facts([(remark, "faint")])], spaced=True
     )
-
-
-def _steps_title(found: VerifyReport) -> str:
-    hidden = "later tokens are masked" if found.causal else "no token is masked"
-    return f"Step by step: one text, {hidden}"
 
 
 def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part]:
@@ -269,19 +268,24 @@ def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part
     if numbers and step.found[0].values.ndim == 2:
         yield _matrices([*step.given, *step.found])
     elif numbers:
-        yield from (_matrices(_by_head(matrix)) for matrix in step.found)
+        for one in step.found:
+            by_head = enumerate(one.values)
+            yield _matrices([Matrix(f"{one.symbol} head {n}", values) for n, values in by_head])
 
 
 def _axes(step: ComputationStep) -> str:
-    """Return the names and lengths of the axes; if a step has several arrays, of the last."""
+    """Return the names and lengths of a result's axes; of several arrays, those of the last.
+
+    step: the computation step.
+    """
     names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
     return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
 
 
 def _step_table(found: VerifyReport, columns: int) -> doc.Table:
-    """Return a table with a row per step: its shape, its formula and, if they fit, its axes.
+    """Return a table of the computation steps: shape, formula and, if they fit, axes.
 
-    columns: the width of the screen.
+    columns: the width of the screen in characters.
     """
     titles = ["step", "shape", "computes", *(["axes"] if columns >= _ROOMY else [])]
     rows = []
@@ -293,7 +297,7 @@ def _step_table(found: VerifyReport, columns: int) -> doc.Table:
 
 
 def _worked_head(found: VerifyReport) -> list[doc.Group]:
-    """Return the first head's numbers: its scores, its weights and its output."""
+    """Return the numbers of the first head: its attention scores, its weights and its output."""
     if not found.numbers_shown:
         return []
     chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
@@ -317,15 +321,8 @@ def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
     return doc.Table(columns, rows)
 
 
-def _by_head(matrix: Matrix) -> list[Matrix]:
-    """Return an array (head, row, column) as one matrix per head."""
-    return [
-        Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
-    ]
-
-
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:
-    """Return a matrix as rows of texts: whole numbers without decimals, all others with three."""
+    """Return a matrix as rows of strings: whole numbers without decimals, others with three."""
     finite = values[np.isfinite(values)]
     decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
     return [[_number(float(value), decimals) for value in row] for row in values]

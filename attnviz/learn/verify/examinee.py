@@ -37,7 +37,7 @@ PADDED = 3
 
 
 class KeepAll:
-    """Keep the maps of all layers and kinds, for the first text of a batch; an observer."""
+    """An observer that records the attention of all layers and kinds, for the first text."""
 
     norms = False
 
@@ -56,7 +56,7 @@ class KeepAll:
 
 
 def apart(one: Maps, other: Maps) -> Difference:
-    """Return the largest difference between the weights of two runs, and its place in words.
+    """Return the largest difference between the attention weights of two runs, and its head.
 
     It is infinite if layers or shapes differ.
     """
@@ -66,7 +66,7 @@ def apart(one: Maps, other: Maps) -> Difference:
 
 
 def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
-    """Return absolute differences in float64; a single infinite one if the shapes differ."""
+    """Return absolute differences of two arrays; a single infinite one if the shapes differ."""
     if one.shape != other.shape:
         return np.full(1, math.inf)
     difference: NDArray[np.float64] = np.abs(one.astype(np.float64) - other.astype(np.float64))
@@ -74,7 +74,7 @@ def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Difference:
-    """Return the largest number in all arrays, and its place in words; NaN counts as largest.
+    """Return the largest number in all arrays, and the name of its head; NaN counts as largest.
 
     found: pairs of (kind of attention, layer) and an array (head, ...) of absolute numbers.
     """
@@ -94,11 +94,11 @@ def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Differen
 
 
 def score_spread(maps: Maps) -> float:
-    """Return an estimate of how far scores differ: −ln of the smallest weight above 0, at least 1.
+    """Return an estimate of how far attention scores differ, at least 1.
 
-    maps: the weights (head, query, key) by (kind of attention, layer).
-
-    An error of a score becomes a relative error of its weight, and larger scores round more.
+    It is −ln of the smallest attention weight above 0. maps: the weights (head, query, key) by
+    (kind of attention, layer). An error of a score becomes a relative error of its weight, and
+    larger scores round more.
     """
     least = [float(w[w > 0].min()) for w in maps.values() if bool((w > 0).any())]
     return max(1.0, -math.log(min(least, default=1.0)))
@@ -106,7 +106,7 @@ def score_spread(maps: Maps) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceRun(Generic[_Found]):
-    """The weights or outputs of the same run, computed in another way.
+    """The attention weights or the outputs of the same run, computed in another way.
 
     name: of that way. exact: whether its operations are the same, so that no bit may differ.
     found: the weights or outputs.
@@ -119,10 +119,10 @@ class ReferenceRun(Generic[_Found]):
 
 @dataclass(frozen=True, eq=False)
 class Padded:
-    """A run over a text with padding, cut down to the real tokens.
+    """The results of a run over a text with padding, for its real tokens only.
 
     side: where the padding stood, left or right. maps, outputs: of the real tokens.
-    on_padding: the largest weight of a real token on padding, and its head.
+    on_padding: the largest attention weight of a real token on padding, and its head.
     """
 
     side: Side
@@ -132,10 +132,10 @@ class Padded:
 
     @classmethod
     def of_run(cls, side: Side, maps: Maps, outputs: Outputs, real: slice) -> Padded:
-        """Return a padded run cut to its ``real`` tokens.
+        """Return the results of a padded run for its ``real`` tokens.
 
-        side: of the padding. maps: the weights of the whole run. outputs: cut already. real: the
-        places of the real tokens.
+        side: of the padding. maps: the attention weights of the whole run. outputs: of the real
+            tokens already. real: the positions of the real tokens.
         """
         # Queries of these kinds are of the padded text; a decoder's own text is not padded.
         queries = {kind: real if kind in ("self", "encoder") else slice(None) for kind, _ in maps}
@@ -150,10 +150,10 @@ class Padded:
 
 
 class Examinee(ABC):
-    """A model to be verified, and its text.
+    """A model to be verified, with the ways to run it; a base class.
 
     root: the model's torch module, or the torch twin of a NumPy model.
-    passage: the token ids that it reads.
+    passage: the token ids of the text.
     kinds: the kinds of attention of a run. causal: those that must not see later tokens.
     rounds_in: the dtype of its least exact steps, from which tolerances are derived.
     """
@@ -170,7 +170,7 @@ class Examinee(ABC):
 
     @property
     def dropout(self) -> float:
-        """Return the largest probability of dropout in training."""
+        """Return the largest dropout probability that the model has in training."""
         return dropout_of(self.root)
 
     @property
@@ -180,7 +180,7 @@ class Examinee(ABC):
 
     @abstractmethod
     def capture(self, passage: Input) -> Maps:
-        """Return the attention weights of a run over a passage, as attnviz captures them."""
+        """Return the attention weights of a run over a passage, as attnviz observes them."""
 
     @abstractmethod
     def outputs(self, passage: Input) -> Outputs:
@@ -188,25 +188,28 @@ class Examinee(ABC):
 
     @abstractmethod
     def references(self) -> tuple[ReferenceRun[Maps], ...]:
-        """Return the weights of a run over ``self.passage``, computed in other ways."""
+        """Return the attention weights over ``self.passage``, computed in other ways."""
 
     @abstractmethod
     def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
-        """Return the outputs of a run over ``self.passage`` without observation."""
+        """Return the outputs over ``self.passage`` of runs without observation."""
 
     def sinks(self) -> Maps:
-        """Return a learned sink's share of each row, (head, query, 1), by (kind, layer).
+        """Return the attention share of learned sinks for each query, (head, query, 1).
 
-        It is empty for a model without learned sinks.
+        The keys are (kind, layer). The result is empty for a model without learned sinks.
         """
         return {}
 
     @abstractmethod
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
-        """Return the sums of each module's heads, and why other modules have none, or ""."""
+        """Return the sum of the heads' outputs for each attention module, as ``HeadSum``.
+
+        Also returns why other modules have no sum, or "".
+        """
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
-        """Return the runs over the text with padding on its left or right.
+        """Return the runs over the text with padding on its left and on its right.
 
         Also returns why a side has no run, or "".
         """
@@ -216,7 +219,7 @@ class Examinee(ABC):
         return tuple(self.run_padded(side) for side in sides), reason
 
     def sides(self) -> tuple[tuple[Side, ...], str]:
-        """Return the sides, left and right, on which padding can be.
+        """Return the sides of the text, left and right, on which padding is possible.
 
         Also returns why the other side is left out, or "".
         """
@@ -227,7 +230,7 @@ class Examinee(ABC):
         """Return a run over the text with padding on one side."""
 
     def with_padding(self, padding: tuple[int, ...], side: Side) -> tuple[tuple[int, ...], slice]:
-        """Return the text's ids with padding on one side, and the place of the real ones.
+        """Return the text's ids with padding on one side, and the positions of the real ones.
 
         padding: the ids to add. side: left or right.
         """
@@ -238,7 +241,7 @@ class Examinee(ABC):
 
     @abstractmethod
     def other_ids(self, count: int) -> tuple[int, ...]:
-        """Return ``count`` token ids to replace others with."""
+        """Return ``count`` token ids of the vocabulary that can replace those of a text."""
 
     @contextmanager
     def training(self) -> Iterator[None]:

@@ -40,7 +40,7 @@ _OTHER_WORDS = 32
 
 
 class _NativeExaminee(Examinee):
-    """A NumPy model, its text and its torch twin in evaluation mode.
+    """A NumPy model to be verified, with its text and its torch twin in evaluation mode.
 
     vocabulary: number of token ids. causal: whether later tokens are hidden.
     """
@@ -57,9 +57,9 @@ class _NativeExaminee(Examinee):
 
     @abstractmethod
     def _run(self, ids: tuple[int, ...], mask: Tensor | None = None) -> Tensor:
-        """Return the twin's outputs (1, token, width).
+        """Run the twin on token ids; return its outputs (1, token, width).
 
-        ids: what it reads. mask: as of ``MultiHeadAttention``.
+        mask: as of ``MultiHeadAttention``.
         """
 
     @abstractmethod
@@ -68,7 +68,7 @@ class _NativeExaminee(Examinee):
 
     @abstractmethod
     def _other_reference(self) -> ReferenceRun[Maps]:
-        """Return the same weights computed in one more way."""
+        """Return the attention weights over the text, computed in one more way."""
 
     def capture(self, passage: Input) -> Maps:
         record = capture(self._model, passage.text, kind="self")
@@ -79,9 +79,9 @@ class _NativeExaminee(Examinee):
 
     @torch.inference_mode()
     def _watched(self, ids: tuple[int, ...], mask: Tensor | None = None) -> tuple[Maps, Outputs]:
-        """Return the twin's weights and outputs of an observed run.
+        """Run the twin while it is observed; return its attention weights and outputs.
 
-        ids: what it reads. mask: as of ``MultiHeadAttention``.
+        ids: the token ids. mask: as of ``MultiHeadAttention``.
         """
         keep = KeepAll()
         with observe_hook_points(self.root, keep):
@@ -124,7 +124,7 @@ class _NativeExaminee(Examinee):
 
 
 class BundledExaminee(_NativeExaminee):
-    """The bundled model; ``transformers`` also computes it, with its class of the architecture."""
+    """The bundled model to be verified; transformers' class of its architecture computes it too."""
 
     def __init__(self, model: Bundled, passage: Input) -> None:
         self._bundled = model
@@ -150,7 +150,7 @@ class BundledExaminee(_NativeExaminee):
 
 
 class OwnExaminee(_NativeExaminee):
-    """The library's own attention, ``mha``."""
+    """The library's own attention, ``mha``, to be verified as a model."""
 
     def __init__(self, model: OwnAttention, passage: Input) -> None:
         self._own = model

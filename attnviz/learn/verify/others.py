@@ -36,9 +36,10 @@ def naive_attention(
     heads: int,
     kv_heads: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return output (text, query, width) and weights (text, head, query, key) in float64.
+    """Compute attention with nested loops; return outputs and weights in float64.
 
-    state: weights (out, in) and biases, by the names of ``MultiHeadAttention.state_dict()``.
+    They are (text, query, width) and (text, head, query, key). state: weights (out, in) and biases,
+    by the names of ``MultiHeadAttention.state_dict()``.
     query, key: (text, token, d_model). visible: (text, query, key), True if the query sees the key;
         each query must see one. heads, kv_heads: how many query heads and key/value heads.
     """
@@ -75,11 +76,10 @@ def naive_attention(
     return np.array(outputs), np.array(weights)
 
 
-def multiplications(batch: int, tokens: int, keys: int, d_model: int, heads: int) -> int:
+def multiplications(batch: int, tokens: int, keys: int, d_model: int) -> int:
     """Return roughly how many multiplications the naive loop makes.
 
-    batch: how many texts. tokens, keys: how many queries and keys in each. d_model, heads: the
-    width and the number of heads.
+    batch: how many texts. tokens, keys: how many queries and keys in each. d_model: the width.
     """
     return batch * d_model * ((tokens + keys) * 2 * d_model + 2 * tokens * keys)
 
@@ -114,7 +114,10 @@ def _softmax(scores: _Vector) -> list[float]:
 
 @torch.inference_mode()
 def layer_answer(case: AttentionCase) -> Answer:
-    """Return the answer of ``torch.nn.MultiheadAttention``; shared heads are copied for it."""
+    """Return the outputs and weights of ``torch.nn.MultiheadAttention`` for a case.
+
+    Shared key/value heads are copied for it.
+    """
     width, queries, keys = case.query.shape[2], case.query.shape[1], case.key.shape[1]
     query = torch.from_numpy(case.query)
     layer = nn.MultiheadAttention(width, case.heads, batch_first=True, dtype=query.dtype).eval()
@@ -145,7 +148,7 @@ def layer_answer(case: AttentionCase) -> Answer:
 
 
 def _per_query_head(case: AttentionCase, name: str) -> Tensor:
-    """Return the weight or the bias of a projection, a row for each output.
+    """Return the matrix or the bias of a projection, with a row for each output.
 
     name: such as ``query_projection.weight``, a key of ``case.state``. The rows of a key/value head
     that query heads share are repeated for each of them.
@@ -160,9 +163,10 @@ def _per_query_head(case: AttentionCase, name: str) -> Tensor:
 
 @torch.inference_mode()
 def functional_answer(case: AttentionCase) -> Answer:
-    """Return the answer of ``F.scaled_dot_product_attention`` between plain linear maps.
+    """Return the outputs and weights by ``F.scaled_dot_product_attention`` for a case.
 
-    The function returns no weights; with the identity matrix as values, its output is the weights.
+    It stands between plain linear maps. The function returns no attention weights; with the
+    identity matrix as values, its output is the weights.
     """
     query = _heads(case, "query", case.query, case.heads)
     key = _heads(case, "key", case.key, case.kv_heads)
@@ -193,9 +197,10 @@ _KERAS = "keras"
 
 
 def find_keras() -> Any:
-    """Return the Keras package on torch or on ``KERAS_BACKEND``; None if it is not installed.
+    """Return the Keras package, or None if it is not installed.
 
-    Its settings file is neither read nor written, so that it cannot change the results.
+    Its backend is that of ``KERAS_BACKEND``, or torch. Its settings file is neither read nor
+    written, so that it cannot change the results.
     """
     if importlib.util.find_spec(_KERAS) is None:
         return None
@@ -211,9 +216,9 @@ def find_keras() -> Any:
 
 
 def keras_answer(keras: Any, case: AttentionCase) -> Answer:
-    """Return the answer of ``MultiHeadAttention``, or with shared heads ``GroupQueryAttention``.
+    """Return the outputs and weights of Keras's attention layer for a case.
 
-    keras: the package.
+    It is ``MultiHeadAttention``, or with shared heads ``GroupQueryAttention``. keras: the package.
     """
     dtype = str(case.query.dtype)
     head_dim = case.query.shape[2] // case.heads
@@ -239,7 +244,7 @@ def keras_answer(keras: Any, case: AttentionCase) -> Answer:
 
 
 def _kernels(case: AttentionCase, head_dim: int) -> Iterator[NDArray[Any]]:
-    """Yield kernels (width, heads, head_dim) with their biases, the output's last.
+    """Yield Keras's kernels (width, heads, head_dim) with their biases, the output's last.
 
     head_dim: the width of a head.
     """

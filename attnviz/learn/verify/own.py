@@ -40,10 +40,11 @@ def own_checks(
     keras: bool | None = None,
     on_case: Callable[[AttentionCase], None] = lambda case: None,
 ) -> tuple[Check, ...]:
-    """Return the comparisons of all cases: of outputs, and of weights if both sides return them.
+    """Compare the library's own attention with others in all cases; return the checks.
 
-    sizes: the shape. dtype: such as ``float32``. keras: whether to compare with Keras; None for yes
-    if it is installed.
+    Outputs are compared, and attention weights if both implementations return them. sizes: of the
+    attention. dtype: such as ``float32``. keras: whether to compare with Keras; None for yes if it
+    is installed.
     on_case: called before each case is computed.
     Raises UsageError if Keras was requested and is not installed.
     """
@@ -68,7 +69,7 @@ def own_checks(
 
 def _compared(case: AttentionCase, sizes: Sizes, keras: Any) -> Iterator[Check]:
     ours = _own_answers(case)
-    shape = (sizes.batch, case.query.shape[1], case.key.shape[1], sizes.d_model, sizes.heads)
+    shape = (sizes.batch, case.query.shape[1], case.key.shape[1], sizes.d_model)
     naive = None
     if multiplications(*shape) <= _MOST_LOOPED:
         naive = naive_attention(
@@ -101,7 +102,10 @@ def _check(case: AttentionCase, name: str, ours: Answer, against: str, theirs: A
 
 
 def _own_answers(case: AttentionCase) -> Mapping[str, Answer]:
-    """Return the library's outputs and weights by name: ``NumPy``, ``torch``, ``fused``."""
+    """Return the library's own outputs and weights for a case, by the way of computing.
+
+    The ways are ``NumPy``, ``torch`` and ``fused``.
+    """
     attention = _module(case)
     given = [torch.from_numpy(case.query)]
     given += [] if case.key is case.query else [torch.from_numpy(case.key)]

@@ -37,7 +37,8 @@ _HIDDEN = "masked means none at all"
 def exact(name: str, difference: float, where: str = "", reason: str = "") -> ComparedNumber:
     """Return a compared number whose difference must be exactly 0.
 
-    name: what was measured. where: the place of the difference. reason: why it must be 0, in words.
+    name: what was measured. where: the head of the difference. reason: a clause on why it must be
+        0.
     """
     words = reason or "bit for bit: the same operations on the same numbers"
     return ComparedNumber(name, difference, Tolerance(0.0, 0, 0.0), words, where)
@@ -45,7 +46,7 @@ def exact(name: str, difference: float, where: str = "", reason: str = "") -> Co
 
 @dataclass(frozen=True)
 class Rounding:
-    """Derive the tolerances of a model's numbers over texts of at most ``keys`` tokens.
+    """Derives the tolerances of a model's numbers over texts of at most ``keys`` tokens.
 
     info: the facts of the model. dtype: of its least exact steps.
     stacks: 2 for an encoder–decoder, whose output went through both.
@@ -64,7 +65,7 @@ class Rounding:
         return self.dtype in ("float16", "bfloat16")
 
     def of_sum(self, terms: int, largest: float) -> tuple[Tolerance, str]:
-        """Return the tolerance of one sum of products, and the reason for it in words.
+        """Return the tolerance of one sum of products, and a clause on the reason for it.
 
         terms: how many products. largest: the largest absolute number that is rounded.
         """
@@ -73,7 +74,7 @@ class Rounding:
         return self._bound(terms, largest, f"a sum of {terms:,} terms")
 
     def of_model(self, largest: float) -> tuple[Tolerance, str]:
-        """Return the tolerance of a number that went through all layers, and the reason in words.
+        """Return the tolerance of a number that went through all layers, and the reason for it.
 
         largest: the largest absolute number that is rounded.
         """
@@ -86,7 +87,7 @@ class Rounding:
         return self._bound(layers * per_layer, largest, words)
 
     def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
-        """Return the tolerance of the weights of a whole run, and the reason in words.
+        """Return the tolerance of the attention weights of a whole run, and the reason for it.
 
         maps: these weights.
         """
@@ -94,7 +95,7 @@ class Rounding:
         return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
 
     def of_outputs(self, outputs: NDArray[np.float64]) -> tuple[Tolerance, str]:
-        """Return the tolerance of the outputs of a whole run, and the reason in words."""
+        """Return the tolerance of the outputs of a whole run, and the reason for it."""
         tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
         return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
 
@@ -104,10 +105,10 @@ class Rounding:
 
 @dataclass(frozen=True, eq=False)
 class ObservedRun:
-    """The first observed run of a model.
+    """The first observed run of a verified model, which properties are tested on.
 
-    examinee: the model. maps, outputs: the results. rounding: the tolerances. state: digests of the
-    model before the run.
+    examinee: the model. maps, outputs: the attention weights and outputs. rounding: the tolerances.
+        state: digests of the model before the run.
     """
 
     examinee: Examinee
@@ -118,7 +119,10 @@ class ObservedRun:
 
     @classmethod
     def of(cls, examinee: Examinee) -> ObservedRun:
-        """Run the model; raise UnsupportedError if its attention cannot be observed."""
+        """Run the model once while it is observed; return the results.
+
+        Raises UnsupportedError if its attention cannot be observed.
+        """
         state = examinee.state()
         maps, outputs = examinee.capture(examinee.passage), examinee.outputs(examinee.passage)
         keys = max(weights.shape[-1] for weights in maps.values())
@@ -140,10 +144,10 @@ _Found: TypeAlias = tuple[list[ComparedNumber], list[str]]
 
 
 class Property(NamedTuple):
-    """A property that a model must have.
+    """A property that the attention of every model must have, with its test.
 
-    name, claim: as in ``Check``.
-    test: returns the measures and notes of a run, or why the property does not apply.
+    name, claim: as in ``Check``. test: returns the measures and notes of a run, or a string with
+        the reason why the property does not apply.
     """
 
     name: str
@@ -174,7 +178,10 @@ def model_checks(
 
 
 def _rows_sum(run: ObservedRun) -> _Found:
-    """Measure how far rows, with a learned sink, are from a sum of one, and negative weights."""
+    """Measure the distance of each query's weights from a sum of one, and negative weights.
+
+    A learned sink counts in the sum.
+    """
     sinks = run.examinee.sinks()
     sums = {
         place: weights.sum(-1, dtype=np.float64)
@@ -202,9 +209,9 @@ def _rows_sum(run: ObservedRun) -> _Found:
 
 
 def _causality(run: ObservedRun) -> _Found | str:
-    """Measure how much other later tokens change earlier weights and outputs: nothing may.
+    """Test that later tokens change no earlier attention weights and outputs.
 
-    A text is returned if the property does not apply, with the reason.
+    A string with the reason is returned if the property does not apply.
     """
     examinee, kinds = run.examinee, run.examinee.causal
     if not kinds:
@@ -214,7 +221,7 @@ def _causality(run: ObservedRun) -> _Found | str:
         return "one token has no later one"
 
     def until(maps: Maps, place: int) -> Maps:
-        """Return the rows of the queries before the position ``place``."""
+        """Return the attention weights of the queries before the position ``place``."""
         return {key: weights[:, :place] for key, weights in maps.items() if key[0] in kinds}
 
     causal = until(run.maps, length)
@@ -256,9 +263,9 @@ def _changed(examinee: Examinee, place: int) -> Input:
 
 
 def _heads_sum(run: ObservedRun) -> _Found | str:
-    """Measure how far a module's output is from the sum of its heads through W_O, plus b_O.
+    """Test that a module's output is the sum of its heads through W_O, plus b_O.
 
-    A text is returned if that cannot be measured, with the reason.
+    A string with the reason is returned if that cannot be measured.
     """
     sums, reason = run.examinee.head_sums()
     if not sums:
@@ -284,7 +291,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 
 
 def _eager_weights(run: ObservedRun) -> _Found:
-    """Measure how far the captured weights are from those of the same model without capture."""
+    """Measure how far observed attention weights are from those of the unobserved model."""
     return [
         _comparison(reference, *apart(run.maps, reference.found), run.of_weights)
         for reference in run.examinee.references()
@@ -292,7 +299,7 @@ def _eager_weights(run: ObservedRun) -> _Found:
 
 
 def _outputs_kept(run: ObservedRun) -> _Found:
-    """Measure how far the outputs change if the model is observed: they may not."""
+    """Test that the outputs do not change if the model is observed."""
     measures = []
     for reference in run.examinee.unobserved():
         shown = reference.found[-len(run.outputs) :]
@@ -314,7 +321,7 @@ def _comparison(
 
 
 def _dropout_off(run: ObservedRun) -> _Found:
-    """Measure whether dropout is off while a model is observed, even in training mode."""
+    """Test that dropout is off while a model is observed, even in training mode."""
     examinee = run.examinee
     again = apart(run.maps, examinee.capture(examinee.passage))
     measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
@@ -327,9 +334,9 @@ def _dropout_off(run: ObservedRun) -> _Found:
 
 
 def _padding_ignored(run: ObservedRun) -> _Found | str:
-    """Measure the weight on padding, and how far it changes the real tokens.
+    """Test that padding gets no attention weight and does not change the real tokens.
 
-    A text is returned if there is no run with padding, with the reason.
+    A string with the reason is returned if there is no run with padding.
     """
     runs, reason = run.examinee.padded()
     if not runs:
@@ -349,7 +356,7 @@ def _padding_ignored(run: ObservedRun) -> _Found | str:
 
 
 def _unchanged(run: ObservedRun) -> _Found:
-    """Measure how many parts of the model the runs have changed: none may be."""
+    """Test that the runs have changed no part of the model."""
     before, after = run.state, run.examinee.state()
     parts = dict.fromkeys((*before, *after))
     other = [part for part in parts if before.get(part) != after.get(part)]

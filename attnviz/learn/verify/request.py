@@ -10,7 +10,7 @@ from attnviz.options import Options, OwnShape, Seed, Truncation, flag, option
 
 @dataclass(frozen=True)
 class _Target(Options):
-    """The text of a decoder."""
+    """The option on the text of a decoder."""
 
     target: str | None = option(
         "TEXT", "Decoder text of an encoder–decoder (default: TEXT itself).", words=True
@@ -19,7 +19,7 @@ class _Target(Options):
 
 @dataclass(frozen=True)
 class _Own(OwnShape, panel="The library's own attention"):
-    """The checks and the shape of the library's own attention."""
+    """The options on the checks and the sizes of the library's own attention."""
 
     causal: bool | None = option(
         "",

@@ -38,10 +38,10 @@ _SHARED = ("tokens", "kv_heads × head_dim")
 
 
 def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[ComputationStep, ...]:
-    """Return every step from the input to the output, for one text without biases.
+    """Return every step of the attention computation, for one text without biases.
 
-    sizes: the shape. dtype: such as ``float32``. causal: whether later tokens are hidden.
-    The input has whole numbers from -1 to 2. Each column of a projection picks one number of a
+    sizes: of the attention. dtype: such as ``float32``. causal: whether later tokens are hidden.
+    The input has whole numbers from −1 to 2. Each column of a projection selects one number of a
     token, or its negative, so that queries, keys, values and scores are whole as well.
     """
     text, attention = _whole_numbers(sizes, dtype, causal)
@@ -92,7 +92,7 @@ def _projection(
 def _weighing(
     query: Floats, key: Floats, value: Floats, attention: NumpyAttention
 ) -> tuple[ComputationStep, ...]:
-    """Return the steps from split heads to the output.
+    """Return the computation steps from the heads' queries, keys and values to the output.
 
     query, key, value: (head, token, head_dim).
     """
@@ -141,9 +141,9 @@ def _weighing(
 def steps_check(
     sizes: Sizes, dtype: str, causal: bool, steps: tuple[ComputationStep, ...]
 ) -> Check:
-    """Compare the steps with the same attention in one call.
+    """Compare the computation steps with the same attention in one call.
 
-    sizes, dtype, causal: with which ``attention_steps`` returned the steps.
+    sizes, dtype, causal: the arguments of ``attention_steps`` for these steps.
     """
     text, attention = _whole_numbers(sizes, dtype, causal)
     output, weights = attention(text)
@@ -162,7 +162,7 @@ def steps_check(
 def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[Floats, NumpyAttention]:
     """Return a text (token, d_model) of whole numbers, and an attention without biases.
 
-    sizes: the shape. dtype: such as ``float32``. causal: whether later tokens are hidden.
+    sizes: of the attention. dtype: such as ``float32``. causal: whether later tokens are hidden.
     """
     generator = np.random.default_rng(sizes.seed)
     text = generator.integers(-1, 3, (sizes.tokens, sizes.d_model)).astype(dtype)

@@ -19,7 +19,7 @@ from attnviz.records import Kind
 
 @dataclass(frozen=True, eq=False)
 class HeadSum:
-    """One attention module's output and the sum of its heads.
+    """One attention module's output, next to the sum of its heads.
 
     kind, layer: which attention. summed: Σ_h z_h W_O^h + b_O in float64, (token, width). output:
     the module's own, of the same shape. terms: number of terms of each sum. largest: the largest
@@ -38,11 +38,11 @@ class HeadSum:
 def sum_heads(
     root: nn.Module, points: HookPoints, run: Callable[[], object]
 ) -> tuple[tuple[HeadSum, ...], str]:
-    """Return the head sums of one ``run`` of ``root``, and why some module has none, or "".
+    """Run a torch model; return the sums of its heads, one for each attention module.
 
-    root: the torch model. points: where its heads can be read.
-    The output projection is the first linear map that ends after a module's heads are mixed, and
-    it must read them unchanged.
+    Also returns why some module has no sum, or "". root: the model. points: its attention calls.
+    run: runs it once. The output projection is the first linear map that ends after a module's
+    heads are mixed, and its input must be the heads' outputs, unchanged.
     """
     watch = _Watch()
     with points.borrowed(), linear_maps(root, leave=watch.leave), points.intervening(watch):
@@ -51,7 +51,7 @@ def sum_heads(
 
 
 class _Watch:
-    """Record the heads of each hook point, then the linear map that reads them."""
+    """Records the heads' outputs of each attention call, then the linear map that takes them."""
 
     def __init__(self) -> None:
         self._pending: tuple[HookedCall, Tensor] | None = None
@@ -59,14 +59,18 @@ class _Watch:
         self.reason = ""
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Record outputs (batch, token, head, dim) and return them; see ``Intervention``."""
+        """Record the outputs (batch, token, head, dim) of a call, and return them unchanged.
+
+        number, point: of the call, see ``Intervention``.
+        """
         self._pending = point, outputs[0].clone()
         return outputs
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        """Record the sum of the pending heads; called after each linear map.
+        """Record the sum of the latest heads if this linear map is their output projection.
 
-        module, args, output: the map, what it read and what it returned.
+        It is called after each linear map. module, args, output: the map, its arguments and its
+        output.
         """
         if self._pending is None or not is_linear(module):
             return
@@ -84,9 +88,9 @@ class _Watch:
 
 
 def _summed(point: HookedCall, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
-    """Return the sum in float64 of heads (token, head, dim) through their projection.
+    """Return the sum in float64 of heads (token, head, dim) through their output projection.
 
-    point: the attention they come from. output: what the projection returned.
+    point: the attention call. output: the output of the projection.
     """
     stored: Any = projection.weight
     weight = _wide(
@@ -124,7 +128,7 @@ _HOOKS = (
 
 
 def module_state(root: nn.Module) -> dict[str, str]:
-    """Return a SHA-256 of every part of ``root`` that observing must not change."""
+    """Return a digest (SHA-256) of every part of ``root`` that observing must not change."""
     modules = list(root.named_modules())
     return {
         "parameters": _digest(_tensors(root.named_parameters())),

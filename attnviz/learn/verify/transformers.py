@@ -42,7 +42,7 @@ _TOO_LOW = (
 
 
 class TransformersExaminee(Examinee):
-    """A loaded model and the text that it reads."""
+    """A loaded transformers model to be verified on a text."""
 
     def __init__(self, model: TransformersModel, passage: Input) -> None:
         super().__init__(model, model.model, passage)
@@ -142,7 +142,7 @@ class TransformersExaminee(Examinee):
 
 
 def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
-    """Return a forward pass over one text that computes every kind of attention.
+    """Return a planned run over one text that computes every kind of attention.
 
     whole: the transformers model. passage: the text. attention_mask: 0 at padding; None without.
     """
@@ -153,7 +153,10 @@ def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> F
 
 @torch.inference_mode()
 def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
-    """Return the weights that the model reports with eager attention, by the layers of ``like``."""
+    """Return the attention weights that the model reports with eager attention.
+
+    They are numbered by the layers of ``like``.
+    """
     keep = KeepAll()
     for kind, reported in run_reporting(forward)[1].items():
         # Layers without attention report nothing, but are counted.
@@ -185,9 +188,10 @@ def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 
 @torch.inference_mode()
 def _sink_shares(forward: ForwardPass) -> Maps:
-    """Return a learned sink's share of each row, (head, query, 1), from queries and keys.
+    """Return the attention share of learned sinks for each query, (head, query, 1).
 
-    transformers hands the sinks of a layer, a score for each head, to its attention function.
+    It is computed from queries and keys. transformers gives the sinks of a layer, a score for each
+    head, to its attention function.
     """
     shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
 
@@ -204,10 +208,10 @@ def _sink_shares(forward: ForwardPass) -> Maps:
 
 
 def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:
-    """Return a learned sink's share of each row, (head, query, 1), for the first text.
+    """Return the attention share of a learned sink for each query, (head, query, 1).
 
-    It is exp(sink) / (exp(sink) + Σ exp(score)). call: has the queries and keys. sinks: a score for
-    each head.
+    It is that of the first text: exp(sink) / (exp(sink) + Σ exp(score)). call: has the queries and
+    keys. sinks: a score for each head.
     """
     query, key = call.query[0].double(), call.key[0].double()
     key = key.repeat_interleave(len(query) // len(key), dim=0)

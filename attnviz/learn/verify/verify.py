@@ -10,8 +10,7 @@ import numpy as np
 
 from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
 from attnviz.errors import UsageError
-from attnviz.learn.verify.backends import backend_check
-from attnviz.learn.verify.model import count_check, open_examinee
+from attnviz.learn.verify.model import backend_check, count_check, open_examinee
 from attnviz.learn.verify.own import own_checks
 from attnviz.learn.verify.properties import EPSILON, model_checks
 from attnviz.learn.verify.records import ComputationStep, Sizes, VerifyReport
@@ -42,10 +41,10 @@ Tell = Callable[[str], None]
 def verify_own(
     request: VerifyRequest, dtype: str = "float32", *, tell: Tell = lambda words: None
 ) -> VerifyReport:
-    """Compare the library's own attention with other implementations.
+    """Compare the library's own attention with other implementations; return the report.
 
-    dtype: ``float32`` or ``float64``; ``auto`` is float32. tell: is called with words on what is
-    done. Raises UsageError if options do not fit or the memory is too small.
+    dtype: ``float32`` or ``float64``; ``auto`` is float32. tell: is called with a string on the
+        current activity. Raises UsageError if options do not fit or the memory is too small.
     """
     request.refuse_model_options()
     sizes = _sizes(request)
@@ -96,7 +95,10 @@ def _sizes(request: VerifyRequest) -> Sizes:
         default if one is None else one for one, default in zip(given, usual, strict=True)
     )
     check_sizes(d_model, heads, request.kv_heads, None)
-    kv_heads = _shared(heads) if request.kv_heads is None else request.kv_heads
+    # The grouped case has the fewest key/value heads, above one if possible; one head has none.
+    fewest = [part for part in range(1, heads) if heads % part == 0][:2]
+    usual_kv = fewest[-1] if fewest else None
+    kv_heads = usual_kv if request.kv_heads is None else request.kv_heads
     keys = tokens + _MORE_KEYS
     require_room(
         "these sizes take about",
@@ -114,15 +116,6 @@ def _sizes(request: VerifyRequest) -> Sizes:
     )
 
 
-def _shared(heads: int) -> int | None:
-    """Return how many key/value heads the grouped case has: the fewest, above one if possible.
-
-    heads: how many query heads. None if they cannot share.
-    """
-    parts = [part for part in range(1, heads) if heads % part == 0]
-    return next((part for part in parts if part > 1), parts[0] if parts else None)
-
-
 def verify_model(
     model: Model,
     text: str | None,
@@ -132,13 +125,13 @@ def verify_model(
     options: LoadOptions | None = None,
     tell: Tell = lambda words: None,
 ) -> VerifyReport:
-    """Check the properties of a model's attention, and compare its backends.
+    """Check the properties of a model's attention, and compare its backends; return the report.
 
-    text: what it reads; None for a sentence.
+    text: the text of the runs; None for a built-in sentence.
     name, options: how it was loaded, if known; the comparison with NumPy and the parameter count
         open it again and are skipped otherwise.
-    tell: is called with words on what is done.
-    Raises UsageError if a text or options do not fit, UnsupportedError if the model reads no text.
+    tell: is called with a string on the current activity.
+    Raises UsageError if a text or options do not fit, UnsupportedError if the model takes no text.
     """
     options = options or LoadOptions()
     request.refuse_own_options(name or model.info.name)
@@ -168,9 +161,9 @@ def verify_model(
 def _read(
     model: Model, text: str, target: str | None, truncate: bool
 ) -> tuple[Tokens, Tokens | None]:
-    """Return the tokens, and those of a decoder: of its target, else of the same text.
+    """Return the tokens of a text, and those of a decoder's target or else of the same text.
 
-    target: the decoder's text, if given. truncate: cut texts that are too long.
+    target: the decoder's text, if given. truncate: True cuts texts that are too long.
     """
     tokens = encoded(model, text, truncate)
     heads = model.info.layers * model.info.heads

@@ -9,7 +9,7 @@ from attnviz.learn.verify.records import Check, ComparedNumber, VerifyReport
 
 
 def difference(value: float) -> str:
-    """Return a difference or a tolerance in at most seven characters, such as ``1.2e-07``."""
+    """Return a difference or a tolerance as a string of at most seven characters: ``1.2e-07``."""
     if value == 0:
         return "0"
     if math.isnan(value):
@@ -29,7 +29,7 @@ def severity(measure: ComparedNumber) -> tuple[float, float, float]:
 
 
 def verdict_words(found: VerifyReport) -> str:
-    """Return the numbers of checks that passed, failed and were skipped."""
+    """Return a string with the numbers of checks that passed, failed and were skipped."""
     passed, failed, skipped = (found.count(one) for one in ("pass", "fail", "skipped"))
     words = [f"{passed} check{'s' * (passed != 1)} pass{'es' * (passed == 1)}"]
     if failed:
@@ -58,7 +58,7 @@ def _named(check: Check) -> str:
 
 
 def tolerance_words(found: VerifyReport) -> str:
-    """Return where tolerances come from, in one sentence."""
+    """Return a sentence on the origin of the tolerances."""
     least = (
         "" if found.rounds_in == found.dtype else ", in which its least exact steps are computed"
     )
@@ -82,7 +82,7 @@ def failure_words(found: VerifyReport) -> str:
 
 
 def explanation(found: VerifyReport) -> Explanation:
-    """Return what a line compares."""
+    """Return the glossary of a verification."""
     measured = "each line compares this library's attention with another's, on the same numbers."
     if found.model is not None:
         measured = "each line is a property that must hold for this model, measured on this text."

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from attnviz.count.params.stored import stored_weights
+from attnviz.count.params.find_spec import stored_weights
 from attnviz.models.shapes import shape_names
 
 from ...first_screens import SIZES

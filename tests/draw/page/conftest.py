@@ -65,8 +65,12 @@ class Opened:
         )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """A browser for the tests of one module: while it runs, an event loop does, too.
+
+    A test of another module that starts an event loop of its own would fail next to it.
+    """
     api = pytest.importorskip("playwright.sync_api", reason="no playwright: pages were not opened")
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:

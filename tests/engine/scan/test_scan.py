@@ -386,7 +386,7 @@ def test_the_own_attention_loses_what_the_head_put_in(kv_heads):
     scan = open_scan(model, [Input(tokens)])
     variants = [*every(scan), Variant(((0, 0), (0, 1))), Variant(((0, 0), (0, 1), (0, 2), (0, 3)))]
     (piece,) = scan.scan(0, variants, range(len(variants)))
-    outputs, weight = model.head_outputs(tokens), model._attention.output_weight
+    outputs, weight = model.head_outputs(tokens), model.attention.output_weight
     parts = [outputs[head] @ weight[:, head * 6 : head * 6 + 6].T for head in range(4)]
     for at, variant in enumerate(variants):
         lost = sum(parts[head] for _, head in variant.heads)

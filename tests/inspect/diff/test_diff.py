@@ -177,9 +177,17 @@ def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
 def test_a_floor_by_hand_is_of_the_divergence_alone(run: Any, permuted: str) -> None:
     asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "-q")
     shown = run(*asked, "--no-full").out
-    assert "JS divergence, bits · shaded above .100   Output, cosine distance · not tested" in shown
-    assert "outputs are not tested" in run(*asked, "--full").out
+    assert (
+        "JS divergence, nats · shaded above .0693   Output, cosine distance · not tested" in shown
+    )
+    full = run(*asked, "--full").out
+    assert "noise floor .0693 nats (given as .100 bits); outputs are not tested" in full
+    assert len(re.findall(r"\bbits\b", full)) == 1
     found = run(*asked, "--json").document
+    most = max(head["js_divergence"] for head in found["heads"])
+    assert f"attention {most * math.log(2):.3f} nats apart".replace(" 0.", " .") in " ".join(
+        shown.split()
+    )
     assert (found["changed"], found["output_changed"]) == (1, 0)
 
 
@@ -319,5 +327,5 @@ def test_first_screens_fit(
         assert max(map(width, shown)) <= columns
         assert verdict in " ".join(shown[1:3])
         assert shown[0].startswith("tiny → " if asked[0] == "tiny" else "…/bert: another text")
-        tests = re.search(r"the larger +JS, bits.*FDR 5%, \d+ tests", "\n".join(shown))
+        tests = re.search(r"the larger +JS, nats.*FDR 5%, \d+ tests", "\n".join(shown))
         assert bool(tests) == (asked[0] == "tiny")

@@ -28,7 +28,7 @@ def test_the_whole_answer(run: Any) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.lines[0].startswith("tiny · revision ")
     assert f"trained weights · float32 · {LAYERS} layers × {HEADS} heads" in result.lines[0]
-    assert "17 of 24: sink on the first token" in result.out
+    assert "this text: 17 of 24 sink on first token" in result.out
     top = result.lines.index(next(line for line in result.lines if line.startswith("    H0 ")))
     assert result.lines[top].split() == [f"H{head}" for head in range(HEADS)]
     below = result.lines[top + 1 : result.lines.index("", top)]

@@ -216,9 +216,19 @@ def test_the_table_for_a_program(run: Any, tmp_path: Any) -> None:
 
 def test_the_screen(run: Any) -> None:
     result = run("heads", SENTENCE, *PAIR)
-    said = "it → cat: L5H1 .11, reached by 0 of 50 shuffled texts (mean .05)."
+    said = "it → cat: L5H1 .11, reached by 0 of 50 texts with the other words shuffled (mean .05)."
     assert said in " ".join(result.out.split())
     assert "mean over 50 texts with the other 10 tokens shuffled" in result.out
     both = run("heads", SENTENCE, *PAIR, "--token", "it")
     assert (both.code, both.out) == (2, "")
     assert "expected one list: give --token or --pair" in both.err
+
+
+def test_a_link_of_the_finding_that_shuffled_texts_reach_is_another_question(run: Any) -> None:
+    """The finding compares a head with its usual, the pair with shuffled texts: both are said."""
+    text = "When Mary and John went to the shop, John gave a drink to Mary."
+    finding = " ".join(run("heads", text, "-q", "--no-full").lines[1:3])
+    assert finding.startswith("“to” (14) attends to “drink” more than usual")
+    pair = " ".join(run("heads", text, "--pair", "to:2", "drink", "-q", "--no-full").out.split())
+    assert "0 of 24 heads exceed them all" in pair
+    assert "here: do the other words matter? without --pair: is a link above its usual?" in pair

@@ -163,7 +163,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     assert "(max difference 2e-07 in float32)" in text
 
 
-_ONE, _END = "4 of 15 heads ", " One text."
+_ONE, _END = "Removing 4 of 15 heads multiplies the held-out ", " One text."
 
 
 @pytest.mark.parametrize(
@@ -172,27 +172,27 @@ _ONE, _END = "4 of 15 heads ", " One text."
         (
             {},
             _ONE
-            + "removed: held-out loss ×1.20, with random heads removed ×1.40 (1.20–1.45, 5 draws). "
+            + "loss by 1.20; removing random heads multiplies it by 1.40 (1.20–1.45, 5 draws). "
             "1 of 5 random orders does as well." + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
             _ONE
-            + "removed: held-out loss ×1.20, with random heads removed ×1.50 (1.45–1.55, 5 draws)."
+            + "loss by 1.20; removing random heads multiplies it by 1.50 (1.45–1.55, 5 draws)."
             + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0,)),), "request": PruneRequest(fraction=0.3, draws=1)},
-            _ONE + "removed: held-out loss ×1.20, with random heads removed ×1.50 (1 draw)." + _END,
+            _ONE + "loss by 1.20; removing random heads multiplies it by 1.50 (1 draw)." + _END,
         ),
-        ({"random": ()}, _ONE + "removed: held-out loss ×1.20." + _END),
+        ({"random": ()}, _ONE + "loss by 1.20." + _END),
         (
             {"random": (), "loss_name": "pseudo-loss"},
-            _ONE + "removed: held-out pseudo-loss ×1.20." + _END,
+            _ONE + "pseudo-loss by 1.20." + _END,
         ),
         (
             {"random": (), "texts": 3},
-            "4 of 15 heads removed: held-out loss ×1.20.",
+            "Removing 4 of 15 heads multiplies the held-out loss by 1.20.",
         ),
         ({"steps": (), "random": (), "notes": ("why",)}, "No head removed: why."),
     ],

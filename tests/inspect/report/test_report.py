@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_first_screens_fit(
 
 def test_the_finding(run: Any) -> None:
     lines = run("report", "--no-full").lines
-    assert lines[1].startswith("12 of 24 heads have a label, 3 are sinks. Without L0H0 the loss")
+    assert lines[1].startswith("On the probes 12 of 24 heads have a label, 3 are sinks. Without")
     assert lines[2].endswith("the most, then without L1H1 and L3H1.")
     random = run("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
@@ -100,9 +101,37 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.ablation is None
     assert found.scored is not None
     assert not found.cards
+    assert found.missing["cards"] == "interrupted"
     monkeypatch.setattr(module, "patterns", interrupted)
     with pytest.raises(KeyboardInterrupt):
         attnviz.report("tiny", TEXTS)
+
+
+def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the texts that are done nothing is concluded, and no card is begun."""
+    whole = module.ablate
+
+    def partly(*arguments: Any, **options: Any) -> Any:
+        found = whole(*arguments, **options)
+        return replace(found, texts=found.texts[:1], texts_wanted=3, complete=False)
+
+    monkeypatch.setattr(module, "ablate", partly)
+    monkeypatch.setattr(module, "head_cards", None)
+    found = attnviz.report("tiny", TEXTS[:1])
+    assert found.missing["cards"] == "interrupted"
+    assert not found.complete
+    said = found.document().finding
+    assert said.startswith("Incomplete, 1 of 3 texts. On the probes 12 of 24 heads")
+    assert "No head clearly matters" not in said
+
+
+def test_fewer_cards_than_were_wanted_are_said(run: Any, texts: str) -> None:
+    found = run("report", "--texts", texts, "--cards", "99", "--json", "-q").document
+    costly = [head for head in found["ablation"]["heads"] if head["loss_delta"] > 0]
+    assert len(found["cards"]) == len(costly) < 24
+    said = f"cards of {len(costly)} heads, not 99: no other ablated head costs loss"
+    assert found["notes"] == [said]
+    assert said in " ".join(run("report", "--texts", texts, "--cards", "99", "-q").out.split())
 
 
 @pytest.mark.parametrize(

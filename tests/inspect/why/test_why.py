@@ -112,7 +112,7 @@ def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
     shown = run("why", PROMPT).out
     assert (
         "Next: “John” .97. L1H2 (induction) writes the most: +4.44 of 13.61 logits, read from "
-        "“John” (4). One prompt; with another word in its place +0.01."
+        "“John” (4). One prompt; +0.01 if another word replaces “John” in it."
     ) in " ".join(shown.split())
 
 

@@ -9,7 +9,6 @@ import json
 import pytest
 
 from attnviz.draw.files import CsvTable
-from attnviz.learn.scaling.data import scaling_data, scaling_rows
 from attnviz.learn.scaling.measure import model_scaling, random_scaling
 from attnviz.learn.scaling.records import BIN_EDGES, MEASURES, ScalingReport
 from attnviz.models.own import OwnAttention
@@ -29,7 +28,7 @@ def reports() -> dict[str, ScalingReport]:
 @pytest.mark.parametrize("kind", REPORTS)
 def test_json(kind: str, reports: dict[str, ScalingReport]) -> None:
     report = reports[kind]
-    document = json.loads(json.dumps(scaling_data(report), allow_nan=False))
+    document = json.loads(json.dumps(report.data(), allow_nan=False))
     assert list(document)[:2] == ["schema", "model"]
     assert document["schema"] == "attnviz.scaling/1"
     assert document["source"] == kind
@@ -49,7 +48,7 @@ def test_json(kind: str, reports: dict[str, ScalingReport]) -> None:
 def test_csv(kind: str, reports: dict[str, ScalingReport]) -> None:
     report = reports[kind]
     stream = io.StringIO()
-    CsvTable(stream).writerows(scaling_rows(report))
+    CsvTable(stream).writerows(report.rows())
     rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
     assert [*rows[0]][5:9] == ["measure", "value", "standard_error", "expected"]
     assert len(rows) == len(report.cases) * 2 * (len(MEASURES) + len(BIN_EDGES) - 1)

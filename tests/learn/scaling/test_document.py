@@ -17,8 +17,8 @@ from attnviz.draw.svg import svg_document
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.learn.scaling.document import scaling_document
-from attnviz.learn.scaling.records import MEASURES, ScalingReport
-from attnviz.learn.scaling.words import LABELS, PERCENTS
+from attnviz.learn.scaling.records import LABELS, MEASURES, ScalingReport
+from attnviz.learn.scaling.words import PERCENTS
 
 from ...first_screens import SIZES, fitting
 

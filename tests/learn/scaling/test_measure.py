@@ -329,7 +329,7 @@ def test_without_the_scale_the_scores_are_larger_by_its_inverse() -> None:
 def test_queries_of_zero_are_even_with_and_without() -> None:
     """A model whose scores are all equal: nothing that the scale could change."""
     model = OwnAttention(12, 3)
-    attention = model._attention
+    attention = model.attention
     attention.query_weight[:] = 0
     (case,) = model_scaling(model, model.encode(TEXT)).cases
     for side in (case.plain, case.scaled):

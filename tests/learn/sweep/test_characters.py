@@ -55,9 +55,9 @@ def test_references(path: Path) -> None:
     different = sorted(set(learned))
     alone, pairs = Counter(learned), Counter(pairwise(learned))
     size = len(different) + 1  # whatever was never seen is one more character
-    chance = task.chance(samples)
+    chance = task.chance()
     assert chance.loss == pytest.approx(math.log(len(different)))
-    assert task.best(samples) is None
+    assert task.best() is None
     by_number, by_pair, right = [], [], []
     for row in samples.ids.tolist():
         window = spelled(task, TEXT, row[1:])

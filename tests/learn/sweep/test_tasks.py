@@ -73,11 +73,11 @@ def test_what_counts_in_induction_followed_before_and_nothing_else_did(
 def test_induction_between_chance_and_the_best() -> None:
     task = Induction(letters=7, strands=1, period=(3, 3), length=11)
     samples = task.draw(5, np.random.default_rng(0))
-    assert task.chance(samples).loss == pytest.approx(math.log(7))
-    assert task.chance(samples).accuracy == pytest.approx(1 / 7)
+    assert task.chance().loss == pytest.approx(math.log(7))
+    assert task.chance().accuracy == pytest.approx(1 / 7)
     (rule,) = task.between(samples)
     assert (rule.loss, rule.accuracy) == (pytest.approx(math.log(3)), pytest.approx(1 / 3))
-    best = task.best(samples)
+    best = task.best()
     assert best is not None
     assert (best.loss, best.accuracy) == (0.0, 1.0)
 
@@ -168,7 +168,7 @@ def test_facts_are_measured_on_the_samples() -> None:
     samples = task.draw(5, np.random.default_rng(0))
     facts = task.facts(samples)
     assert (facts.name, facts.vocabulary, facts.length) == ("induction", 10, 42)
-    assert facts.chance == task.chance(samples)
+    assert facts.chance == task.chance()
     assert facts.between == task.between(samples)
     assert facts.text is None
     assert isinstance(samples, Samples)

@@ -19,9 +19,8 @@ from attnviz.draw.document import Mark, Plot, Table
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
-from attnviz.learn.train.data import train_data, train_rows
 from attnviz.learn.train.document import train_document
-from attnviz.learn.train.records import TrainReport, bits_per_byte
+from attnviz.learn.train.records import TrainReport
 
 from ...first_screens import SIZES, fitting
 
@@ -78,13 +77,13 @@ def test_its_numbers_are_those_of_the_run(made: TrainReport) -> None:
 
 
 def test_bits_per_byte_by_hand(made: TrainReport) -> None:
-    assert bits_per_byte(math.log(2), made.valid) == pytest.approx(0.25)
+    assert replace(made, valid_loss=math.log(2)).valid_bits_per_byte == pytest.approx(0.25)
 
 
 def test_the_document_has_every_number(made: TrainReport) -> None:
-    document = train_data(made)
+    document = made.data()
     stream = io.StringIO()
-    write_object(train_data(made), stream)
+    write_object(made.data(), stream)
     assert json.loads(stream.getvalue()) == json.loads(json.dumps(document))
     assert stream.getvalue().isascii()
     assert list(document)[:2] == ["schema", "model"]
@@ -102,7 +101,7 @@ def test_the_document_has_every_number(made: TrainReport) -> None:
 
 
 def test_the_curve_as_a_table(made: TrainReport) -> None:
-    header, *rows = train_rows(made)
+    header, *rows = made.rows()
     assert list(header) == [*vars(made.points[0])]
     for row, point in zip(rows, made.points, strict=True):
         assert row == tuple(vars(point).values())
@@ -134,7 +133,7 @@ def test_a_loss_beyond_all_bounds_is_said(made: TrainReport) -> None:
     assert "validation 3264.000 nats per token · " in text
     assert "perplexity" not in text
     assert "above the uniform baseline: a smaller learning_rate" in text
-    assert train_data(lost)["valid_perplexity"] is None
+    assert lost.data()["valid_perplexity"] is None
     assert "above" not in train_screen(made, THEMES["plain"], 200).plain
 
 
@@ -190,4 +189,4 @@ def test_the_text_that_was_not_read_is_told(made: TrainReport) -> None:
     part = replace(made, valid_tokens=2_000)
     text = " ".join(train_screen(part, THEMES["plain"], 200).plain.split())
     assert "first 2,000 tokens of the text" in text
-    assert train_data(part)["valid_tokens"] == 2_000
+    assert part.data()["valid_tokens"] == 2_000

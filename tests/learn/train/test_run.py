@@ -64,7 +64,7 @@ def test_attnviz_and_transformers_read_what_it_leaves(
     ours = llama_stack(checkpoint.config, checkpoint.tensors)
     np.testing.assert_allclose(ours.logits(ids), expected.logits[0].numpy(), atol=2e-5)
     seen: dict[int, np.ndarray[Any, Any]] = {}
-    ours.run(ids, lambda layer: True, seen.__setitem__)
+    ours.run_outputs(ids, lambda layer, weights, outputs: seen.update({layer: weights}))
     for layer, attention in enumerate(expected.attentions):
         np.testing.assert_allclose(seen[layer], attention[0].numpy(), atol=1e-6)
     assert result.model.revision == checkpoint.metadata["revision"]

@@ -14,7 +14,6 @@ from attnviz.draw.document import Group, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.verify.data import verification_data, verification_rows
 from attnviz.learn.verify.document import _SHORT, verification_document
 from attnviz.learn.verify.records import VerifyReport
 from attnviz.learn.verify.words import difference
@@ -201,7 +200,7 @@ def test_names_cannot_act_on_the_terminal(model_found: Made) -> None:
 
 
 def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
-    data = verification_data(model_found(True))
+    data = model_found(True).data()
     assert list(data)[:2] == ["schema", "model"]
     assert data["schema"] == "attnviz.verify/1"
     assert data["passed"] is False
@@ -210,7 +209,7 @@ def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
     kept = data["checks"][2]
     assert [measure["difference"] for measure in kept["measures"]] == [None, 0.5]
     assert [measure["passed"] for measure in kept["measures"]] == [False, False]
-    own = verification_data(own_found(steps=True))
+    own = own_found(steps=True).data()
     assert own["model"] is None
     assert own["passed"] is True
     assert own["steps"][2]["found"][0]["values"][0] == [[0.5, None], [-0.0, 2.0]]
@@ -226,7 +225,7 @@ def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
 @pytest.mark.parametrize("kind", ["own", "model"])
 def test_tables_have_every_check(own_found: Made, model_found: Made, kind: str) -> None:
     found = own_found(True, steps=True) if kind == "own" else model_found(True)
-    header, *rows = verification_rows(found)
+    header, *rows = found.rows()
     numbers = sum(len(check.measures) for check in found.checks)
     assert len(rows) == numbers + found.count("skipped")
     assert {len(row) for row in rows} == {len(header)}

@@ -1,1 +1,1 @@
-"""Reads a Hugging Face config into a spec, families as rows, without transformers."""
+"""Reads a Hugging Face config into a ``ModelSpec`` without transformers."""

@@ -1,4 +1,4 @@
-"""From the fields of a config.json to a spec: what the adapters of all families share."""
+"""Turns the fields of a config.json into a ``ModelSpec``: code that all model families share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SIMILAR = 0.85
 
 
 class UnclaimedError(Exception):
-    """This config asks for something that the arithmetic does not cover."""
+    """Raised if a config has a setting that the counts do not cover."""
 
 
 class Fields:
-    """A config's fields; names that are asked for are recorded, to find misspelt fields.
+    """The fields of a config; records which names were asked for, to find misspelt ones.
 
     config: the fields as its file has them. name: of the model. defaults: the values of missing
         fields. spellings: other names that a field may have.
@@ -39,7 +39,7 @@ class Fields:
         self._asked: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """Return the field, or its default if it is missing; None for a field that is null."""
+        """Return the value of a field, or its default if it is missing; None for null."""
         for spelling in (*self._spellings.get(key, ()), key):
             self._asked.add(spelling)
             if spelling in self._config:
@@ -47,7 +47,7 @@ class Fields:
         return self._defaults.get(key)
 
     def whole(self, key: str, least: int = 1) -> int:
-        """Return the field ``key``; raise LoadError unless it is an integer ≥ ``least``."""
+        """Return the integer in field ``key``; raise LoadError unless it is at least ``least``."""
         value = self.get(key)
         if (
             not isinstance(value, int)
@@ -61,20 +61,20 @@ class Fields:
         return value
 
     def optional(self, key: str, least: int = 1) -> int | None:
-        """Return the field ``key``, or None if it is null or missing.
+        """Return the integer in field ``key``, or None if the field is null or missing.
 
         Raises LoadError unless it is a whole number of at least ``least``.
         """
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:
-        """Return ``key`` if it is a bool, which the family fixes; else the field of that name."""
+        """Return ``key`` itself if it is a bool; else the field of that name, as a bool."""
         return key if isinstance(key, bool) else bool(self.get(key))
 
     def listed(self, key: str, length: int) -> list[Any] | None:
         """Return the field ``key``, a list with an entry per layer; None if it is missing.
 
-        length: the number of layers. Raises LoadError for something else than a list so long.
+        length: the number of layers. Raises LoadError for another type or a shorter list.
         """
         value = self.get(key)
         if value is None:
@@ -93,7 +93,7 @@ class Fields:
         return width // heads
 
     def grouped(self, heads: int, kv_heads: int) -> int:
-        """Return ``kv_heads``; raise LoadError if it does not divide the number of query heads."""
+        """Return ``kv_heads``; raise LoadError if it does not divide the query heads ``heads``."""
         if heads % kv_heads:
             raise self._wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
         return kv_heads
@@ -118,9 +118,9 @@ Reader: TypeAlias = "Callable[..., specs.ModelSpec]"
 
 
 class Adapter(NamedTuple):
-    """One model type.
+    """The rules that turn configs of one ``model_type`` into ``ModelSpec``s.
 
-    classes: the class names that are claimed, each with what reads its spec from ``Fields``.
+    classes: for each supported model class the function that makes a spec of ``Fields``.
     assumed: the class that is counted where a config names none.
     defaults: the fields that its config class fills in.
     spellings: other names of a field, the family's own first.
@@ -133,19 +133,29 @@ class Adapter(NamedTuple):
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:
-    """Return a layer norm with scale and shift. label: its name. width: its features."""
+    """Return the spec of a layer norm with scale and shift.
+
+    label: its name. width: the number of features.
+    """
     return specs.Norm(label, width, shift=True)
 
 
 def square_attention(
-    fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
+    fields: Fields,
+    width: int,
+    heads: int,
+    *,
+    bias: bool = True,
+    kv_heads: int | None = None,
+    dim: int | None = None,
 ) -> specs.AttentionSpec:
-    """Return attention whose heads share the model's width.
+    """Return attention whose heads share the model's width, or have a width of their own.
 
     fields: of the config. width: of the model. heads, kv_heads: the numbers of query heads and of
     key/value heads; as many if None. bias: True if all four projections have biases.
+    dim: the width of a head; None for its share of the model's.
     """
-    dim = fields.divided(width, heads)
+    dim = dim or fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
     return specs.AttentionSpec(
         d_model=width,
@@ -161,7 +171,7 @@ def square_attention(
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:
-    """Return a feed-forward part of two matrices with one activation in between.
+    """Return the spec of a feed-forward part of two matrices with an activation in between.
 
     width, inner: outer and inner width. bias: True if both matrices have biases.
     """
@@ -175,9 +185,10 @@ def block(
     shift: bool = True,
     parts: tuple[specs.Part, ...] = (),
 ) -> specs.LayerSpec:
-    """Return a layer with norms of the model's width.
+    """Return the spec of a layer whose norms have the width of the model.
 
-    norms: their number. shift: True if they have a shift too. parts: the layer's other parts.
+    attentions, feed_forward: of the layer. norms: how many it has. shift: True if they have a shift
+        too. parts: the layer's other parts.
     """
     width = attentions[0].d_model
     labels = ("attention norm", "feed-forward norm", "cross attention norm")
@@ -190,9 +201,9 @@ def block(
 
 
 def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.LookupTable, ...]:
-    """Return a token table, and a position table if it has rows.
+    """Return the spec of a token table and, unless ``positions`` is None, of a position table.
 
-    vocab: the rows of the token table. positions: those of the position table, or None.
+    vocab: the rows of the token table. width: the columns. positions: the rows of the other.
     """
     token = specs.LookupTable("token embedding", vocab, width)
     if positions is None:
@@ -201,9 +212,9 @@ def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.
 
 
 def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
-    """Return the matrix onto the vocabulary, which is tied if the config says so.
+    """Return the spec of the LM head, a matrix onto the vocabulary, tied if the config says so.
 
-    width: of the model. bias: whether it has a bias, or the field that says so.
+    width: of the model. bias: whether it has a bias, or the name of the field that says so.
     """
     tied = fields.flag("tie_word_embeddings")
     return specs.Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
@@ -212,7 +223,7 @@ def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
 def model(
     fields: Fields, *stacks: specs.StackSpec, embeddings: tuple[specs.Part, ...] = ()
 ) -> specs.ModelSpec:
-    """Return a model of these stacks, with the config's name.
+    """Return the spec of a model of these stacks, with the name in ``fields``.
 
     embeddings: the tables that several stacks share.
     """

@@ -1,6 +1,6 @@
-"""Decoders that differ in spellings and switches only: rotary positions, a norm before each part.
+"""Specs of decoders that differ only in field names and switches.
 
-``families.toml`` says how each differs.
+All have rotary positions and a norm before each part; ``families.toml`` says how each differs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 class ExpertsRow(NamedTuple):
-    """How a family spells its mixture of experts.
+    """The names of the config fields of a family's mixture of experts, and its biases.
 
-    experts, active, width: fields of the experts, of those a token passes, and of their width.
-    shared: field of how many shared experts of that width there are; ``shared_width`` of the
-        width of a single one, which has a gate where ``shared_gate``.
+    experts, active, width: the fields with the number of experts, the number that a token passes,
+        and their inner width.
+    shared: the field with the number of shared experts of that width. shared_width: the field with
+        the width of a single shared expert. shared_gate: whether that one has a gate.
     bias, router_bias: whether experts and router have biases.
     corrected: whether the router stores a correction for each expert that is not trained.
     every: field of which layers have experts: ``first_k_dense_replace`` or
@@ -47,12 +48,11 @@ class ExpertsRow(NamedTuple):
 
 
 class DecoderFamily(NamedTuple):
-    """One family of decoders.
+    """The switches of one family of decoders, as ``families.toml`` sets them.
 
-    norm, layer_norms: the kind of its norms, and how many stand in a layer.
+    norm, layer_norms: the kind of its norms, and how many a layer has.
     qkv_bias, output_bias, ffn_bias, head_bias: whether these biases exist, or the field that says
-        so. bias: the first two together.
-    gated: whether the feed-forward part is gated.
+        so. bias: the first two together. gated: whether the feed-forward part is gated.
     query_norm: whether queries and keys are normed, or the field that says so. query_norm_span:
         ``head`` (over a head's width), ``all`` (all heads together), ``each`` (each head its own).
     query_norm_kind: the kind of these norms.
@@ -114,7 +114,7 @@ def _groups(fields: adapter.Fields, row: DecoderFamily) -> tuple[specs.LayerGrou
 
 
 def _windows(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[int | None] | None:
-    """Return the window of each layer, None for all keys; None as a whole where no layer slides.
+    """Return each layer's window in tokens, None for all keys; None if no layer has a window.
 
     fields: of the config. row: the family. layers: their number.
     """
@@ -149,7 +149,7 @@ def _slides(fields: adapter.Fields, slides: Slides, layer: int) -> bool:
 
 
 def _sparse(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[bool] | bool:
-    """Return True for each layer with experts, as a list; one answer where all layers are alike.
+    """Return for each layer whether it has experts; a single bool if all layers are alike.
 
     fields: of the config. row: the family. layers: their number.
     """
@@ -200,12 +200,18 @@ def _attention(
     fields: adapter.Fields, row: DecoderFamily, window: int | None
 ) -> specs.AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
-    kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
-    dim = _head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
-    bias = fields.flag(row.qkv_bias or row.bias)
+    plain = adapter.square_attention(
+        fields,
+        width,
+        heads,
+        bias=fields.flag(row.qkv_bias or row.bias),
+        kv_heads=fields.optional("num_key_value_heads"),
+        dim=_head_dim(fields, width, heads) if row.own_head_dim else None,
+    )
+    dim = plain.head_dim
     parts: list[specs.Part] = []
     if fields.flag(row.query_norm):
-        spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, kv_heads * dim))
+        spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, plain.kv_heads * dim))
         labels = ("query norm", "key norm")
         parts += [
             _norm(label, span, row.query_norm_kind)
@@ -213,23 +219,12 @@ def _attention(
         ]
     if row.sinks:
         parts.append(specs.LookupTable("sinks", 1, heads))
-    return specs.AttentionSpec(
-        d_model=width,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=dim,
-        value_dim=dim,
-        query_bias=bias,
-        key_bias=bias,
-        value_bias=bias,
-        output_bias=fields.flag(row.output_bias or row.bias),
-        window=window,
-        parts=tuple(parts),
-    )
+    output_bias = fields.flag(row.output_bias or row.bias)
+    return plain._replace(output_bias=output_bias, window=window, parts=tuple(parts))
 
 
 def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
-    """Return the width of a head: its own field, else the model's width divided by the heads.
+    """Return the width of a head: the config's ``head_dim``, else width / heads.
 
     fields: of the config. width: of the model. heads: the number of query heads.
     """
@@ -267,7 +262,7 @@ def _latent(fields: adapter.Fields) -> specs.AttentionSpec:
 def _feed_forward(
     fields: adapter.Fields, row: DecoderFamily, mixture: ExpertsRow | None
 ) -> specs.FeedForwardSpec | specs.ExpertsSpec:
-    """Return the feed-forward part of a layer with or without experts.
+    """Return the spec of a layer's feed-forward part, with or without experts.
 
     fields: of the config. row: the family. mixture: its experts; None for a layer without.
     """

@@ -1,4 +1,4 @@
-"""Encoders of texts and of images: their configs, and the specs of these."""
+"""Turns the configs of encoders of texts and images into specs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _Purpose = Literal["bare", "masked", "pretraining"]
 
 
 class _Row(NamedTuple):
-    """How an encoder differs from BERT.
+    """The switches by which a family of encoders differs from BERT.
 
     pooled: whether the bare model has a pooler. types: whether it has a table of segment types.
-    narrow: whether the tables have a width of their own; if it differs from the model's, a matrix
+    narrow: whether the embedding tables may have another width than the model; then a matrix
         follows them. always_widened: whether that matrix is there even if the widths are equal.
-    shared: whether all layers have the same weights (Lan et al. 2020).
+    shared: whether all layers have the same parameters (Lan et al. 2020).
     spare_bias: whether an untied masked head has a second bias, which a tied head does without.
     """
 
@@ -30,9 +30,9 @@ class _Row(NamedTuple):
 
 
 def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
-    """Return an encoder alone, with its masked head, or with both pre-training heads.
+    """Return the spec of an encoder alone, with its masked head, or with both pre-training heads.
 
-    fields: of the config. purpose: says which of these. switches: the fields of ``_Row``.
+    fields: of the config. purpose: which of these. switches: the fields of ``_Row``.
     """
     row = _Row(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
@@ -50,6 +50,7 @@ def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any)
     )
     narrow = fields.whole("embedding_size") if row.narrow else width
     pooled = row.pooled and purpose != "masked"
+    next_sentence = Dense("next-sentence head", width, 2, bias=True, places=1)
     stack = StackSpec(
         name="encoder",
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
@@ -59,7 +60,7 @@ def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any)
         parts=(
             *((Dense("pooler", width, width, bias=True, places=1),) if pooled else ()),
             *(() if purpose == "bare" else _transform(fields, row, width, narrow)),
-            *(_next_sentence(width) if purpose == "pretraining" else ()),
+            *((next_sentence,) if purpose == "pretraining" else ()),
         ),
         head=None if purpose == "bare" else adapter.head(fields, narrow, bias=True),
         max_positions=fields.whole("max_position_embeddings"),
@@ -88,12 +89,8 @@ def _transform(fields: adapter.Fields, row: _Row, width: int, narrow: int) -> tu
     return (*parts, LookupTable("second head bias", 1, fields.whole("vocab_size")))
 
 
-def _next_sentence(width: int) -> tuple[Part, ...]:
-    return (Dense("next-sentence head", width, 2, bias=True, places=1),)
-
-
 class _VisionRow(NamedTuple):
-    """How a vision transformer differs from ViT.
+    """The switches by which a family of vision transformers differs from ViT.
 
     tokens: the names of learned vectors before the patches; each has a row in the position table.
     mask_token: whether a vector can take the place of hidden patches, if the config asks for it.
@@ -112,9 +109,9 @@ class _VisionRow(NamedTuple):
 def _read_vision(
     fields: adapter.Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
-    """Return the backbone of a vision transformer, or the classifier on it.
+    """Return the spec of a vision transformer, bare or with a classifier.
 
-    fields: of the config. purpose: says which of both. switches: the fields of ``_VisionRow``.
+    fields: of the config. purpose: which of both. switches: the fields of ``_VisionRow``.
     """
     row = _VisionRow(**switches)
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")

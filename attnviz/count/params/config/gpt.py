@@ -1,4 +1,4 @@
-"""GPT-2 and the open GPTs after it: their configs, and the specs of these."""
+"""Turns the configs of GPT-2 and the open GPTs after it into specs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnviz.reading import damaged, repeated
 
 
 class _Row(NamedTuple):
-    """How a family differs from GPT-2 in switches only (Radford et al. 2019).
+    """The switches by which a family of decoders differs from GPT-2 (Radford et al. 2019).
 
     bias: whether the attention has biases, or the field that says so.
     inner: the field of the feed-forward width, which is four times the model's width without it.
@@ -75,7 +75,7 @@ def _gpt(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> Model
 
 
 def _shape(fields: adapter.Fields) -> tuple[int, int, int]:
-    """Return the width, the number of heads and the number of layers, in this order."""
+    """Return a model's width, number of heads and number of layers."""
     return (
         fields.whole("hidden_size"),
         fields.whole("num_attention_heads"),
@@ -94,13 +94,12 @@ def _stacked(
     limited: bool = True,
     final: Norm | None = None,
 ) -> ModelSpec:
-    """Return a decoder of these layers.
+    """Return the spec of a decoder with these layers.
 
-    fields: of the config. groups: the layers, equal ones together.
-    purpose: says which head follows. table: rows of its position table; None without one.
-    norms: what stands behind the token table. head_bias: True if the head has a bias.
-    limited: True if its positions end.
-    final: the norm behind the last layer; None for a layer norm.
+    fields: of the config. groups: the layers, equal ones together. purpose: which head follows.
+    table: the rows of the position table; None without one. norms: those after the token table.
+    head_bias: True if the head has a bias. limited: True if the positions limit the length.
+    final: the norm after the last layer; None for a layer norm.
     """
     width = groups[0].layer.attentions[0].d_model
     stack = StackSpec(
@@ -115,9 +114,9 @@ def _stacked(
 
 
 def _falcon(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Return the spec of a Falcon: a single key/value head, or grouped ones in the newer shape.
+    """Return the spec of a Falcon, whose heads share one key/value head, or several in newer ones.
 
-    purpose: says which head follows the layers.
+    purpose: which head follows the layers.
     """
     width, heads, layers = _shape(fields)
     new = fields.flag("new_decoder_architecture")
@@ -145,9 +144,9 @@ def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
 
 
 def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Return the spec of an OPT: learned positions with two rows to spare, its own token width.
+    """Return the spec of an OPT: learned positions with two spare rows, its own token width.
 
-    purpose: says which head follows the layers.
+    purpose: which head follows the layers.
     """
     width, heads, layers = _shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
@@ -178,7 +177,7 @@ def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
     """Return the spec of a GPT-Neo, in which global and local attention take turns.
 
-    purpose: says which head follows the layers.
+    purpose: which head follows the layers.
     """
     width, heads, layers = _shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
@@ -201,7 +200,7 @@ def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
-    """Return the kind of each layer, from GPT-Neo's short form ``[[["global", "local"], 12]]``.
+    """Return each layer's kind of attention, from GPT-Neo's ``[[["global", "local"], 12]]``.
 
     layers: their number.
     """

@@ -1,4 +1,4 @@
-"""Encoder–decoders (T5, BART and their kin): their configs, and the specs of these."""
+"""Turns the configs of encoder–decoders (T5, BART and their kin) into specs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ _Side = Literal["encoder", "decoder"]
 
 
 class _BartRow(NamedTuple):
-    """How a model differs from BART.
+    """The switches by which a family of encoder–decoders differs from BART.
 
-    position_table: whether there is one; it has ``spare_positions`` rows beyond the longest text.
+    position_table: whether positions have a table; it has ``spare_positions`` rows beyond the
+        longest text.
     first_norm, final_norm: whether a norm follows the embeddings, and the last layer.
-    logits_buffer: whether the generating class stores a bias of the logits that is not trained.
+    logits_buffer: whether the class with the LM head stores a bias of the logits that is not
+        trained.
     """
 
     position_table: bool = True
@@ -27,9 +29,9 @@ class _BartRow(NamedTuple):
 
 
 def _read_bart(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> specs.ModelSpec:
-    """Return both stacks, which share one token table with the head.
+    """Return the spec of encoder and decoder, which share one token table with the head.
 
-    fields: of the config. purpose: says which head follows. switches: the fields of ``_BartRow``.
+    fields: of the config. purpose: which head follows. switches: the fields of ``_BartRow``.
     """
     row = _BartRow(**switches)
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
@@ -87,10 +89,11 @@ def _layers(fields: adapter.Fields, side: _Side, key_bias: bool = True) -> specs
 
 
 def _read_whisper(fields: adapter.Fields, *, purpose: _Purpose) -> specs.ModelSpec:
-    """Read Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al.
-    2022).
+    """Return the spec of Whisper (Radford et al. 2022).
 
-    Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
+    Two convolutions halve the time steps of a log-mel spectrogram. Keys have no bias; the encoder's
+    sinusoids are stored as a table that is counted.
+    fields: of the config. purpose: which head follows.
     """
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     frames, target = fields.whole("max_source_positions"), fields.whole("max_target_positions")
@@ -130,10 +133,10 @@ def _read_t5(
     purpose: Literal["bare", "generating", "encoder"],
     biased_layers: bool = False,
 ) -> specs.ModelSpec:
-    """Return both stacks, or the encoder alone.
+    """Return the spec of encoder and decoder, or of the encoder alone.
 
-    fields: of the config. purpose: says which of these, and which head follows.
-    biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
+    fields: of the config. purpose: which of these, and which head follows.
+    biased_layers: True if each layer has a table of position biases (UMT5), not the first alone.
     """
     vocab = fields.whole("vocab_size")
     stacks = [_t5_stack(fields, "encoder", biased_layers)]

@@ -1,4 +1,4 @@
-"""The spec behind a config.json, where the arithmetic claims its model class."""
+"""Turns a config.json into a ``ModelSpec``, if ``families.toml`` has its model class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READER
 
 @cache
 def families(kind: str = "") -> dict[str, Adapter]:
-    """Return the adapter of each model type that can be counted from its config.
+    """Return by model type the adapters that turn its configs into specs.
 
     kind: the kind of families wanted, such as ``decoder``; empty for all.
     """
@@ -42,12 +42,12 @@ def _adapter(
     spellings: Mapping[str, Sequence[str]] | None = None,
     **switches: Any,
 ) -> Adapter:
-    """Return the adapter of a family, from its table in the file of families.
+    """Return the adapter of a family, made from the family's table in ``families.toml``.
 
     read: makes a spec of a config. kind: the settings that families of this kind share.
-    prefix and all after it are the family's own: the start of its class names, further classes by
-    purpose, default sizes in the kind's order, default fields, other spellings of fields, and
-    switches for ``read``.
+    prefix: the start of the family's class names. classes: further class names by purpose.
+    sizes: default sizes, in the order that ``kind`` gives. defaults: default fields.
+    spellings: other names of fields. switches: keywords for ``read``.
     """
     named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
     named |= classes or {}
@@ -63,7 +63,7 @@ def _adapter(
 def spec_from_config(
     config: Mapping[str, Any], *, name: str = "", source: str = "", architecture: str | None = None
 ) -> ModelSpec | None:
-    """Return the spec of a Hugging Face config; None where the arithmetic does not claim it.
+    """Return the spec of a Hugging Face config; None if its model class cannot be counted.
 
     name: of the model. source: where the config comes from, to be shown.
     architecture: the class to count; None for the config's own, or the usual one where it names
@@ -79,13 +79,13 @@ def spec_from_config(
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str:
-    """Return the dtype that a config names for the weights; empty if it names none."""
+    """Return the dtype of the parameters that a config names; empty if it names none."""
     stored = config.get("torch_dtype") or config.get("dtype")
     return stored if isinstance(stored, str) else ""
 
 
 def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return a probably misspelt field of a config and the field that was meant, or None."""
+    """Return a probably misspelt field and the field that was meant, or None."""
     read = _read(config, "", None)
     return None if read is None else read[1].misspelt()
 
@@ -105,9 +105,6 @@ def _read(
         spec = adapter.classes[wanted](fields)
     except UnclaimedError:
         return None
-    notes = () if config.get("architectures") or architecture else (_assumed(wanted),)
+    assumed = (f"the config names no class; counted as {wanted}",)
+    notes = () if config.get("architectures") or architecture else assumed
     return spec._replace(architecture=wanted, notes=notes), fields
-
-
-def _assumed(wanted: str) -> str:
-    return f"the config names no class; counted as {wanted}"

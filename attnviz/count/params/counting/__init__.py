@@ -1,1 +1,1 @@
-"""Counts the cost of an architecture as exact integers: parameters, cache, arithmetic, memory."""
+"""Counts parameters, cache, operations and memory of an architecture as exact integers."""

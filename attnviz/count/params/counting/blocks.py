@@ -13,10 +13,9 @@ from attnviz.count.params import specs
 
 
 class Term(NamedTuple):
-    """A number with its arithmetic.
+    """A summand of a count, with its arithmetic.
 
-    label: what is counted, in words.
-    number: the count.
+    label: what is counted, in words. number: the count.
     formula: the arithmetic in numbers, such as ``4096 × 4096 = 16,777,216``.
     symbols: the same arithmetic in names, such as ``d_model × heads × head_dim``; may be empty.
     role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``, ``bias``,
@@ -31,7 +30,7 @@ class Term(NamedTuple):
 
 
 def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:
-    """Return the product of ``factors`` as a term, whose formula is the written multiplication.
+    """Return the product of ``factors`` as a term that shows the multiplication as its formula.
 
     label: what is counted. role: the share of the parameters that it belongs to, see ``Term``.
     symbols: the same multiplication in names, such as ``d_model × d_ff``; may be empty.
@@ -52,8 +51,8 @@ def total(terms: Iterable[Term], *roles: str) -> int:
 def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
     """Return the terms of a matrix, a table or a norm; norms have the role ``norm``.
 
-    role: of the other terms: the share of the parameters that they belong to.
-    A tied matrix is counted with the part that it belongs to, and its bias here.
+    role: the share of the parameters that the other terms belong to.
+    Of a tied matrix only the bias is counted here.
     """
     match part:
         case specs.Dense():
@@ -72,7 +71,7 @@ def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
 
 
 class PerHead(NamedTuple):
-    """The parameters of one head without biases; of latent attention only those of a single head.
+    """The parameters of one head without biases and without the latent matrices that heads share.
 
     query, output: of a query head. key, value: of a key/value head.
     """
@@ -84,14 +83,12 @@ class PerHead(NamedTuple):
 
 
 class AttentionCount(NamedTuple):
-    """The parameters of one attention.
+    """The parameters of one attention by part, counted by ``count_attention``.
 
     query, key, value, output: of the projections, without biases.
     latent: of the projections to the latent vectors, which heads share; 0 without these.
-    bias: all biases.
-    norm: norms of queries, keys and latent vectors.
-    other: sinks, gates, position bias tables.
-    total: all of these.
+    bias: all biases. norm: norms of queries, keys and latent vectors.
+    other: sinks, gates, position bias tables. total: all of these.
     per_head: the parameters of one head.
     terms: lines with their arithmetic that add up to the total.
     """
@@ -114,7 +111,7 @@ _ROLES = ("query", "key", "value", "output", "latent", "bias", "norm", "other")
 
 
 def count_attention(spec: specs.AttentionSpec) -> AttentionCount:
-    """Count one attention: d·(H·D) + d·(K·D) + d·(K·V) + (H·V)·d, biases and norms."""
+    """Count an attention's parameters: d·(H·D) + d·(K·D) + d·(K·V) + (H·V)·d, biases and norms."""
     terms = (
         *(_latent(spec, spec.latent) if spec.latent else _projections(spec)),
         *_biases(spec),
@@ -155,7 +152,7 @@ def _projections(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 
 
 def _latent(spec: specs.AttentionSpec, latent: specs.LatentSpec) -> tuple[Term, ...]:
-    """Return the matrices of latent attention: down, then up to the heads (DeepSeek-V2, 2.1).
+    """Return terms for the matrices of latent attention: down, up to the heads (DeepSeek-V2).
 
     spec: the attention. latent: its latent vectors.
     """
@@ -197,10 +194,9 @@ def _biases(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 
 
 class FeedForwardCount(NamedTuple):
-    """The parameters of one feed-forward part.
+    """The parameters of one feed-forward part, counted by ``count_feed_forward``.
 
-    up, gate, down: the matrices, of all experts together, without biases.
-    bias: all biases.
+    up, gate, down: the matrices, of all experts together, without biases. bias: all biases.
     router: the matrix that chooses the experts; 0 without experts.
     shared: the part of these numbers that belongs to the shared expert.
     other: the rest, such as a gate on the shared expert.
@@ -224,7 +220,7 @@ class FeedForwardCount(NamedTuple):
 
 
 def count_feed_forward(spec: specs.FeedForwardSpec | specs.ExpertsSpec) -> FeedForwardCount:
-    """Count 2·d·f parameters, 3·d·f if gated, and biases; or all experts and the router."""
+    """Count a feed-forward part's parameters: 2·d·f, 3·d·f if gated, biases; experts and router."""
     shared: tuple[Term, ...] = ()
     idle = per_expert = 0
     if isinstance(spec, specs.FeedForwardSpec):

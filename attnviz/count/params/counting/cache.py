@@ -1,6 +1,6 @@
-"""Counts the keys and values that a model keeps while it writes, and how much text fits a memory.
+"""Counts the keys and values that generation caches, and how much text fits in a memory.
 
-The bits of a number and the lengths of texts, which such counts need, are here too.
+The module also has the bits of a number and the lengths of texts, which such counts need.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OTHER_NAMES = {
 
 
 def bits(dtype: str) -> int:
-    """Return the bits of one number; UsageError for an unknown dtype."""
+    """Return the bits of one number of a dtype; UsageError for an unknown dtype."""
     known = {**BITS, **_OTHER_NAMES}
     name = dtype.removeprefix("torch.").lower()
     if name not in known:
@@ -41,9 +41,9 @@ NO_OTHERS: Mapping[str, int] = {}
 
 
 def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) -> int:
-    """Return the bytes of that many numbers, rounded up for an odd number of int4.
+    """Return the bytes that ``numbers`` numbers take, rounded up for an odd number of int4.
 
-    others: how many of the numbers have which other dtype.
+    dtype: of most numbers. others: by other dtype, how many of the numbers have it.
     """
     rest = max(numbers - sum(others.values()), 0)
     total = rest * bits(dtype) + sum(many * bits(kind) for kind, many in others.items())
@@ -51,9 +51,9 @@ def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) 
 
 
 class Lengths(NamedTuple):
-    """The tokens of one sequence.
+    """The numbers of tokens that the stacks of a model process for one sequence.
 
-    target: the tokens that the model writes or, if no stack writes, reads.
+    target: the tokens of the decoder or, in a model without one, of the input.
     source: the tokens that a decoder's cross attention attends to.
     """
 
@@ -61,7 +61,7 @@ class Lengths(NamedTuple):
     source: int
 
     def of(self, stack: StackSpec) -> int:
-        """Return the number of tokens that a stack sees."""
+        """Return the number of tokens that a stack processes."""
         if stack.tokens is not None:
             return stack.tokens
         return self.target if stack.reads == "target" else self.source
@@ -70,8 +70,8 @@ class Lengths(NamedTuple):
 def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
     """Return the lengths of target and source for ``tokens`` tokens of the target.
 
-    source_tokens: the length of the source. Without it the source has as many tokens as the target,
-    unless the model fixes their number.
+    spec: the architecture. source_tokens: the length of the source. Without it the source has as
+        many tokens as the target, unless the model fixes their number.
     """
     for name, number in (("tokens", tokens), ("source tokens", source_tokens)):
         if number is not None and number < 1:
@@ -88,11 +88,11 @@ _STATES = ("linear", "convolution")
 
 
 class LayerCache(NamedTuple):
-    """What one layer keeps of a sequence.
+    """The cache of one attention layer for one sequence.
 
-    kind: the sort of cache, as in ``CacheLine``.
-    per_token: numbers for each token; for a state, all its numbers.
-    window: the most tokens that are kept; None for all.
+    kind: as in ``CacheLine``.
+    per_token: the numbers cached for each token; for a state, all its numbers.
+    window: the most tokens that are cached; None for all.
     dtype: a state's own dtype; empty for the dtype of the cache.
     """
 
@@ -103,16 +103,15 @@ class LayerCache(NamedTuple):
 
 
 class CacheLine(NamedTuple):
-    """What equal layers keep of one sequence.
+    """The cache of equal layers for one sequence; a line of ``CacheCount``.
 
     kind: ``full``, ``sliding`` (at most ``window`` tokens), ``latent`` (the latent vector),
         ``linear`` (a state that does not grow, such as that of a state space model),
         ``convolution`` (the last inputs of a short convolution), ``cross`` (the source, once).
-    layers: how many layers keep it.
-    per_token: numbers that one layer keeps for each token; for a state, all its numbers.
-    held: for how many tokens they are kept; 1 for a state.
-    values: numbers of all these layers for one sequence.
-    formula: the arithmetic of ``values``.
+    layers: how many layers have such a cache.
+    per_token: the numbers that one layer caches for each token; for a state, all its numbers.
+    held: for how many tokens they are cached; 1 for a state.
+    values: numbers of all these layers for one sequence. formula: the arithmetic of ``values``.
     dtype: of these numbers.
     """
 
@@ -127,15 +126,15 @@ class CacheLine(NamedTuple):
 
 
 class CacheCount(NamedTuple):
-    """The cache of an architecture.
+    """The cache of an architecture, counted by ``count_cache``.
 
-    tokens, source_tokens, batch, dtype: what it was counted for. bits: of one number.
-    lines: what the layers keep, equal layers together.
+    tokens, source_tokens, batch, dtype: the lengths, the number of sequences and the dtype counted
+        for. bits: of one number. lines: the caches of the layers, equal layers together.
     values_per_token, bytes_per_token: what one more token adds while no window is full.
     bytes_per_token_late: the same once all sliding windows are full.
     cross_bytes_per_token: what one more token of the source adds.
     bytes: everything for ``tokens`` and ``batch``.
-    cross_bytes: the part of ``bytes`` that cross attention keeps.
+    cross_bytes: the part of ``bytes`` that cross attention caches.
     constant_bytes: the part of ``bytes`` that does not grow: states and convolutions.
     """
 
@@ -157,10 +156,10 @@ class CacheCount(NamedTuple):
 def count_cache(
     spec: ModelSpec, length: Lengths, *, batch: int, dtype: str, seen: bool = False
 ) -> CacheCount:
-    """Count what all layers of an architecture keep of ``batch`` sequences.
+    """Count what all layers of an architecture cache for ``batch`` sequences.
 
-    length: of target and source. dtype: of the kept numbers.
-    seen: True leaves out tokens that are kept although a window hides them from the next one.
+    length: of target and source. dtype: of the cached numbers.
+    seen: True leaves out tokens that are cached although a window hides them from the next one.
     """
     kept: Counter[tuple[LayerCache, int]] = Counter()
     for stack in spec.stacks:
@@ -174,12 +173,12 @@ def count_cache(
 def count_kept(
     kept: Mapping[tuple[LayerCache, int], int], length: Lengths, *, batch: int, dtype: str
 ) -> CacheCount:
-    """Count 2·L·K·D·tokens numbers for full attention, and fewer for the other kinds.
+    """Count the cache: 2·L·K·D·tokens numbers for full attention, fewer for the other kinds.
 
     A window includes the current token. A library that drops the oldest token before it adds one
-    therefore keeps one token less (window − 1) between two steps.
-    kept: by (what a layer keeps, tokens) the number of layers. batch: the number of sequences.
-    dtype: of the kept numbers, unless a layer has its own.
+    therefore caches one token less (window − 1) between two generation steps.
+    kept: by (a layer's cache, tokens) the number of layers. batch: the number of sequences.
+    dtype: of the cached numbers, unless a layer has its own.
     """
     lines = tuple(_lines(kept, length, dtype))
 
@@ -212,9 +211,9 @@ def count_kept(
 
 
 def kept_by(spec: AttentionSpec, seen: bool = False) -> LayerCache:
-    """Return what a layer with this attention keeps.
+    """Return the cache of a layer with this attention.
 
-    seen: True leaves out tokens that are kept although a window hides them from the next one.
+    seen: True leaves out tokens that are cached although a window hides them from the next one.
     """
     if spec.latent is not None:
         return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
@@ -253,16 +252,14 @@ def _lines(
 
 
 class MemoryFit(NamedTuple):
-    """What fits into a memory.
+    """The longest context that fits in a memory beside the parameters.
 
-    memory: its bytes.
-    weights: bytes of parameters and buffers.
-    tokens: the longest context for ``batch`` sequences; 0 if not one token fits, None if there is
-        no limit.
+    memory: the bytes of the memory. weights: the bytes of parameters and buffers. tokens: the
+        longest context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
     binds: what sets the limit: ``weights`` (they alone do not fit), ``memory`` (the cache fills
         it), ``positions`` (the model has no more), ``nothing`` (the cache does not grow).
     cache: bytes of the cache at ``tokens``, or of a cache that does not grow.
-    left: bytes that stay free at ``tokens``; negative if the weights do not fit.
+    left: bytes that stay free at ``tokens``; negative if the parameters do not fit.
     by_memory: the longest context if positions set no limit; None if the cache does not grow.
     max_positions: the longest sequence that the model allows, or None.
     """
@@ -288,11 +285,11 @@ def longest_context(
     source_tokens: int | None = None,
     others: Mapping[str, int] = NO_OTHERS,
 ) -> MemoryFit:
-    """Return exactly the longest context that fits into ``memory`` bytes next to the weights.
+    """Return exactly the longest context that fits into ``memory`` bytes beside the parameters.
 
-    batch: the number of sequences. dtype, cache_dtype: of the weights, and of keys and values.
+    batch: the number of sequences. dtype, cache_dtype: of the parameters, and of keys and values.
     source_tokens: the length of the source; None for as many tokens as the target.
-    others: how many weights are stored in which other dtypes.
+    others: how many parameters are stored in which other dtypes.
 
     Activations need further memory, which depends on the program that runs the model.
 
@@ -305,18 +302,19 @@ def longest_context(
     weights = byte_count(parameters.total + parameters.buffer_total, dtype, others)
     room = memory - weights
     limit = spec.main.max_positions
+    nothing = MemoryFit(
+        memory=memory,
+        weights=weights,
+        batch=batch,
+        tokens=0,
+        binds="weights",
+        cache=0,
+        left=room,
+        by_memory=0,
+        max_positions=limit,
+    )
     if room < 0:
-        return MemoryFit(
-            memory=memory,
-            weights=weights,
-            batch=batch,
-            tokens=0,
-            binds="weights",
-            cache=0,
-            left=room,
-            by_memory=0,
-            max_positions=limit,
-        )
+        return nothing
 
     def cache(tokens: int) -> int:
         length = lengths(spec, tokens, source_tokens)
@@ -329,16 +327,8 @@ def longest_context(
     if by_memory is None or (limit is not None and limit <= by_memory):
         tokens, binds = limit, "nothing" if limit is None else "positions"
     used = cache(tokens or settled) if tokens != 0 else 0
-    return MemoryFit(
-        memory=memory,
-        weights=weights,
-        batch=batch,
-        tokens=tokens,
-        binds=binds,
-        cache=used,
-        left=room - used,
-        by_memory=by_memory,
-        max_positions=limit,
+    return nothing._replace(
+        tokens=tokens, binds=binds, cache=used, left=room - used, by_memory=by_memory
     )
 
 
@@ -354,8 +344,9 @@ def settled_length(spec: ModelSpec) -> int:
 
 
 def largest(needed: Callable[[int], int], room: int, settled: int) -> int | None:
-    """Return the largest n with ``needed(n) <= room``, both in bytes; None for any n.
+    """Return the largest n with ``needed(n) <= room``; None if every n fits.
 
+    needed: returns the bytes that n takes. room: the bytes available.
     settled: a number from which on ``needed`` no longer grows, if it ever stops growing.
     """
     if needed(1) > room:

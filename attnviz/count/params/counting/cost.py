@@ -1,4 +1,4 @@
-"""Counts the whole cost of an architecture: parameters, operations, cache, attention maps."""
+"""Counts all costs of an architecture: parameters, operations, cache, attention maps."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ Stated: TypeAlias = Literal["option", "files", "config", ""]
 
 
 class FlopCount(NamedTuple):
-    """The operations of one forward pass.
+    """The operations of one forward pass, counted by ``count_cost``.
 
     attention_projections: 2·b·n·d·(2·H·D + 2·K·D), summed over all layers.
-    attention_scores: scores and mixing over all pairs, 4·b·n²·H·D: the part that grows with the
-        square of the length.
-    attention_scores_visible: the same without masked pairs: half of them if causal, and only a band
-        if a window slides.
+    attention_scores: attention scores and mixing of values over all query–key pairs, 4·b·n²·H·D:
+        the part that grows with the square of the length. attention_scores_visible: the same
+        without masked pairs: half of them if causal, and only a band if a window slides.
     ffn: the feed-forward parts with their routers; of experts only the active ones.
     head: the matrix onto the vocabulary, at every token.
     other: embeddings that multiply, poolers, projectors.
     total: all of these, with ``attention_scores``.
-    per_token: one more token, without scores.
+    per_token: those of one more token, without scores.
     scores_per_token: the scores of one token over ``tokens`` keys.
     terms: lines that add up to the total.
     """
@@ -60,16 +59,15 @@ class FlopCount(NamedTuple):
 
     @property
     def total_visible(self) -> int:
-        """Return the operations of a program that leaves masked pairs out."""
+        """Return the operations of a program that leaves masked query–key pairs out."""
         return self.total - self.attention_scores + self.attention_scores_visible
 
 
 class MapCount(NamedTuple):
-    """The attention maps of a pass.
+    """The number and size of all attention maps of a forward pass.
 
-    values: numbers in all maps of ``batch`` sequences.
-    bytes: of all these numbers. bits: of one number, at least 16: weights may be stored in fewer,
-        but not the result of a softmax.
+    values: numbers in all maps of ``batch`` sequences. bytes: of all these numbers. bits: of one
+        number, at least 16: parameters may be stored in fewer, but not the result of a softmax.
     maps: how many maps one sequence has, one for each head of each layer.
     shapes: (layers, heads, queries, keys) of equal maps, for one sequence.
     """
@@ -82,12 +80,12 @@ class MapCount(NamedTuple):
 
 
 class CostReport(NamedTuple):
-    """What an architecture costs, for one length, batch and dtype.
+    """All counts of an architecture, for one length, batch and dtype; made by ``count_cost``.
 
     spec: the counted architecture.
     tokens, source_tokens, batch: the lengths for which cache, arithmetic and maps were counted.
-    dtype, cache_dtype: of weights and maps, and of keys and values. bits: of one weight.
-    others: how many weights are stored in which other dtypes. stated: what states the dtype.
+    dtype, cache_dtype: of parameters and maps, and of keys and values. bits: of one parameter.
+    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
     parameters, cache, flops, maps: the counts.
     weight_bytes: of the parameters as they are stored. buffer_bytes: of buffers.
     """
@@ -110,13 +108,13 @@ class CostReport(NamedTuple):
 
     @property
     def needed_bytes(self) -> int:
-        """Return the bytes of weights, buffers and cache together."""
+        """Return the bytes of parameters, buffers and cache together."""
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
     def at(self, tokens: int) -> Lengths:
-        """Return the lengths for another number of tokens of the target.
+        """Return the lengths of target and source for a target of ``tokens`` tokens.
 
-        The source is as long, unless its own length was given.
+        The source is as long as the target, unless its own length was given.
         """
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return lengths(self.spec, tokens, source)
@@ -133,13 +131,13 @@ def count_cost(
     others: Mapping[str, int] = NO_OTHERS,
     stated: Stated = "option",
 ) -> CostReport:
-    """Count the cost of an architecture for ``batch`` sequences of ``tokens``.
+    """Count all costs of an architecture for ``batch`` sequences of ``tokens`` tokens.
 
     tokens: by default ``DEFAULT_TOKENS``, or the longest sequence of the model if that is shorter.
-    source_tokens: what an encoder reads; by default ``tokens``, unless the model fixes their
-        number.
-    dtype, cache_dtype: of the weights, and of keys and values; the latter is by default ``dtype``.
-    others: how many weights are stored in which other dtypes. stated: what states the dtype.
+    source_tokens: the length of the encoder's input; by default ``tokens``, unless the model fixes
+        their number. dtype, cache_dtype: of the parameters, and of keys and values; the latter is
+        by default ``dtype``.
+    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
 
     Raises UsageError for an unknown dtype, or lengths and batches below 1.
     """
@@ -206,9 +204,9 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
 
 
 def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
-    """Return the operations of one stack for one sequence, by role.
+    """Return the floating-point operations of one stack for one sequence, by role.
 
-    tokens: the length that it sees. source: the length that its cross attention attends to.
+    tokens: the stack's length. source: the length that its cross attention attends to.
     """
     found: Counter[str] = Counter()
     for group in stack.groups:
@@ -233,9 +231,10 @@ def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
 
 
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
-    """Return the operations of scores and mixing of all pairs of a query and a key.
+    """Return the operations of attention scores and mixing over all query–key pairs.
 
-    For linear attention they are those of each token with the state. tokens, keys: how many.
+    tokens, keys: the numbers of queries and keys. For linear attention the result is the operations
+        of each token with the state.
     """
     if spec.linear:
         return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
@@ -243,9 +242,9 @@ def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
 
 
 def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
-    """Return the operations of pairs that no mask hides: n²/2 pairs, less (n − window)²/2.
+    """Return the operations of unmasked query–key pairs: n²/2 pairs, less (n − window)²/2.
 
-    tokens, keys: how many. causal: True if a token sees only earlier ones.
+    tokens, keys: the numbers of queries and keys. causal: True if a token sees only earlier ones.
     """
     if spec.linear or spec.cross or (not causal and spec.window is None):
         return _scores(spec, tokens, keys)
@@ -257,7 +256,7 @@ def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
 
 
 def _feed_forward(count: FeedForwardCount) -> int:
-    """Return the operations of one token in the feed-forward part, or in its active experts."""
+    """Return the operations per token of the feed-forward part, or of its active experts."""
     spec = count.spec
     if not isinstance(spec, ExpertsSpec):
         return 2 * (count.up + count.gate + count.down)
@@ -285,13 +284,19 @@ def _grows(spec: StackSpec) -> bool:
 
 
 def _linear_step(stack: StackCount) -> int:
-    """Return the operations of one more token, without scores and the source's keys and values."""
+    """Return the operations of one more token, without scores and the source's keys and values.
+
+    stack: with its counted parameters.
+    """
     two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(two[role] - one[role] for role in _LINES if role != "scores")
 
 
 def _score_step(stack: StackCount, length: Lengths) -> int:
-    """Return the operations of scores and mixing of one token that sees all keys of its window."""
+    """Return the operations of attention scores and mixing of one token that sees a full window.
+
+    length: of target and source.
+    """
     operations = 0
     for group in stack.groups:
         for attention in group.layer.attentions:
@@ -306,10 +311,10 @@ def _score_step(stack: StackCount, length: Lengths) -> int:
 def _terms(
     stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """Yield the operations of a stack by role, each with its arithmetic written out.
+    """Yield terms with the operations of a stack by role, each with its arithmetic.
 
     item: the operations of one sequence by role, as ``_stack`` returns them.
-    batch: the number of sequences.
+    length: of target and source. batch: the number of sequences.
     """
     tokens = length.of(stack.spec)
     for role, label in _LINES.items():
@@ -327,7 +332,8 @@ def _terms(
 def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
     """Return the size of all attention maps: layers × heads × queries × keys.
 
-    batch: the number of sequences. dtype: of the weights; maps have at least 16 bits.
+    length: of target and source. batch: the number of sequences. dtype: of the parameters; maps
+        have at least 16 bits.
     Linear attention has no maps.
     """
     layers: Counter[tuple[int, int, int]] = Counter()

@@ -1,4 +1,4 @@
-"""Counts the parameters of an architecture, from one layer up to the whole, as exact integers."""
+"""Counts an architecture's parameters as exact integers, from one layer up to the whole."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class Shares(NamedTuple):
 
     @classmethod
     def outside(cls, terms: tuple[Term, ...]) -> Shares:
-        """Return the shares of terms that lie outside the attention and feed-forward parts."""
+        """Return the shares of terms that are not part of an attention or feed-forward part."""
         embedding, norm, head = (total(terms, role) for role in ("embedding", "norm", "head"))
         return cls(0, 0, embedding, norm, head, total(terms) - embedding - norm - head)
 
 
 class LayerCount(NamedTuple):
-    """The parameters of one layer.
+    """The parameters of one layer, counted by ``count_layer``.
 
     attentions: its attentions, a decoder's own one before the cross attention.
     feed_forward: its feed-forward part, or None.
     shares, total, active: its parameters, and those that one token passes through.
-    terms: lines of everything else: norms, scales.
+    terms: the summands of everything else: norms, scales.
     """
 
     spec: LayerSpec
@@ -75,10 +75,10 @@ class LayerCount(NamedTuple):
 
 
 class GroupCount(NamedTuple):
-    """The parameters of equal layers.
+    """The parameters of equal layers of a stack.
 
     layer: one of them. repeat: how many times a token passes through one. stored: how many of them
-    have their own weights. indices: which layers of the stack they are; None for all.
+    have their own parameters. indices: which layers of the stack they are; None for all.
     """
 
     layer: LayerCount
@@ -88,11 +88,11 @@ class GroupCount(NamedTuple):
 
 
 class StackCount(NamedTuple):
-    """The parameters of one stack.
+    """The parameters of one stack of layers, such as a decoder.
 
     groups: its layers, equal ones together.
     shares, total, active: of layers, embeddings, norms, parts and head together.
-    terms: the lines outside the layers.
+    terms: the summands outside the layers.
     """
 
     spec: StackSpec
@@ -104,14 +104,12 @@ class StackCount(NamedTuple):
 
 
 class ParameterCount(NamedTuple):
-    """The parameters of an architecture.
+    """The parameters of an architecture, counted by ``count_parameters``.
 
-    stacks: its stacks.
-    shares, total: everything, with tied tables counted once.
+    stacks: its stacks. shares, total: everything, with tied tables counted once.
     active: what one token passes through, without the experts that were not chosen. Tables count in
-        full, as is usual.
-    terms: the lines outside the stacks.
-    buffers: lines of numbers that are stored but not trained; not part of the total.
+        full, as is usual. terms: the summands outside the stacks.
+    buffers: the summands of numbers that are stored but not trained; not part of the total.
     buffer_total: their sum.
     """
 
@@ -125,7 +123,7 @@ class ParameterCount(NamedTuple):
 
 
 def count_parameters(spec: ModelSpec) -> ParameterCount:
-    """Count every weight of an architecture once."""
+    """Count the parameters of an architecture, shared ones once."""
     stacks = tuple(_stack(stack) for stack in spec.stacks)
     terms = (
         *(term for part in spec.embeddings for term in of_part(part, "embedding")),
@@ -165,7 +163,7 @@ def _stored(group: LayerGroup) -> int:
 
 
 def count_layer(spec: LayerSpec) -> LayerCount:
-    """Count one layer."""
+    """Count the parameters of one layer."""
     attentions = tuple(count_attention(attention) for attention in spec.attentions)
     forward = None if spec.feed_forward is None else count_feed_forward(spec.feed_forward)
     terms = tuple(term for part in (*spec.norms, *spec.parts) for term in of_part(part))

@@ -1,4 +1,4 @@
-"""Counts what serving a model takes of a card, and bounds how fast it can be: a roofline."""
+"""Counts the GPU memory that serving a model takes, and bounds its speed by a roofline."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ _LOGIT_BYTES = 4
 
 
 class Need(NamedTuple):
-    """Bytes that serving takes; ``total`` is their sum.
-
-    step: the tokens that pass the layers at once: a chunk of the prompts, or one token of each
-        sequence if those are more. A stack that is not causal takes the whole batch at once.
-    weights: parameters and buffers. cache: keys and values of all sequences.
-    activations: of the widest layer, for ``step`` tokens, without attention weights.
-    logits: in float32, of each sequence's last token; of all tokens if the model is not causal.
-    overhead: what driver, kernels and allocator take; assumed.
-    """
+    """The bytes of GPU memory that serving a model takes; ``total`` is their sum."""
 
     step: int
     weights: int
@@ -39,10 +31,11 @@ class Need(NamedTuple):
 
 
 class Decode(NamedTuple):
-    """The bound of a step that writes one token of each of ``batch`` sequences.
+    """A lower bound on the time of a generation step for ``batch`` sequences, one token each.
 
-    read: bytes of weights and cache that it reads. operations: that it computes.
-    seconds: the least time, bytes / bandwidth or operations / rate. bound: which of them.
+    read: the bytes of parameters and cache that the step reads. operations: the floating-point
+        operations that it computes. seconds: the least time, bytes / bandwidth or operations /
+        rate. bound: which of these is larger.
     """
 
     batch: int
@@ -53,26 +46,26 @@ class Decode(NamedTuple):
 
     @property
     def each(self) -> float:
-        """Return the most tokens a second of one sequence."""
+        """Return the most tokens per second that one sequence can get."""
         return 1 / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Return the most tokens a second of all sequences together."""
+        """Return the most tokens per second that all sequences together can get."""
         return self.batch / self.seconds
 
 
 class CardFit(NamedTuple):
-    """What one card makes of a model.
+    """Whether a GPU can run a model, and how fast at most.
 
-    need: of the counted length and batch. free: bytes that stay free, negative if it does not fit.
-    cards: how many such cards have room for weights and cache if each takes the rest for itself;
-        None if none has. What splitting a model costs is left out.
+    need: the memory for the counted length and batch. free: bytes that stay free, negative if it
+        does not fit. cards: how many such GPUs can hold parameters and cache if each needs the
+        other memory in addition; None if no number can. What splitting a model costs is left out.
     batch: the most sequences of the counted length. context: the most tokens of each of the counted
-        sequences. 0 if not a single one fits, None if the memory sets no limit.
-    rate: operations a second. prefill: the least seconds of a pass over all prompts.
+        sequences. For both, 0 if not a single one fits, None if the memory sets no limit.
+    rate: the operations a second of the GPU. prefill: the least seconds of a pass over all prompts.
     decode, full: of the counted batch, and of ``batch``; None if that does not fit, or if the model
-        does not write.
+        does not generate.
     """
 
     card: Gpu
@@ -94,10 +87,11 @@ class CardFit(NamedTuple):
 def fit_cards(
     cost: CostReport, cards: Sequence[Gpu], *, chunk: int, overhead: int
 ) -> tuple[CardFit, ...]:
-    """Return for each card if it can run the model of ``cost``, and how fast.
+    """Return for each GPU whether it can run the model of ``cost``, and how fast at most.
 
     The length, the batch and the dtypes are those for which ``cost`` was counted.
-    chunk: the most tokens of prompts that pass at once. overhead: bytes that other things take.
+    chunk: the most prompt tokens in one pass. overhead: the bytes for driver, kernels and
+        allocator.
     """
 
     @cache  # the same numbers are tried for each card
@@ -131,7 +125,7 @@ def fit_cards(
 
 
 def _need(cost: CostReport, tokens: int, batch: int, chunk: int) -> Need:
-    """Return the memory that serving ``batch`` sequences of ``tokens`` tokens takes.
+    """Return the GPU memory that serving ``batch`` sequences of ``tokens`` tokens takes.
 
     chunk: the most tokens of prompts that pass the layers at once. The overhead is left at zero.
     """
@@ -153,20 +147,23 @@ def _need(cost: CostReport, tokens: int, batch: int, chunk: int) -> Need:
 
 
 def _layer_width(layer: LayerSpec) -> int:
-    """Return how many numbers a token has in a layer at most: its own, normed, and inside."""
+    """Return how many numbers a token has in memory at most in a layer.
+
+    They are its residual, the same after the norm, and the inner numbers of the widest part.
+    """
     inside = [*map(_attention_width, layer.attentions), _forward_width(layer.feed_forward)]
     return 2 * layer.attentions[0].d_model + max(inside)
 
 
 def _attention_width(spec: AttentionSpec) -> int:
-    """Return the numbers of a token's query, keys, values, mixed values and latent vectors."""
+    """Return how many numbers an attention computes for a token: query, key, values, latents."""
     latent = spec.latent
     shared = 0 if latent is None else latent.kv_lora + latent.rope_dim + (latent.q_lora or 0)
     return (spec.heads + spec.kv_heads) * (spec.head_dim + spec.value_dim) + shared
 
 
 def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
-    """Return the inner numbers of a token: up, gate and their product, in all active experts."""
+    """Return how many inner numbers a token has: up, gate, product, in all active experts."""
     if spec is None:
         return 0
     if isinstance(spec, ExpertsSpec):
@@ -179,9 +176,10 @@ def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
 
 
 def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
-    """Return the bound of one step that writes a token of each of ``batch`` sequences.
+    """Return the time bound of a step that generates a token for each of ``batch`` sequences.
 
-    They have ``cost.tokens`` tokens each. The result is None if the model does not write.
+    card: the GPU. The sequences have ``cost.tokens`` tokens each. The result is None if the model
+        does not generate.
     """
     if not cost.spec.main.causal:
         return None
@@ -195,9 +193,9 @@ def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
 
 
 def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
-    """Return the least seconds of a pass over all prompts on a card.
+    """Return the least seconds of a pass over all prompts on a GPU.
 
-    A model that writes computes the logits of the last token only.
+    A model that generates computes the logits of the last token only.
     """
     operations, read = cost.flops.total_visible, 0
     if cost.spec.main.causal:
@@ -207,17 +205,17 @@ def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
 
 
 def _weights_read(cost: CostReport, tokens: int) -> int:
-    """Return the bytes of weights that a step of this many tokens reads, at the mean dtype."""
+    """Return the bytes of parameters that a step of this many tokens loads, at the mean dtype."""
     stacks = (stack for stack in cost.parameters.stacks if stack.spec.causal)
     numbers = round(sum(number for stack in stacks for number in _numbers_read(stack, tokens)))
     return cost.weight_bytes * numbers // max(cost.parameters.total, 1)
 
 
 def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
-    """Yield the parameters of a stack, then, negative, those that a step does not read.
+    """Yield a stack's number of parameters, then, as negative numbers, those a step does not load.
 
     Of tables a step looks up single rows, unless they are the LM head too. Keys and values of a
-    source are kept. Of E experts, k of which are active, it reads those that a token was sent to:
+    source are cached. Of E experts, k of which are active, it loads those that a token was sent to:
     with even routing E × (1 − (1 − k/E)^tokens), which is k for one token.
     """
     yield stack.total - stack.shares.embedding

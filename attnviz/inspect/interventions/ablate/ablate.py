@@ -28,7 +28,7 @@ _SOME_MAPS = 512_000_000
 
 
 def reckoned(texts: Texts, request: AblateRequest) -> int | None:
-    """Return about how many tokens a model reads for these texts.
+    """Return about how many tokens a model runs on for these texts.
 
     None means that torch must run the model, however long the texts are.
     """
@@ -43,16 +43,15 @@ def ablate(
     followed: int = 0,
     advance: Watch = UNWATCHED,
 ) -> AblationReport:
-    """Ablate each head and measure how much the loss rises.
+    """Ablate each head, and measure how much the loss rises without it.
 
-    texts: over which it is measured. followed: how many heads at the top of the ranking also get
-    their change of loss by token over the first text, which a further small scan measures.
+    texts: over which it is measured. followed: for how many heads at the top of the ranking the
+        change of each token's loss over the first text is measured too, by a further small scan.
     advance: is given the progress.
-
-    The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
-    Raises UsageError for heads, texts or tokens that do not fit the model, UnsupportedError if its
-    heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if nothing was
-    measured.
+    The report of a run that Ctrl-C ended contains what was measured until then; ``complete`` is
+    False. Raises UsageError for heads, texts or tokens that do not fit the model, UnsupportedError
+    if its heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if
+    nothing was measured.
     """
     job, path = AblationJob.prepare(model, texts, request), request.resume
     with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:
@@ -70,7 +69,7 @@ def ablate(
 
 
 def _target(report: AblationReport, request: AblateRequest) -> str | None:
-    """Return what the decoder read with the first text, as given or as the model wrote it.
+    """Return the decoder's text that belongs to the first text, as given or as generated.
 
     None for a model without an encoder.
     """
@@ -80,10 +79,10 @@ def _target(report: AblationReport, request: AblateRequest) -> str | None:
 
 
 def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRecord | None:
-    """Return the attention of the ablated heads over the first text, or only of the ranked ones.
+    """Return the attention of the ablated heads over the first text.
 
-    ignored: leave out labels that were measured before. None if the attention cannot be observed,
-    or is too large to keep.
+    If only some heads are in the ranking, it is that of those. ignored: True leaves out labels that
+    were measured before. None if the attention cannot be observed, or is too large for the memory.
     """
     wanted = {head for effect in report.effects for head in effect.variant.heads}
     wanted |= set(report.gradients)

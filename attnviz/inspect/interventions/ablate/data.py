@@ -27,9 +27,10 @@ SCHEMA = "attnviz.ablate/1"
 def ablation_data(report: AblationReport) -> dict[str, Any]:
     """Return a report as one JSON object.
 
-    ``heads`` has an entry for each ablation of the report's unit, in the order of the scan, and
-    ``together`` one for each set of heads that were ablated together. Heads that were not measured,
-    because of ``--method gradient`` or a budget, have only their gradients in ``heads``.
+    ``heads`` has an entry for each ablation of a head (or other unit of the report), in the order
+    of the scan, and ``together`` one for each set of heads that were ablated together. Heads that
+    were not measured, because of ``--method gradient`` or a budget, have only their gradients in
+    ``heads``.
     """
     report = replace(report, index_base=0)
     many = len(report.texts) > 1
@@ -72,7 +73,7 @@ def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
 
 
 def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
-    """Return the JSON object of one ablation: its heads, and all that is known of its metrics."""
+    """Return the JSON object of one ablation: its heads and its metrics."""
     variant, head, found = effect.variant, effect.head, effect.means
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,
@@ -120,7 +121,7 @@ def _unmeasured(report: AblationReport) -> list[Place]:
 
 
 def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, a row for each ablation, and one for each head with only a gradient.
+    """Yield the CSV header, a row for each ablation, and one for each head with only a gradient.
 
     The columns are the keys of ``effect_entry``. ``ci_low`` and ``ci_high`` bound the mean of the
     report's metric over several texts.

@@ -46,7 +46,7 @@ def ablation_document(
 ) -> doc.Document:
     """Return the document of a report, with its first screen.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     advice = _hints(report, explain) if hints else []
     grid, tokens = head_grid(report), (report.targets or report.texts)[0]
@@ -77,9 +77,9 @@ def ablation_document(
 
 
 def _hints(report: AblationReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line.
+    """Return the options to try next on the command line.
 
-    explained: whether the explanation is shown already, so that it needs no hint.
+    explained: whether the glossary is shown already, so that it needs no hint.
     """
     hints = []
     best = report.ranking(1).matter
@@ -101,9 +101,9 @@ def _hints(report: AblationReport, explained: bool) -> list[str]:
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
-    """Return a grid of what each ablation costs, or of the gradients; None for fewer than two.
+    """Return a grid of the effects of ablations, or of gradients; None for fewer than two.
 
-    scaled: add a colour bar; a first screen has only the numbers.
+    scaled: True adds a colour bar; a first screen has only the numbers.
     """
     found = _placed(report)
     if len(found) < 2:
@@ -125,7 +125,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
 
 
 def _placed(report: AblationReport) -> Mapping[Place, Mean]:
-    """Return by (layer, column) what each cell of the grid shows, without values not finite."""
+    """Return the values in the cells of the grid, by (layer, column); only finite ones."""
     if report.method == "gradient":
         return {head: Mean(value) for head, value in report.gradients.items()}
     placed = {report.cell(each.variant): each.shown(report.metric) for each in report.effects}
@@ -140,7 +140,7 @@ def _placed(report: AblationReport) -> Mapping[Place, Mean]:
 
 
 def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
-    """Return a table of the heads that matter most, and one of those that are harmful.
+    """Return two tables: the heads that matter most, and the heads that are harmful.
 
     most: the rows of the first table; the report's own number by default.
     """
@@ -175,9 +175,10 @@ def _gradients(report: AblationReport, most: int) -> doc.Table:
 def _effects(
     report: AblationReport, effects: Sequence[Effect], among: Sequence[Effect], title: str
 ) -> doc.Table:
-    """Return a row for each ablation, with a title over the table.
+    """Return a table with a row for each ablation.
 
-    effects: the ablations. among: those whose values the scale of the numbers must cover.
+    effects: the ablations. among: those whose values the number format must cover. title: of the
+        table.
     """
     scale = scale_of(among, report.metric)
     found = [effect.shown(report.metric) for effect in effects]
@@ -209,7 +210,7 @@ def _label(label: HeadLabel) -> str:
 
 
 def together(report: AblationReport) -> list[doc.Part]:
-    """Return what heads cost that were ablated together, and the sum of what each costs alone."""
+    """Return the effects of ablating heads together, next to the sum of their single effects."""
     joint = report.joint
     if not joint:
         return []
@@ -230,7 +231,7 @@ def together(report: AblationReport) -> list[doc.Part]:
 
 
 def attention_maps(report: AblationReport) -> list[doc.Part]:
-    """Return the attention maps of the first heads of the ranking."""
+    """Return the attention maps of the heads at the top of the ranking."""
     seen = report.patterns
     if seen is None:
         return []
@@ -280,7 +281,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
 
 
 def token_maps(report: AblationReport) -> list[doc.Map]:
-    """Return a map with a single row for each ablation whose losses by token are known."""
+    """Return a map of one query for each ablation whose effect on each token is known."""
     order = report.ranking()
     candidates = [*report.joint, *order.matter, *order.harm]
     chosen = [effect for effect in candidates if effect.token_losses][:_MOST_FOLLOWED]
@@ -324,7 +325,10 @@ _TEXT_LINES = 4
 
 
 def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the parts that fit on a screen of this size; the outlet shortens the ranking."""
+    """Return the groups of the first screen that fit; the ranking is shortened when it is drawn.
+
+    columns, lines: the available width in characters and lines.
+    """
     tables = _tables(report)
     if report.by_token:
         texts_room = lines - sum(map(_least_lines, tables))
@@ -371,7 +375,7 @@ def _tables(report: AblationReport) -> list[doc.Part]:
 
 
 def _least_lines(part: doc.Part) -> int:
-    """Return how many lines a part needs; for a table, without the rows that it may leave out."""
+    """Return how many lines a part needs; a table without the rows that it may leave out."""
     if not isinstance(part, doc.Table):
         return 1
     rows = len(part.rows)
@@ -379,9 +383,9 @@ def _least_lines(part: doc.Part) -> int:
 
 
 def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
-    """Return the number of lines of the grid without its title.
+    """Return the height in lines of the grid without its title.
 
-    columns: the width of the screen.
+    columns: the width of the screen in characters.
     """
     per_row = max((columns - 4) // _CELL, 1)
     parts = math.ceil(len(grid.columns) / per_row)
@@ -389,9 +393,9 @@ def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
 
 
 def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
-    """Return the texts, each cut to a few lines around the largest changes.
+    """Return the coloured texts, each cut to a few lines around the largest changes.
 
-    lines: the free lines for all of them.
+    lines: the available lines for all of them.
     """
     named = []
     for text in texts:
@@ -409,7 +413,7 @@ def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
     """Return the coloured texts, as much of them as fits next to the shortest ranking.
 
-    columns, lines: the room for them.
+    columns, lines: the available width in characters and lines.
     """
     (part,) = where_it_hurts(report)
     if not isinstance(part, doc.Maps):
@@ -423,7 +427,8 @@ def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
 def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
     """Return as many whole attention maps as fit.
 
-    columns, lines: the room for them. rows: the most rows of maps, 0 for any number.
+    columns, lines: the available width in characters and lines. rows: the most rows of maps, 0 for
+        any number.
     """
     for part in attention_maps(report):
         if isinstance(part, doc.Maps):

@@ -17,9 +17,9 @@ _Key = tuple[int, Metric]
 
 
 def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
-    """Return by metric the numbers of the model with every head: the mean over the texts.
+    """Return the metrics of the model with every head, as means over the texts.
 
-    pieces: the measurements, some of several for one text.
+    pieces: the measurements, of which one text may have several.
     """
     by_text = {piece.text: piece.baseline for piece in pieces}
     names = dict.fromkeys(name for baseline in by_text.values() for name in baseline)
@@ -31,10 +31,11 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
 def ablation_effects(
     pieces: Iterable[Scores], variants: Sequence[Variant], seed: int, control: Iterable[Scores] = ()
 ) -> tuple[Effect, ...]:
-    """Return an effect for each ablation that any piece has, in the order of ``variants``.
+    """Return the effect of each measured ablation, in the order of ``variants``.
 
-    pieces: the measurements; an ablation is measured over the texts whose pieces have it.
-    seed: of the bootstrap. control: pieces of the control, whose means are the base rates.
+    pieces: the measurements; an ablation is measured over the texts whose pieces contain it.
+    seed: of the bootstrap. control: the pieces of the random baseline, whose means are the base
+        rates.
     """
     parts = _parts(pieces)
     measured = _values(parts)
@@ -80,9 +81,10 @@ def _parts(pieces: Iterable[Scores]) -> _Parts:
 
 
 def _values(parts: _Parts) -> dict[_Key, list[float]]:
-    """Return the values, one for each text, by (index of the ablation, metric).
+    """Return the value of each ablation and metric over each text.
 
-    parts: the pieces of each ablation. A metric that some text of the ablation lacks is left out.
+    The keys are (index of the ablation, metric). parts: the pieces of each ablation. A metric that
+    some text of the ablation lacks is left out.
     """
     return {
         (index, name): [piece.metrics[name][at] for piece, at in own]
@@ -93,7 +95,7 @@ def _values(parts: _Parts) -> dict[_Key, list[float]]:
 
 
 def _error(parts: _Parts, key: _Key) -> float | None:
-    """Return the standard error of a mean over texts, if every text has one over its draws.
+    """Return the standard error of a mean over texts; None unless every text has its own error.
 
     parts: the pieces of each ablation. key: (index of the ablation, metric).
     """

@@ -1,4 +1,4 @@
-"""Read, encode and check everything that an ablation scan needs, before the first pass."""
+"""Checks and tokenizes everything that an ablation scan needs, before the first pass."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _BARE = re.compile(r"[-\d,\s*]+")
 
 @dataclass(frozen=True)
 class AblationJob:
-    """One ablation scan, ready to run.
+    """A checked request for ablations, ready to run.
 
-    model, request: what is scanned, and the options. kind: the attention whose heads are ablated.
-    written: the texts that are measured, as they were given.
+    model, request: the model and the options. kind: the attention whose heads are ablated.
+    written: the measured texts, as they were given.
     texts, targets: the tokens of the texts; targets only for an encoder–decoder.
     references, reference_targets: the texts that replacement values come from; empty if the
-        replacement is zero. reference_words: the same in words; None for zero.
+        replacement is zero. reference_words: their description; None for zero.
     variants: the ablations. pair: answer and foil as (id, text), or None. options: of the scan.
-    notes: sentences on what was done to the texts.
+    notes: sentences on changes that were made to the texts.
     """
 
     model: Model
@@ -64,13 +64,13 @@ class AblationJob:
 
     @property
     def info(self) -> ModelInfo:
-        """Return the model, with the backend that measures it: torch for gradients alone."""
+        """Return the model's facts with the backend that measures: torch for gradients only."""
         info = self.model.info
         return replace(info, backend="torch") if self.request.how == "gradient" else info
 
     @classmethod
     def prepare(cls, model: Model, texts: Texts, request: AblateRequest) -> AblationJob:
-        """Return the job for a request, with everything encoded and checked.
+        """Check and tokenize everything in a request; return the job that is ready to run.
 
         texts: over which it is measured.
         Raises UsageError for heads, texts or tokens that do not fit the model.
@@ -149,7 +149,7 @@ class AblationJob:
         )
 
     def expected(self, watch: Watch, share: float) -> None:
-        """Show in ``watch`` which ablations will be measured, and about how long that takes.
+        """Announce in ``watch`` which ablations will be measured, and about how long that takes.
 
         share: the ablations' part of all work, from 0 to 1.
         """
@@ -162,7 +162,7 @@ class AblationJob:
         )
 
     def scan(self) -> Scan:
-        """Return the model and its texts, ready to be scanned.
+        """Return an object that ablates the model's heads over the texts and measures the effects.
 
         Raises UnsupportedError if the heads of the architecture cannot be removed.
         """
@@ -185,10 +185,10 @@ class AblationJob:
     def gradients(
         self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
     ) -> dict[Place, float]:
-        """Return the first-order importance of each (layer, head) to ablate, mean over the texts.
+        """Return the gradient importance of each (layer, head) to ablate, as means over the texts.
 
         advance: is called with the share that is done. texts: their indices. enough: called after
-        each text; True leaves out the texts after it. Raises UsageError for a model without a loss.
+            each text; True skips the texts after it. Raises UsageError for a model without a loss.
         """
         if isinstance(self.model, OwnAttention):
             raise UsageError(
@@ -208,7 +208,7 @@ class AblationJob:
         return {head: score for head, score in found.items() if head in asked}
 
     def identity(self) -> Mapping[str, Any]:
-        """Return everything that the results depend on, to be compared with a resume file's."""
+        """Return all facts that the results depend on, for comparison with a resume file."""
         options = self.options
         heads = [variant.heads for variant in self.variants]
         return {
@@ -230,7 +230,7 @@ class AblationJob:
 def _references(
     model: Model, texts: Texts, tokens: tuple[Tokens, ...], request: AblateRequest
 ) -> tuple[tuple[Tokens, ...], str | None]:
-    """Return the tokens of the texts that replacement values come from, and their description.
+    """Return the tokens of the texts that replacement values come from, and a description.
 
     texts, tokens: the measured texts, and the tokens of each. Both results are empty or None for
     zero ablation.
@@ -251,11 +251,11 @@ def _references(
 def _with_partners(
     tokens: Sequence[Tokens], references: Sequence[Tokens]
 ) -> tuple[Sequence[int], tuple[str, ...]]:
-    """Return the indices of the texts that can be replaced, and a note on the others.
+    """Return the indices of texts with a replacement among the references, and a note on others.
 
     tokens: of each measured text. references: the texts that may replace them, of at least as many
-    tokens. If no text can be replaced, all indices are returned: the scan then says what is
-    missing.
+        tokens. If no text can be replaced, all indices are returned: the scan then says what is
+        missing.
     """
     kept = [
         place
@@ -275,10 +275,11 @@ def _with_partners(
 def choose_ablations(
     request: AblateRequest, info: ModelInfo, found: Mapping[int, int] | None = None
 ) -> tuple[Variant, ...]:
-    """Return an ablation for each chosen head, key/value head or layer, or one for all together.
+    """Return the requested ablations.
 
+    There is one for each chosen head, key/value head or layer, or one for all together. A bare
+    ``--head 3`` names a head of every layer; these heads are also ablated together.
     found: the number of heads of each layer that has any; None if all layers have.
-    A bare ``--head 3`` names a head of every layer; these heads are also ablated together.
     Raises UsageError for a head that the model does not have.
     """
     heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
@@ -298,7 +299,7 @@ def choose_ablations(
 def _chosen(
     request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
 ) -> Mapping[int, frozenset[int]] | None:
-    """Return the head numbers of each layer that ``typed`` names, or None if nothing is chosen.
+    """Return the head numbers, by layer, that ``typed`` names; None if nothing is chosen.
 
     heads: how many heads each layer has. A choice for every layer leaves out layers without heads.
     """
@@ -312,9 +313,10 @@ def _chosen(
 def _units(
     chosen: Mapping[int, frozenset[int]], unit: Unit, info: ModelInfo
 ) -> list[tuple[tuple[int, int], ...]]:
-    """Return the heads (layer, head) of each ablation; a unit is ablated as a whole.
+    """Return the heads (layer, head) of each ablation, by the unit of ablation.
 
-    chosen: by layer, the numbers of the heads.
+    A unit, such as all heads of a layer, is ablated as a whole. chosen: by layer, the numbers of
+    the heads.
     """
     group = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}[unit]
     if unit == "kv-head" and info.heads % info.kv_heads:

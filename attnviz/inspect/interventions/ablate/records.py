@@ -40,12 +40,12 @@ _LETTERS: Mapping[Unit, str] = {"head": "H", "kv-head": "KV", "layer": ""}
 
 @dataclass(frozen=True)
 class Effect:
-    """What one ablation costs, over one text or as the mean over several.
+    """The effect of one ablation over one text, or as the mean over several texts.
 
     variant: the heads that were ablated. texts: the number of texts.
-    means: the mean of each metric that the model and the texts have. Its base rate is what it
-        costs to remove a random direction of equal norm instead.
-    token_losses: (tokens,) for each text as in ``Scores``; empty if it was not asked for.
+    means: the mean of each metric that the model and the texts have. Its base rate is the effect of
+        removing a random direction of equal norm instead.
+    token_losses: (tokens,) for each text as in ``Scores``; empty if it was not requested.
     """
 
     variant: Variant
@@ -55,7 +55,7 @@ class Effect:
 
     @property
     def head(self) -> Place | None:
-        """Return the (layer, head) that was ablated; None if it was several."""
+        """Return the (layer, head) of an ablation of one head; None for several heads."""
         return self.variant.heads[0] if len(self.variant.heads) == 1 else None
 
     def value(self, name: Metric) -> float:
@@ -63,14 +63,14 @@ class Effect:
         return self.means.get(name, NOT_MEASURED).value
 
     def shown(self, name: Metric) -> Mean:
-        """Return the mean of the metric ``name`` in the unit that is shown, such as percent."""
+        """Return the mean of the metric ``name`` in the unit of the screen, such as percent."""
         return self.means.get(name, NOT_MEASURED).times(METRICS[name].factor)
 
 
 class Ranking(NamedTuple):
-    """Both ends of the order of ablations by a metric.
+    """The two ends of a ranking of ablations by a metric.
 
-    matter: those that matter most. harm: heads that do harm, so that the loss falls without them.
+    matter: those of the heads that matter most. harm: those without which the loss falls.
     """
 
     matter: tuple[Effect, ...]
@@ -78,39 +78,32 @@ class Ranking(NamedTuple):
 
 
 def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
-    """Return the scale on which the values of one metric are written for these effects.
-
-    name: of the metric.
-    """
+    """Return the common number format of one metric for these effects. name: of the metric."""
     values = (effect.shown(name).value for effect in effects)
     return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
 
 
 @dataclass(frozen=True, repr=False)
 class AblationReport(Report, Provenance):
-    """The result of one ablation run, and the choices that it was made with.
+    """The report of ``attnviz ablate``: the effect of each ablation, and the options of the run.
 
-    model: where the numbers come from.
-    kind: the attention whose heads were ablated.
-    texts: the tokens of each text; of an encoder–decoder what its encoder read.
-    effects: of every ablation that was measured, in the order in which they were asked for.
+    model: the facts of the model. kind: the attention whose heads were ablated.
+    texts: the tokens of each text; of an encoder–decoder those of its encoder.
+    effects: of every measured ablation, in the order of the request.
     targets: the decoder's tokens of each text; empty for other models.
-    mode, unit, method, positions: how heads were ablated and what was measured.
-    metric: the metric that ranks and colours.
-    baseline: the numbers of the model with every head, mean over the texts; ``loss`` in nats per
-        token.
-    gradients: first-order importance |dL/dξ| of each (layer, head), mean over the texts; empty
-        if it was not asked for.
+    mode, unit, method, positions: the options of the ablation, see ``AblateRequest``.
+    metric: the one that ranks heads and colours cells. baseline: the numbers of the model with
+        every head, mean over the texts; ``loss`` in nats per token. gradients: first-order
+        importance |dL/dξ| of each (layer, head), mean over the texts; empty if not requested.
     rank_correlation: Spearman's, between ``gradients`` and the exact metric; None unless both ran.
-    reference: what the replacement values come from, in words; None for zero.
-    draws: the number of other texts that stood in for each text.
+    reference: a description of the source of the replacement values; None for zero.
+    draws: the number of other texts whose values replaced those of each text.
     texts_wanted: the number of texts to scan; more than ``texts`` if the scan was interrupted.
-    target: what a decoder read with the first text; not yet safe for a terminal.
+    target: the decoder's text for the first text; not yet safe for a terminal.
     answer, foil: the tokens whose logits are compared; not yet safe for a terminal.
     patterns: the attention of the ranked heads over the first text, for their labels and small
-        maps; None if it was not observed.
-    top: heads in the ranking.
-    by_token: show where in the first text the ablations hurt.
+        maps; None if it was not observed. top: the number of heads in the ranking.
+    by_token: whether the change of each token's loss in the first text is shown.
     """
 
     model: ModelInfo
@@ -161,7 +154,10 @@ class AblationReport(Report, Provenance):
 
     @property
     def singles(self) -> list[Effect]:
-        """Return the ablations that have a cell in the grid: of one head, or of one other unit."""
+        """Return the ablations that have a cell in the grid: of one head, or of one other unit.
+
+        The other units are key/value heads and layers.
+        """
         return [effect for effect in self.effects if self.cell(effect.variant) is not None]
 
     @property
@@ -181,9 +177,9 @@ class AblationReport(Report, Provenance):
 
     @property
     def ranks(self) -> bool:
-        """Return whether the order of the heads means something.
+        """Return whether the order of the heads is meaningful.
 
-        It does with several texts, which give intervals, and trained weights.
+        This needs several texts, which give intervals, and trained parameters.
         """
         bounded = any(effect.shown(self.metric).interval for effect in self.effects)
         return bounded and self.model.weights != "random"
@@ -194,10 +190,10 @@ class AblationReport(Report, Provenance):
         return sorted(self.gradients, key=lambda head: -self.gradients[head])
 
     def ranking(self, top: int | None = None) -> Ranking:
-        """Return the ``top`` ablations that matter most, and half as many that do significant harm.
+        """Return the ablations that matter most, and those that do significant harm.
 
-        If the order means nothing, return those with the largest effects of either sign. Effects
-        that are not finite are left out.
+        top: how many matter; half as many that do harm. If the order is not meaningful, the largest
+            effects of either sign are returned. Effects that are not finite are left out.
         """
         top = self.top if top is None else top
         metric = self.ranked_by
@@ -217,9 +213,9 @@ class AblationReport(Report, Provenance):
         return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
-        """Return the metrics, besides the ranking one, that have a column for these effects.
+        """Return the metrics that get a table column next to the metric that ranks.
 
-        effects: None for all of the report.
+        effects: those in the table; None for all of the report.
         """
         shown = self.effects if effects is None else effects
         return [
@@ -229,7 +225,7 @@ class AblationReport(Report, Provenance):
         ]
 
     def cell(self, variant: Variant) -> Place | None:
-        """Return an ablation's place in the grid: its layer and its column.
+        """Return the grid cell of an ablation: its layer and its column.
 
         The column is a head, a key/value head, or 0 for a layer. None if the heads that were
         ablated together are not one unit of the report.

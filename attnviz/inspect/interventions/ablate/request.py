@@ -33,7 +33,7 @@ UNITS: Mapping[Unit, str] = {"head": "head", "kv-head": "key/value head", "layer
 
 @dataclass(frozen=True)
 class _Written(Kind):
-    """Which attention to use of a model that has several, and what its decoder writes."""
+    """The options on the kind of attention, and on the decoder's text."""
 
     target: str | None = option(
         "TEXT",
@@ -44,7 +44,7 @@ class _Written(Kind):
 
 @dataclass(frozen=True)
 class _Ablation(Options, panel="What is ablated"):
-    """Which heads are ablated, and what takes their place."""
+    """The options on which heads are ablated, and what replaces their outputs."""
 
     together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
     unit: Unit = option("UNIT", "Ablate by head, kv-head (heads that share it) or layer.", "head")
@@ -72,7 +72,7 @@ class _Ablation(Options, panel="What is ablated"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What is measured"):
-    """What is measured, and how."""
+    """The options on which metric of an ablation is measured, and how."""
 
     metric: Metric | None = option(
         "METRIC", f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}."
@@ -130,7 +130,7 @@ class _Measure(Options, panel="What is measured"):
 
 @dataclass(frozen=True)
 class _Tokens(Options, panel="View"):
-    """Whether tokens are shown."""
+    """The option on whether the text is shown with each token's change of loss."""
 
     by_token: bool = flag("Show the text coloured by Δ loss of each token.")
 

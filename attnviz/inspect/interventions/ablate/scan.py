@@ -35,9 +35,9 @@ _RANKING_SHARE = 0.25
 
 
 class AblationSeries(Series[Scores]):
-    """The ablations of a job, or their control: random directions instead of heads.
+    """The measurements of the ablations of a job, or of their random baseline.
 
-    scan: the model, ready to be measured.
+    The baseline removes random directions instead of heads. scan: measures them on the model.
     """
 
     changed, noun, nouns = "variants", "removal", "removals"
@@ -91,8 +91,8 @@ class AblationSeries(Series[Scores]):
 
         Half of the time goes to the first few ablations, over as many texts in the given order as
         it allows. The other half goes to further ablations over the same texts.
-        ranked: indices of the ablations. order: indices of the texts. until: in seconds of the
-        monotonic clock. add: is called with the cost of what has just been done.
+        ranked: indices of the ablations. order: indices of the texts. until: the end, in seconds of
+            the monotonic clock. add: is called with the cost of each finished piece.
         """
         start = time.monotonic()
         size, measured, texts = _FIRST_CHUNK, 0, list[int]()
@@ -116,9 +116,9 @@ class AblationSeries(Series[Scores]):
 
 
 class AblationStudy(Study):
-    """Measure an ablation job, and hold what was measured.
+    """Measures a job of ablations, and makes the report from the measurements.
 
-    gradients: the importance of each head by gradient, if it was asked for.
+    gradients: the importance of each head by gradient, if requested.
     ranked_over: the number of texts for whose gradients a budget in seconds had time.
     """
 
@@ -135,7 +135,11 @@ class AblationStudy(Study):
         return not self.ablations.pieces and not self.gradients
 
     def run(self, watch: Watch) -> None:
-        """Measure as the method says; with several texts also a control of the ranked ablations."""
+        """Measure the ablations by the requested method.
+
+        With several texts, a random baseline of the ranked ablations is measured too. watch: is
+        given the progress.
+        """
         job, texts = self.job, range(len(self.job.texts))
         how, amount = job.request.how, job.request.amount
         if amount is not None and amount.seconds is not None:
@@ -166,10 +170,10 @@ class AblationStudy(Study):
             self.control.cover(self._ranked(), texts, add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
-        """Rank and measure over as many texts as the time allows.
+        """Rank the heads and measure ablations over as many texts as the time allows.
 
         seconds: the budget. advance: is called with the share that is done. A run that continues
-        another one takes its ranking, or it would measure other heads.
+            another one uses its ranking, or it would measure other heads.
         """
         job, order, start = self.job, self.job.drawn(), time.monotonic()
 
@@ -203,7 +207,7 @@ class AblationStudy(Study):
         return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
 
     def _ranked(self) -> list[int]:
-        """Return the indices of the ablations that need a control.
+        """Return the indices of the ablations that need a random baseline.
 
         They are those that the ranking shows and that are not zero, and the ones with a name of
         their own.
@@ -224,10 +228,10 @@ class AblationStudy(Study):
     # What was found ----------------------------------------------------------------------------
 
     def report(self, texts: Sequence[int] | None = None) -> AblationReport:
-        """Return the report over some texts.
+        """Return the report over some of the texts.
 
-        texts: their indices; by default those over which all is measured, or if there is none yet,
-        a part of one text. Raises UsageError for a metric that the model does not have.
+        texts: their indices; by default the finished texts or, if there is none yet, one unfinished
+            text. Raises UsageError for a metric that the model does not have.
         """
         job, request, options = self.job, self.job.request, self.job.options
         texts = self._texts() if texts is None else texts
@@ -270,9 +274,10 @@ class AblationStudy(Study):
         )
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
-        """Return the report with the token losses of its first ``most`` heads over the first text.
+        """Return the report with the change of each token's loss for its first heads.
 
-        They are measured by a small scan of their own: those of all heads would fill the memory.
+        most: for how many heads of the ranking. The losses over the first text are measured by a
+            further small scan: those of all heads would fill the memory.
         """
         order, job = report.ranking(most), self.job
         shown = [effect.variant for effect in (*report.joint[:1], *order.matter, *order.harm)]
@@ -309,7 +314,7 @@ class AblationStudy(Study):
         return list(chain.from_iterable(found.get(text, ()) for text in texts))
 
     def _budget_notes(self, measured: int) -> tuple[str, ...]:
-        """Return a note on how many texts a budget in seconds allowed; empty if it allowed all.
+        """Return a note on how many texts the time budget allowed; empty if it allowed all.
 
         measured: over how many texts the effects were measured.
         """
@@ -323,7 +328,7 @@ class AblationStudy(Study):
 
 
 def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) -> float | None:
-    """Return the rank correlation of gradients and loss deltas over the heads that have both.
+    """Return the rank correlation of gradients and measured loss changes over the heads with both.
 
     gradients: by (layer, head). None for fewer than two such heads.
     """
@@ -338,9 +343,9 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
 
 
 def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
-    """Return the metric that ranks: the one that was requested, or a default.
+    """Return the metric that ranks the heads: the requested one, or a default.
 
-    effects: the ablations, of which the first shows what the model has.
+    effects: of the ablations; the first one shows which metrics the model has.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:

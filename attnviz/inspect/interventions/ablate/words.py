@@ -21,7 +21,7 @@ _NAMED = 3
 
 
 def heading(report: AblationReport) -> Words:
-    """Return what was measured: the model, the ablation, the texts, in one line."""
+    """Return the heading in one line: the model, the ablation and the texts."""
     shape = counted(report.model.layers * report.model.heads, "head")
     parts = [shape, _scan_facts(report)[0], _size(report)]
     loss = report.baseline.get("loss")
@@ -42,7 +42,7 @@ def _size(report: AblationReport) -> str:
 
 
 def finding(report: AblationReport) -> str:
-    """Return the main result in a sentence, with no more in it than the texts can support."""
+    """Return the main result in one sentence that claims no more than the texts can support."""
     if not report.complete:
         lead = incomplete(len(report.texts), report.texts_wanted, "text", "ablations")
         return lead + _finding(report)
@@ -67,7 +67,7 @@ def _finding(report: AblationReport) -> str:
 
 
 def one_text(report: AblationReport, text: int, texts: int) -> str:
-    """Return in one line which ablations changed most over one of several texts.
+    """Return the largest effects of ablations over one of several texts, as one line.
 
     text: its index. texts: how many there are.
     """
@@ -78,15 +78,17 @@ def one_text(report: AblationReport, text: int, texts: int) -> str:
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
-    """Return what happens without a head in numbers: by how much, from where to where.
+    """Return a clause with the effect of a missing head: by how much, from where to where.
 
-    effect: of its ablation. called: how the sentence calls the head; its name by default.
+    effect: of its ablation. called: the name of the head in the sentence; its usual name by
+        default.
     """
     name, value = called or report.name(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
-        return f"Without {name}: {effect_words(report, effect)}"
+        change = effect_words(report, effect)
+        return f"Without {name} the output changes: {change}"
     what, unit = f"the {_loss_name(report)}", "nats a token"
     if before == "logit_diff":
         what, unit = "the answer's lead", "logits"
@@ -131,9 +133,9 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
-    """Return the names of the first heads, and whether random directions change as much.
+    """Return the names of the first heads, and whether random directions have equal effects.
 
-    first: their effects. It is for metrics that are never below zero.
+    first: the effects of these heads. This is for metrics that are never below zero.
     """
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
@@ -145,7 +147,7 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:
-    """Return an effect in words, such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
+    """Return an effect as a string, such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
     metric = report.ranked_by
     value = _three_digits(effect.shown(report.metric).value, metric.signed)
     shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
@@ -153,7 +155,10 @@ def effect_words(report: AblationReport, effect: Effect) -> str:
 
 
 def interval_words(report: AblationReport, effect: Effect) -> str:
-    """Return the interval of an effect, such as ``[+0.154, +0.502]``; empty if it has none."""
+    """Return the confidence interval of an effect as a string; empty if it has none.
+
+    For example ``[+0.154, +0.502]``.
+    """
     ends = effect.shown(report.metric).interval
     if ends is None:
         return ""
@@ -161,9 +166,9 @@ def interval_words(report: AblationReport, effect: Effect) -> str:
 
 
 def _three_digits(value: float, signed: bool) -> str:
-    """Return a number with three digits and their zeros, such as ``+0.470``; zero has no sign.
+    """Return a number as a string with three digits, such as ``+0.470``; zero has no sign.
 
-    signed: write ``+`` before positive numbers.
+    signed: True writes ``+`` before positive numbers.
     """
     return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
 
@@ -172,7 +177,7 @@ def _three_digits(value: float, signed: bool) -> str:
 
 
 def about(report: AblationReport) -> list[Part]:
-    """Return what a reader needs to repeat the run: model, texts, ablation, baseline."""
+    """Return the facts that a reader needs to repeat the run: model, texts, ablation, baseline."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     drawn = report.mode == "resample" or len(report.texts) > 1 or report.model.seed is not None
     seed = [f"seed {report.seed}"] * drawn
@@ -226,7 +231,7 @@ def _amount(report: AblationReport) -> str:
 
 
 def ablates_every(report: AblationReport) -> bool:
-    """Return whether all heads of the model, or all of its units, were ablated one at a time."""
+    """Return whether every head of the model (or every other unit) was ablated alone."""
     info = report.model
     in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
     return len(report.singles) == in_a_layer * info.layers
@@ -242,7 +247,10 @@ def _ablation(report: AblationReport) -> str:
 
 
 def map_title(report: AblationReport, brief: bool = False) -> str:
-    """Return ``Loss increase when one head is ablated (Δ nats/token)``; brief: ``Δ loss, nats``."""
+    """Return the title of the grid: ``Loss increase when one head is ablated (Δ nats/token)``.
+
+    The words differ by metric. brief: True gives a short one, ``Δ loss, nats``.
+    """
     metric = report.ranked_by
     if report.method == "gradient":
         return "First-order importance of each head (gradient estimate)"
@@ -268,7 +276,7 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
 
 
 def caveats(report: AblationReport) -> list[str]:
-    """Return sentences on what the numbers cannot say."""
+    """Return the caveats: sentences on the limits of the numbers."""
     found = []
     values = [each.means.get(report.metric, Mean(0.0)).value for each in report.effects]
     lost = sum(not math.isfinite(value) for value in values)
@@ -311,7 +319,7 @@ def caveats(report: AblationReport) -> list[str]:
 
 
 def explanation(report: AblationReport) -> Explanation:
-    """Return on what the effects were measured."""
+    """Return the glossary, with the data that the effects were measured on."""
     many = report.texts_wanted != 1
     of = counted(len(report.texts), "text") if many else "this text alone"
     tokens = counted(sum(map(len, report.texts)), "token")

@@ -22,10 +22,11 @@ SCHEMA = "attnviz.patch/1"
 
 
 def patch_data(report: PatchReport) -> dict[str, Any]:
-    """Return a report as one JSON object.
+    """Return the report of patching as one JSON object.
 
     ``heads`` has an entry for each patch; ``head`` is null for ``--what mlp`` and ``residual``.
-    ``clean`` and ``corrupt`` are those of the first pair; ``metric`` is the mean over all pairs.
+    ``clean`` and ``corrupt`` are the prompts of the first pair; ``metric`` is the mean over all
+    pairs.
     """
     report = replace(report, index_base=0)
     first = report.pairs[0]
@@ -113,7 +114,7 @@ def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
 
 
 def patch_rows(report: PatchReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each patch: name, layer, head, effect and more numbers."""
+    """Yield the CSV header, then a row for each patch: name, layer, head, effect and others."""
     names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
     data = patch_data(report)
     entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]

@@ -55,7 +55,7 @@ def patch_document(
 ) -> doc.Document:
     """Return the document of a report, with its first screen.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     advice = _hints(report, explain) if hints else []
     tokens = report.pairs[0].tokens.clean
@@ -85,9 +85,9 @@ def patch_document(
 
 
 def _hints(report: PatchReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line.
+    """Return the options to try next on the command line.
 
-    explained: whether the explanation is shown already, so that it needs no hint.
+    explained: whether the glossary is shown already, so that it needs no hint.
     """
     hints = []
     if report.source.endswith("built-in pairs"):
@@ -108,7 +108,7 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
 
 
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
-    """Return both prompts of the first pair; the tokens in which they differ are marked.
+    """Return both prompts of the first pair, with the tokens highlighted that differ.
 
     lines: the most lines of each prompt; 0 for the default of four.
     """
@@ -136,9 +136,9 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
 
 
 def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return the effects of single patches as a grid.
+    """Return a grid of the effects of single patches.
 
-    scaled: add a colour bar; a first screen has only the numbers.
+    scaled: True adds a colour bar; a first screen has only the numbers.
     """
     found = {effect.places[0]: report.mean(effect) for effect in report.effects}
     scale = NumberScale.over(one.value for one in found.values())
@@ -161,9 +161,10 @@ def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
 
 
 def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
-    """Return a grid with a row for each token and a column for each head or layer patched there.
+    """Return a grid of patches of single tokens: a row for each token, a column for each head.
 
-    most: the number of rows, those with the largest effects; 0 for all.
+    The columns are layers where whole layers are patched. most: the number of rows, those with the
+    largest effects; 0 for all.
     """
     found = report.by_token
     if found is None:
@@ -200,7 +201,7 @@ def _ranking_title(report: PatchReport) -> str:
 
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a row for each patch: effect, interval, control, label and other columns.
+    """Return a table with a row for each patch: effect, interval, base rate, label and others.
 
     shown: the patches, in this order. title: of the table.
     """
@@ -232,7 +233,7 @@ def _small(value: float) -> str:
 
 
 def together(report: PatchReport) -> list[doc.Part]:
-    """Return the effect of the heads that were patched together."""
+    """Return a table with the effect of the heads patched together; an empty one without them."""
     joint = report.together
     if joint is None:
         return []
@@ -244,9 +245,10 @@ def together(report: PatchReport) -> list[doc.Part]:
 
 
 def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen for this many columns and lines: metric, prompts, grid and ranking.
+    """Return the first screen: metric, prompts, grid and ranking.
 
-    The prompts or the ranking stand next to the grid if there is room.
+    columns, lines: the available width in characters and lines. The prompts or the ranking stand
+        next to the grid if they fit.
     """
     grid = head_grid(report, scaled=False)
     table = ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)

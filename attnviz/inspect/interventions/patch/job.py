@@ -1,4 +1,4 @@
-"""Read, encode and check everything that patching needs, before the first patch."""
+"""Checks and tokenizes everything that patching needs, before the first patch."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _ROUNDINGS = 4
 
 @dataclass(frozen=True)
 class AskedPair:
-    """A pair of prompts that is measured, or one that serves as the control of another.
+    """A prompt pair with its measured tokens; or an unrelated pair for the baseline of another.
 
-    index: the engine's index of the pair. of: for a control, the index of the measured pair.
-    tokens: both prompts. position: of the token in the base run that predicts.
+    index: the engine's index of the pair. of: for an unrelated pair, the index of the measured
+        pair. tokens: both prompts. position: of the token in the base run that predicts.
     answer, foil: the tokens whose probabilities are compared; the foil is None if there is none.
     """
 
@@ -69,14 +69,14 @@ class AskedPair:
 
 @dataclass(frozen=True)
 class PatchJob:
-    """Everything that patching needs, ready to run.
+    """A checked request for patching, ready to run.
 
     text: the first pair's clean prompt, as it was given. wanted: the number of pairs given.
-    asked: the pairs to measure; the first one is shown. controls: pairs that have the source of
-    another pair. drawn: the number of controls whose source is random tokens.
-    places: the places that are patched one by one. together: the heads that are patched at once.
+    asked: the prompt pairs to measure; the first one is shown. controls: unrelated pairs for the
+        baseline. drawn: the number of controls whose source is random tokens. places: the (layer,
+        head) that are patched one by one. together: the heads that are patched at once.
     threshold: the least difference of the metric between two runs for which shares are shown.
-    patching: the model, ready to be measured. opened: returns the same for another method.
+    patching: patches the model. opened: returns the same for another method.
     """
 
     model: Model
@@ -97,7 +97,7 @@ class PatchJob:
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair whose run the patches change: clean or corrupt."""
+        """Return the prompt of the first pair whose run is patched: clean or corrupt."""
         tokens = self.asked[0].tokens
         return tokens.clean if self._side == 0 else tokens.corrupt
 
@@ -108,12 +108,15 @@ class PatchJob:
 
     @property
     def group(self) -> int:
-        """Return the number of query heads that a patched head serves."""
+        """Return how many query heads share a patched key/value head; 1 for other patches."""
         site = self.patching.sites(self.request.what)[0]
         return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: AskedPair) -> list[Patch]:
-        """Return the patches of one pair: one for each place, then one for ``together``, if any."""
+        """Return the patches of one prompt pair: one for each head or layer, then the joint patch.
+
+        The joint patch is that of ``together``, if any.
+        """
         tokens = self._tokens(asked, self.request.where)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
         if not self.together:
@@ -121,10 +124,11 @@ class PatchJob:
         return [*singles, Patch(tuple(self._site(place, tokens) for place in self.together))]
 
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
-        """Return the positions of the tokens to patch in the first pair, and the patches.
+        """Return the token positions to patch in the first prompt pair, and the patches.
 
-        places: (layer, head) of each. There is a patch for each token and place, token by token. In
-        a causal model nothing differs before the first token that differs; it is left out.
+        places: the (layer, head) to patch. There is a patch for each token and each of these, token
+            by token. In a causal model nothing differs before the first token that differs; such
+            tokens are left out.
         """
         pair, side = self.asked[0].tokens, self._side
         tokens = sorted(match[side] for match in pair.matches)
@@ -153,7 +157,7 @@ class PatchJob:
         return found
 
     def identity(self) -> Mapping[str, Any]:
-        """Return everything that the results depend on, to be compared with a resume file's."""
+        """Return all facts that the results depend on, for comparison with a resume file."""
         request = self.request
         runs = [
             [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]
@@ -178,10 +182,9 @@ def _ids(pair: TokenPair) -> list[Any]:
 def prepare(
     model: Model, given: PromptPairs, request: PatchRequest, watch: Watch = UNWATCHED
 ) -> PatchJob:
-    """Return the job for a request, with everything encoded and checked.
+    """Check and tokenize everything in a request; return the job that is ready to run.
 
-    given: the pairs. watch: is given what will be done, before any prompt is run.
-
+    given: the prompt pairs. watch: is given an announcement of the work, before any prompt is run.
     A pair of a file that does not fit the model's tokens is left out, with a note. Raises
     UsageError if no pair is left, UnsupportedError for a model that predicts nothing.
     """
@@ -253,9 +256,10 @@ def _announce(
     *,
     places: Sequence[Place],
 ) -> None:
-    """Show in ``watch`` what is patched, and about how long that takes.
+    """Announce in ``watch`` what will be patched, and about how long that takes.
 
-    pairs, controls: the measured pairs, and how many controls there are. places: where is patched.
+    pairs, controls: the measured pairs, and how many unrelated pairs there are. places: the (layer,
+        head) to patch.
     """
     units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
     many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
@@ -311,10 +315,10 @@ def _asked(
 def _chosen(
     patching: Patching, request: PatchRequest, model: Model
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """Return the places that are patched one by one, and those that are patched together.
+    """Return the (layer, head) to patch one by one, and those to patch together.
 
-    patching: the model, which says what can be patched. Each place is (layer, head).
-    A chosen head stands for the key/value head that it reads if keys or values are patched.
+    patching: knows which heads of the model can be patched.
+    A chosen head stands for its key/value head if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """
     what, base = request.what, request.index_base
@@ -347,7 +351,7 @@ def _chosen(
 def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
     """Return the least difference of the metric between two runs for which shares are shown.
 
-    patching: the model with its pairs, whose logits show how large rounding errors are.
+    patching: gives predictions, whose logits show how large rounding errors are.
     """
     least = _LEAST_DIFFERENCE[request.metric]
     if request.metric == "kl":

@@ -18,7 +18,7 @@ _SCHEMA = "attnviz.patch-resume/1"
 
 
 def reckoned(pairs: PromptPairs, request: PatchRequest) -> int | None:
-    """Return about how many tokens a model reads for these pairs.
+    """Return about how many tokens a model runs on for these prompt pairs.
 
     None means that torch must run the model, however long the prompts are.
     """
@@ -32,11 +32,11 @@ def patch(
 ) -> PatchReport:
     """Patch activations between the prompts of each pair; measure the effect of each patch.
 
-    pairs: what ``pairs.read_pairs`` returns for the request. advance: is given the progress.
-    The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
-    Raises UsageError for heads, prompts or tokens that do not fit the model, UnsupportedError for a
-    model that predicts nothing or cannot be patched, LoadError for a damaged resume file,
-    KeyboardInterrupt if nothing was measured.
+    pairs: the prompt pairs, as ``read_pairs`` returns them. advance: is given the progress.
+    The report of a run that Ctrl-C ended contains what was measured until then; ``complete`` is
+    False. Raises UsageError for heads, prompts or tokens that do not fit the model,
+    UnsupportedError for a model that predicts nothing or cannot be patched, LoadError for a damaged
+    resume file, KeyboardInterrupt if nothing was measured.
     """
     job, path = prepare(model, pairs, request, advance), request.resume
     with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:

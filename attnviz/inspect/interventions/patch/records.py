@@ -35,10 +35,10 @@ class AskedToken(NamedTuple):
 
 
 class PatchMetricInfo(NamedTuple):
-    """The words for a metric.
+    """The names of a metric of patching.
 
-    short, name: in short and in full. unit: of its values. carried: the difference between the
-    runs of which a patch carries a share.
+    short, name: in short and in full. unit: of its values. carried: a name for the difference
+        between the runs, of which a patch has a share.
     """
 
     short: str
@@ -60,10 +60,10 @@ METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
 
 @dataclass(frozen=True)
 class PairRuns:
-    """One pair and the metric of its two runs without a patch.
+    """One prompt pair, with the metric of its two runs without a patch.
 
     tokens: both prompts. answer, foil: the tokens whose logits are compared; the foil is None if
-    the metric has none. clean_metric, corrupt_metric: the metric in each run.
+        the metric has none. clean_metric, corrupt_metric: the metric in each run.
     """
 
     tokens: TokenPair
@@ -75,10 +75,10 @@ class PairRuns:
 
 @dataclass(frozen=True)
 class PatchEffect:
-    """The effect of one patch, as the mean over pairs.
+    """The effect of one patch, as the mean over prompt pairs.
 
-    places: what is patched, one place or several together: (layer, head), (layer, key/value head),
-        or (layer, 0) of a part that a layer has once.
+    places: the patched (layer, head), one or several together; also (layer, key/value head), or
+        (layer, 0) of a part that a layer has once.
     metric: of the patched run. change: its difference to the metric of the base run.
     share: the effect: ``change`` divided by the difference between the two runs; NaN if it is not
         shown. Its base rate is the effect of an unrelated source; its p-value is that of the
@@ -96,16 +96,19 @@ class PatchEffect:
 
     @property
     def carries(self) -> bool:
-        """Return whether the effect is above its base rate, given how many patches were tried."""
+        """Return whether the effect is significantly above its base rate.
+
+        The test is corrected for the number of patches.
+        """
         return self.share.significant and self.share.value > (self.share.base_rate or 0.0)
 
 
 @dataclass(frozen=True)
 class TokenEffects:
-    """The effects of patching each token of one pair by itself.
+    """The effects of patching each token of one prompt pair alone.
 
     places: the columns, each (layer, head). tokens: the rows, as positions in the base prompt.
-    predicts: the position that predicts, or that is masked. values: (token, place), effects or
+    predicts: the position that predicts, or that is masked. values: (row, column), effects or
         changes of the metric, whichever the report shows.
     """
 
@@ -121,19 +124,19 @@ class TokenEffects:
 
 @dataclass(frozen=True, repr=False)
 class PatchReport(Report, Provenance):
-    """The result of one run of patching, and the choices that it was made with.
+    """The report of ``attnviz patch``: the effect of each patch, and the options of the run.
 
-    pairs: the pairs that were measured; the first one is shown.
+    pairs: the measured prompt pairs; the first one is shown.
     effects: of every single patch, in the order of the grid. together: of heads patched at once.
     by_token: the effects by token; None if they were not requested.
     clean_metric, corrupt_metric: of the runs without a patch, mean over pairs.
     ratio: whether effects are shares of the difference between the runs. If not, the runs hardly
         differ, ``why`` says how little, and the changes of the metric are shown.
-    control: the sources of the base rate, in words; empty if there is none.
+    control: a description of the unrelated sources of the base rate; empty if there are none.
     group: the number of query heads that share a patched head, which is 1 except for keys and
         values of grouped heads.
-    rank_correlation: of gradient and exact effects; None unless both were requested.
-    text: the first clean prompt as it was given. source: where the pairs come from, in words.
+    rank_correlation: of gradient and exact effects; None unless both were requested. text: the
+        first clean prompt as it was given. source: a description of where the pairs come from.
     labels: of heads, from the model card or from ``patterns``.
     """
 
@@ -185,17 +188,20 @@ class PatchReport(Report, Provenance):
 
     @property
     def ranks(self) -> bool:
-        """Return whether the order of the heads means something: shares that have intervals."""
+        """Return whether the order of the heads is meaningful, as their effects have intervals."""
         return self.ratio and any(each.share.interval is not None for each in self.effects)
 
     def mean(self, effect: PatchEffect) -> Mean:
-        """Return what is shown for a patch: its gradient, its share, or the metric's change."""
+        """Return the number that is shown for a patch, with its interval.
+
+        It is the estimate by gradient, the share, or the change of the metric.
+        """
         if self.method == "gradient":
             return Mean(effect.gradient)
         return effect.share if self.ratio else Mean(effect.change)
 
     def shown(self, effect: PatchEffect) -> float:
-        """Return the number that is shown for a patch: the value of ``mean``."""
+        """Return the number that is shown for a patch, without its interval; see ``mean``."""
         return self.mean(effect).value
 
     def ranking(self, top: int | None = None) -> list[PatchEffect]:
@@ -213,7 +219,7 @@ class PatchReport(Report, Provenance):
         return f"{letters}{column + self.index_base}" if letters else self.what
 
     def name(self, place: Place) -> str:
-        """Return the name of a place, such as ``L2H5``, ``L2KV1`` or ``L2``."""
+        """Return the name of a patched head or layer, such as ``L2H5``, ``L2KV1`` or ``L2``."""
         return place_name(place, self._letters, self.index_base)
 
     @property
@@ -221,5 +227,5 @@ class PatchReport(Report, Provenance):
         return "" if self.whole_layers else "H" if self.group == 1 else "KV"
 
     def names(self, effect: PatchEffect) -> str:
-        """Return the names of everything that one patch replaces at once, with blanks between."""
+        """Return the names of all heads or layers that one patch replaces, with blanks between."""
         return " ".join(map(self.name, effect.places))

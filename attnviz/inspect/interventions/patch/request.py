@@ -32,14 +32,17 @@ Asked = Literal["exact", "gradient", "both"]
 
 
 def _names(whole: bool) -> str:
-    """Return the sorts of sites that each head has, or each whole layer, as the help lists them."""
+    """Return the kinds of patch sites for the help: those of heads, or those of layers.
+
+    whole: True lists those of whole layers.
+    """
     names = [what + sort.note for what, sort in SITES.items() if (what in WHOLE_LAYER) == whole]
     return listed(names, "or")
 
 
 @dataclass(frozen=True)
 class _PromptChoice(PromptPair):
-    """Prompts that may differ in length."""
+    """The options that give a prompt pair, whose prompts may differ in length."""
 
     align: Literal["start", "end"] | None = option(
         "END",
@@ -50,7 +53,7 @@ class _PromptChoice(PromptPair):
 
 @dataclass(frozen=True)
 class _Patching(Options, panel="What is patched"):
-    """What is exchanged between the two runs."""
+    """The options on what is exchanged between the two runs."""
 
     what: What = option(
         "WHAT", f"Patch each head's {_names(False)}; or each layer's {_names(True)}.", "output"
@@ -71,7 +74,7 @@ class _Patching(Options, panel="What is patched"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What is measured"):
-    """What is measured, and how."""
+    """The options on which metric of a patch is measured, and how."""
 
     metric: PatchMetric = option(
         "METRIC",
@@ -141,19 +144,23 @@ class PatchRequest(
 
     @property
     def chooses_heads(self) -> bool:
-        """Return whether heads or layers were chosen."""
+        """Return whether the user chose heads or layers."""
         return bool(self.head) or self.layer is not None
 
     @property
     def each_token(self) -> bool:
-        """Return whether each token is patched by itself, as in whole layers of one pair."""
+        """Return whether each token is patched alone.
+
+        This is the default for whole layers of a single prompt pair.
+        """
         one, whole = self.clean is not None, self.what in WHOLE_LAYER
         return self.by_token or (one and whole and self.at is None)
 
     @property
     def where(self) -> At:
-        """Return the tokens that are patched together.
+        """Return at which tokens a patch replaces values, all of them at once.
 
-        By default only the last token of a residual stream: all of its tokens carry everything.
+        By default it is all tokens; for a residual stream only the last, since all its tokens carry
+        everything.
         """
         return self.at or ("last" if SITES[self.what].last else "all")

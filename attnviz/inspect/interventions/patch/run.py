@@ -40,10 +40,9 @@ _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradie
 
 
 class PatchSeries(Series[PatchScores]):
-    """Measure the patches of some pairs.
+    """The measurements of the patches of some prompt pairs.
 
-    asked: the pairs. patches: returns the patches of a pair. patching: the model, ready to be
-    measured.
+    asked: the pairs. patches: returns the patches of a pair. patching: measures them on the model.
     """
 
     changed, noun, nouns, text = "patches", "patch", "patches", "pair"
@@ -80,22 +79,22 @@ class PatchSeries(Series[PatchScores]):
         return PatchScores(text, changes, metrics, clean, corrupt)
 
     def values(self, asked: AskedPair) -> NDArray[np.float64]:
-        """Return the metric of each patch (patch,) of a pair; NaN if it was not measured."""
+        """Return the metric of each patch of a prompt pair: (patch,), NaN if not measured."""
         found = np.full(self.count, np.nan)
         for scores in self.pieces.get(asked.index, ()):
             found[list(scores.patches)] = scores.metrics[self._metric]
         return found
 
     def plain(self, asked: AskedPair) -> tuple[float, float]:
-        """Return the metric of a pair without a patch: of the clean run, of the corrupt run."""
+        """Return the metric of a prompt pair without a patch: (clean run, corrupt run)."""
         scores = self.pieces[asked.index][0]
         return scores.clean[self._metric], scores.corrupt[self._metric]
 
 
 class PatchStudy(Study):
-    """Measure a patch job, and hold what was measured.
+    """Measures a job of patches, and makes the report from the measurements.
 
-    series: what was measured, by part. followed: the places that were patched token by token.
+    series: the measurements, by part. followed: the (layer, head) that were patched token by token.
     """
 
     def __init__(self, job: PatchJob, file: ResumeFile | None) -> None:
@@ -111,11 +110,17 @@ class PatchStudy(Study):
 
     @property
     def _part(self) -> str:
-        """Return the key in ``series`` of what the report shows: estimates or patches."""
+        """Return the key in ``series`` of the measurements that the report shows.
+
+        They are estimates by gradient or exact patches.
+        """
         return _GRADIENT if self.job.request.method == "gradient" else _PATCHES
 
     def run(self, watch: Watch) -> None:
-        """Measure the estimates, the patches, single tokens and the control, as requested."""
+        """Measure the estimates, the patches, single tokens and the baseline, as requested.
+
+        watch: is given the progress.
+        """
         job, method = self.job, self.job.request.method
         each = len(job.places) + bool(job.together)
         controls = job.controls if method != "gradient" and job.request.metric != "kl" else ()
@@ -150,9 +155,9 @@ class PatchStudy(Study):
         self.notes += job.patching.notes
 
     def _strongest(self) -> list[int]:
-        """Return the indices of the patches that need a control.
+        """Return the indices of the patches for which the unrelated baseline is measured.
 
-        They are those that the ranking shows, and the patch of heads together.
+        They are the patches that the ranking shows, and the joint patch of several heads.
         """
         job = self.job
         shown = {effect.places for effect in self.report().ranking()}
@@ -160,7 +165,7 @@ class PatchStudy(Study):
         return [*singles, len(job.places)] if job.together else singles
 
     def _strongest_places(self) -> tuple[Place, ...]:
-        """Return the (layer, head) to patch token by token: those chosen, or the strongest."""
+        """Return the (layer, head) to patch token by token: the chosen or the strongest ones."""
         job = self.job
         if job.request.chooses_heads or job.request.what in WHOLE_LAYER:
             return job.places
@@ -169,7 +174,7 @@ class PatchStudy(Study):
     # What was found ----------------------------------------------------------------------------
 
     def report(self) -> PatchReport:
-        """Return the report of the finished pairs, or of a part of one if none is finished."""
+        """Return the report of the finished prompt pairs, or of an unfinished one if none is."""
         job, request, series = self.job, self.job.request, self.series[self._part]
         places: list[tuple[Place, ...]] = [(place,) for place in job.places]
         places += [job.together] if job.together else []
@@ -223,9 +228,9 @@ class PatchStudy(Study):
         )
 
     def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
-        """Return the metric under the control, (pair, patch): the mean over each pair's sources.
+        """Return the metric with unrelated sources, (pair, patch): the mean over the sources.
 
-        kept: the measured pairs. count: how many patches there are. NaN if not measured.
+        kept: the measured prompt pairs. count: how many patches there are. NaN if not measured.
         """
         found, series = np.full((len(kept), count), np.nan), self.series.get(_CONTROL)
         for row, one in enumerate(kept):
@@ -237,10 +242,10 @@ class PatchStudy(Study):
     def _with_gradients(
         self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
     ) -> tuple[tuple[PatchEffect, ...], float | None]:
-        """Return the effects with their estimates, and the rank correlation of both for heads.
+        """Return the effects with their estimates by gradient, and their rank correlation.
 
-        kept: the measured pairs. runs: their metric. found: the effects without estimates. ratio:
-        whether effects are shares of the difference between the runs.
+        kept: the measured prompt pairs. runs: their metric. found: the effects without estimates.
+            ratio: whether effects are shares of the difference between the runs.
         """
         estimates = np.array([self.series[_GRADIENT].values(one) for one in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
@@ -280,11 +285,11 @@ class PatchStudy(Study):
 
 @dataclass(frozen=True)
 class Runs:
-    """The metric over pairs.
+    """The metric of all runs, over prompt pairs.
 
     base, source: (pair,) without a patch: of the runs that are patched, and of those that the
-    patches are taken from. patched: (pair, patch), with a patch. control: (pair, patch), with a
-    source that has nothing to do with the pair; NaN if not measured.
+        values are taken from. patched: (pair, patch), with a patch. control: (pair, patch), with an
+        unrelated source; NaN if not measured.
     """
 
     base: NDArray[np.float64]
@@ -294,13 +299,14 @@ class Runs:
 
     @property
     def difference(self) -> float:
-        """Return the mean over pairs of source − base."""
+        """Return the mean over prompt pairs of the metric's difference, source − base."""
         return float((self.source - self.base).mean())
 
 
 def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return values (pair, patch) whose mean is the effect and whose spread is its uncertainty.
+    """Return the effects of patches with their spread over prompt pairs: (pair, patch).
 
+    The mean over pairs is the effect. patched: the metric with a patch, (pair, patch).
     The effect is the ratio of two means, R = Σ(patched − base) / Σ(source − base), so that a pair
     whose runs hardly differ counts little; of one pair it is P of Wang et al. 2022. Each pair's
     value is R + (x − R·y) / mean y, with x and y its numerator and denominator (the linearised
@@ -314,7 +320,7 @@ def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
-    """Return whether the runs differ too little for shares of their difference.
+    """Return whether two runs differ too little to show shares of their difference.
 
     threshold: the least difference. seed: of the bootstrap. If the confidence interval of the
     difference includes zero, its ends (low, high) are returned instead.
@@ -330,11 +336,11 @@ def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
 def effects(
     runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
 ) -> tuple[PatchEffect, ...]:
-    """Return an effect for each patch, in the order of ``places``.
+    """Return the effect of each patch, in the order of ``places``.
 
-    places: for each patch the (layer, head) of all that it replaces at once. ratio: also give
-    effects as shares of the difference between the runs. fdr: add q-values. seed: of the
-    bootstrap.
+    places: for each patch the (layer, head) of all that it replaces at once. ratio: True also gives
+        effects as shares of the difference between the runs. fdr: True adds q-values. seed: of the
+        bootstrap.
     """
     metric = runs.patched.mean(axis=0).tolist()
     change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
@@ -363,10 +369,10 @@ def effects(
 
 
 def _why(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
-    """Return in words why no shares are shown; empty if they are.
+    """Return the reason why no shares are shown, as a string; empty if they are shown.
 
-    close: what ``too_close`` returned for this threshold. difference: the mean over pairs of the
-    source's metric minus the base's.
+    close: the result of ``too_close`` for this threshold. difference: the mean over prompt pairs of
+        the source's metric minus the base's.
     """
     if not math.isfinite(difference):
         return "the metric of the plain runs is no number"

@@ -28,7 +28,7 @@ _MOST = 0.5
 
 
 def heading(report: PatchReport) -> Words:
-    """Return what was measured: the model, what was patched into what, how much, in one line."""
+    """Return the heading in one line: the model, the patched values and the number of pairs."""
     tokens = f"{len(report.pairs[0].tokens.corrupt)} tokens"
     pairs = report.source if report.source.endswith("built-in pairs") else pair_count(report)
     parts = [_patched(report), _amount(report), pairs if report.pairs_wanted > 1 else tokens]
@@ -36,7 +36,7 @@ def heading(report: PatchReport) -> Words:
 
 
 def pair_count(report: PatchReport) -> str:
-    """Return the number of pairs that were measured, in words."""
+    """Return the number of measured prompt pairs as a string."""
     return counted(len(report.pairs), "pair")
 
 
@@ -58,7 +58,7 @@ def _unit(report: PatchReport) -> str:
 
 
 def finding(report: PatchReport) -> str:
-    """Return the main result in a sentence, with no more in it than the pairs can support."""
+    """Return the main result in one sentence that claims no more than the pairs can support."""
     lead = ""
     if not report.complete:
         lead = incomplete(len(report.pairs), report.pairs_wanted, "pair", "patches")
@@ -108,7 +108,7 @@ def _answer(report: PatchReport) -> str:
         named = [each for each in named if each.carries] if report.ranks else based
         named = [each for each in named if not each.share.value <= (each.share.base_rate or 0.0)]
         if not named:
-            beyond = f"carries more of {carried} than from an unrelated prompt"
+            beyond = f"carries more of {carried} than its control, an unrelated prompt"
             return f"{lead}None of {_amount(report)} {beyond}."
     if not named:
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
@@ -129,12 +129,14 @@ def _answer(report: PatchReport) -> str:
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
+    """Return what the control of a patch carries, in brackets. named: say what the control is."""
     base = effect.share.base_rate
-    return "" if base is None else f" ({whole_percent(base)}{' from an unrelated prompt' * named})"
+    control = "control, an unrelated prompt:" if named else "control"
+    return "" if base is None else f" ({control} {whole_percent(base)})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:
-    """Return what the strongest patch carries at its strongest token alone, to end a sentence.
+    """Return the end of a sentence: the effect of the strongest patch at its strongest token.
 
     best: the strongest patch.
     """
@@ -147,7 +149,7 @@ def _at_token(report: PatchReport, best: PatchEffect) -> str:
 
 
 def _moves(report: PatchReport, found: TokenEffects) -> str:
-    """Return a sentence: in which layer the token that predicts first carries half the difference.
+    """Return a sentence on the first layer whose predicting token has half of the difference.
 
     found: the effects by token and layer.
     """
@@ -161,7 +163,7 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
 
 
 def token_name(report: PatchReport, token: int) -> str:
-    """Return a token of the base run's prompt and its position, in words. token: the position."""
+    """Return a token of the base run's prompt and its position, as a string. token: its index."""
     return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
 
 
@@ -180,7 +182,7 @@ def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
 
 
 def about(report: PatchReport) -> list[Part]:
-    """Return what a reader needs to repeat the run: model, pairs, patches."""
+    """Return the facts that a reader needs to repeat the run: model, prompt pairs, patches."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     facts = [*kind, pair_count(report), *[report.source] * bool(report.source)]
     facts += [f"seed {report.seed}"]
@@ -212,7 +214,7 @@ def runs(report: PatchReport) -> Facts:
 
 
 def base_rate(report: PatchReport) -> list[Part]:
-    """Return a line on what the control is; empty if there is none."""
+    """Return a line that describes the unrelated baseline; empty if there is none."""
     if report.metric == "kl" and report.method != "gradient":
         return [Facts([("no control with --metric kl: logit_diff and log_prob have one", False)])]
     if not report.control or not report.ratio or report.by_token is not None:
@@ -247,14 +249,14 @@ def change_words(report: PatchReport) -> str:
 
 
 def token_title(report: PatchReport) -> str:
-    """Return the title of the grid of tokens."""
+    """Return the title of the grid of single tokens."""
     share = "effect" if report.ratio else change_words(report)
     what = SITES[report.what].words
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
 def joint_words(report: PatchReport, joint: PatchEffect) -> str:
-    """Return what heads carry together, and the sum of what each carries alone, in words.
+    """Return the effect of heads patched together, and the sum of their effects, as a string.
 
     joint: the patch of these heads together.
     """
@@ -267,7 +269,7 @@ def joint_words(report: PatchReport, joint: PatchEffect) -> str:
 
 
 def caveats(report: PatchReport) -> list[str]:
-    """Return sentences on what the numbers cannot say."""
+    """Return the caveats: sentences on the limits of the numbers."""
     found = []
     if not report.ratio:
         found.append(
@@ -312,6 +314,6 @@ def caveats(report: PatchReport) -> list[str]:
 
 
 def explanation(report: PatchReport) -> Explanation:
-    """Return on what the effects were measured."""
+    """Return the glossary, with the data that the effects were measured on."""
     seed = f", base rates drawn from seed {report.seed}" if report.control else ""
     return Explanation("patch", f"measured over {pair_count(report)}{seed}.")

@@ -11,7 +11,7 @@ SCHEMA = "attnviz.path/1"
 
 
 def path_data(report: PathReport) -> dict[str, Any]:
-    """Return everything of a report as one JSON object."""
+    """Return a whole report of paths as one JSON object."""
     pair = report.pairs[0]
     return {
         "schema": SCHEMA,
@@ -30,12 +30,12 @@ def path_data(report: PathReport) -> dict[str, Any]:
 
 
 def path_entries(report: PathReport) -> list[dict[str, Any]]:
-    """Return the JSON objects of the later heads, in the order of the report."""
+    """Return the JSON objects of the later heads of a report, in its order."""
     return [path_entry(one) for one in report.listeners]
 
 
 def path_entry(one: Listener) -> dict[str, Any]:
-    """Return the JSON object of one later head."""
+    """Return the JSON object of one later head: the sender's share in one of its inputs."""
     low, high = one.share.interval or (None, None)
     return {
         "layer": one.place[0],

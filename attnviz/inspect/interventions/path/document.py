@@ -33,7 +33,7 @@ def path_document(
 ) -> doc.Document:
     """Return the document of a report, with its first screen.
 
-    explain: add how to read it. hints: add what to try next on the command line.
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
@@ -73,9 +73,10 @@ def path_document(
 
 
 def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
-    """Return the first screen: the grid of the strongest input, as many others as fit, the ranking.
+    """Return the first screen: grids of the sender's share, and the ranking.
 
-    columns: the width of the screen.
+    The grid of the strongest input comes first, then as many others as fit. columns: the width of
+    the screen in characters.
     """
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
@@ -103,26 +104,33 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 
 
 def finding(report: PathReport) -> str:
-    """Return a sentence: which heads read most from the sender, with what, and the base rate."""
+    """Return the finding: the later heads in whose input the sender has the largest share."""
     sender = report.name(report.sender)
     lead, end = "", " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
         lead = "Random weights: "
-    above = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
+    read = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
+    above = [one for one in read if _beyond_others(one)]
     if not above:
-        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}.{end}"
-    first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
-    shares = [whole_percent(one.share.value) for one in (first, *more)]
-    said = f"{sender} makes {shares[0]} of what differs in {_owned(report, first)}"
-    for one, share in zip(more, shares[1:], strict=True):
-        said += f", {share} in {_owned(report, one, False)}"
-    others = first.share.base_rate
-    rest = "" if others is None else f"; other heads {whole_percent(others)}"
-    return f"{lead}{said}{rest}.{end}"
+        more = " more than from the other heads of its layer" * bool(read)
+        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}{more}.{end}"
+    first, *others = [one for one in above if one.into == above[0].into][:_NAMED]
+    shares = [whole_percent(one.share.value) for one in (first, *others)]
+    names = [report.name(one.place, one.into) for one in (first, *others)]
+    said = (
+        f"{sender} makes {shares[0]} of what differs in the {SITES[first.into].words} of {names[0]}"
+    )
+    for name, share in zip(names[1:], shares[1:], strict=True):
+        said += f" and {share} in those of {name}"
+    usual = first.share.base_rate
+    rest = "" if usual is None else f"; another head of its layer makes {whole_percent(usual)}"
+    return f"{lead}{said}{rest}{' on average' * bool(rest)}.{end}"
 
 
-def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
-    return f"{report.name(one.place, one.into)}'s" + (f" {SITES[one.into].words}" if whole else "")
+def _beyond_others(one: Listener) -> bool:
+    """Return whether the share is clearly larger than that of the other heads of the layer."""
+    least = one.share.value if one.share.interval is None else one.share.interval[0]
+    return one.share.base_rate is None or least > one.share.base_rate
 
 
 # Grid and ranking ----------------------------------------------------------------------------
@@ -137,9 +145,9 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 
 
 def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
-    """Return a grid of the sender's share in one input of every later head; all have one scale.
+    """Return a grid of the sender's share in one input of every later head.
 
-    into: the input: queries, keys or values.
+    into: the input: queries, keys or values. The grids of all inputs have one scale.
     """
     found = _of(report, into)
     grid = effect_grid(
@@ -153,9 +161,10 @@ def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
 
 
 def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
-    """Return a row for each later head: share, interval, share of other heads, explained, differs.
+    """Return a table with a row for each later head and the sender's share in its input.
 
-    most: the number of rows. brief: leave out the last two columns.
+    Columns: share, interval, share of other heads, part of all earlier outputs, difference. most:
+        the number of rows. brief: True leaves out the last two columns.
     """
     shown = report.listeners[:most]
     names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
@@ -169,11 +178,10 @@ def share_table(
     *,
     brief: bool = False,
 ) -> doc.Table:
-    """Return a table of shares with a row for each, see ``path_table``.
+    """Return a table of shares in inputs with a row for each, see ``path_table``.
 
-    names: of the rows. shown: what each row shows. scale: of the numbers; by default one for the
-    shares that are shown.
-    brief: leave out the last two columns.
+    names: of the rows. shown: the share of each row. scale: the number format; by default one for
+        the shown shares. brief: True leaves out the last two columns.
     """
     scale, found = scale or _scale(shown), [one.share for one in shown]
     more = [

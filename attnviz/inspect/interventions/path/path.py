@@ -44,13 +44,13 @@ _MEMORY = 2**28
 
 
 class Listener(NamedTuple):
-    """What one later head reads directly from the sender, mean over pairs.
+    """The sender's share in one input of a later head, mean over prompt pairs.
 
-    into: its queries, keys or values. place: (layer, head), or (layer, key/value head).
-    share: the sender's share of the difference between the prompts there. Its base rate is the mean
-    share of the other heads of the sender's layer. explained: the share of everything that writes
-    before the later head. moved: the norm of this difference as a share of the norm in the clean
-    run.
+    into: the input: queries, keys or values. place: (layer, head), or (layer, key/value head).
+    share: the sender's share of the input's difference between the prompts. Its base rate is the
+        mean share of the other heads of the sender's layer. explained: the share of all outputs
+        before the later head. moved: the norm of this difference as a share of the norm in the
+        clean run.
     """
 
     into: Into
@@ -62,11 +62,11 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class PathReport(Report, Provenance):
-    """What later heads read from one head.
+    """The report of ``attnviz path``: the share of one head, the sender, in later heads' inputs.
 
     model: the facts of the model. sender: (layer, head). pairs: the prompts. listeners: the later
-    heads, the largest share first. into: the only input that was looked at, None for all.
-    top: heads in the ranking.
+        heads with the share in each input, the largest share first. into: the input that the user
+        chose, queries, keys or values; None for all three. top: the number of rows in the ranking.
     """
 
     model: ModelInfo
@@ -95,16 +95,16 @@ class PathReport(Report, Provenance):
         return path_document(self, explain=explain, hints=hints)
 
     def name(self, place: Place, into: Into | None = None) -> str:
-        """Return a name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
+        """Return a head's name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
 
-        place: (layer, head). into: the input that is named; None for the head itself.
+        place: (layer, head). into: the input whose head is named; None for the head itself.
         """
         return place_name(place, self.letter(into), self.index_base)
 
     def letter(self, into: Into | None) -> str:
-        """Return the letters before a head's number, ``H`` or ``KV``.
+        """Return the letters before a head's number in its name, ``H`` or ``KV``.
 
-        into: the input that is named; None for the head itself.
+        into: the input whose head is named; None for the head itself.
         """
         shared = into and SITES[into].shared and self.model.kv_heads < self.model.heads
         return "KV" if shared else "H"
@@ -112,9 +112,9 @@ class PathReport(Report, Provenance):
 
 @dataclass(frozen=True)
 class AllPaths:
-    """What later heads read from the heads of some layers, pair by pair.
+    """The share of every head of some layers in later heads' inputs, by prompt pair.
 
-    kind: the attention that was followed. pairs: the prompts. effects: of each head, by pair.
+    kind: the kind of attention. pairs: the prompts. effects: of each head, by pair.
     text, source, notes, seed: as in ``Provenance``.
     """
 
@@ -128,7 +128,7 @@ class AllPaths:
     seed: int
 
     def report(self, sender: Place, into: Into | None = None) -> PathReport:
-        """Return what later heads read from one head.
+        """Return the report on one head's share in later heads' inputs.
 
         sender: its (layer, head). into: only this input, or None for all.
         Raises UsageError if no later head differs between the prompts.
@@ -158,9 +158,10 @@ class AllPaths:
         )
 
     def sources(self, reader: Place) -> list[tuple[Place, Listener]]:
-        """Return each earlier (layer, head) with its share in what a head reads, the largest first.
+        """Return each earlier (layer, head) with its share in one head's inputs, the largest first.
 
-        reader: the (layer, head) that reads; keys and values are those of its key/value head.
+        reader: the (layer, head) with these inputs; keys and values are those of its key/value
+            head.
         """
         layer, head = reader
         shared = head * self.model.kv_heads // self.model.heads
@@ -177,7 +178,7 @@ class AllPaths:
         return sorted(made, key=lambda one: -abs(one[1].share.value))
 
     def _beside(self, sender: Place) -> list[list[PathEffects]]:
-        """Return for each pair the effects of a head, then those of the others of its layer.
+        """Return for each prompt pair the effects of a head, then those of others of its layer.
 
         sender: the (layer, head).
         """
@@ -189,7 +190,7 @@ class AllPaths:
 
 
 def reckoned(pairs: PromptPairs) -> tuple[int, int]:
-    """Return about how many tokens a model reads for these pairs, and in how many texts."""
+    """Return about how many tokens a model runs on for prompt pairs, and in how many texts."""
     texts = [text for at in _measured(pairs) for text in pairs.prompts[at][:2]]
     return sum(map(reckoned_tokens, texts)), len(texts)
 
@@ -197,10 +198,9 @@ def reckoned(pairs: PromptPairs) -> tuple[int, int]:
 def path(
     model: Model, pairs: PromptPairs, request: PathRequest, *, advance: Watch = UNWATCHED
 ) -> PathReport:
-    """Measure what later heads read from one head over the pairs.
+    """Measure the share of one head in the inputs of later heads, over prompt pairs.
 
-    pairs: what ``pairs.read_pairs`` returns for the request. advance: is given the progress.
-
+    pairs: the pairs, as ``read_pairs`` returns them. advance: is given the progress.
     Raises UsageError if the sender is not exactly one head, or is in the last layer.
     """
     if isinstance(model, OwnAttention):
@@ -212,7 +212,7 @@ def path(
 
 
 def alone(info: ModelInfo) -> UnsupportedError:
-    """Return the error to raise for attention alone, in which no later head reads.
+    """Return the error for a model of one attention layer, in which there is no later head.
 
     info: the facts of the model.
     """
@@ -229,7 +229,7 @@ def all_paths(
     seed: int = 0,
     advance: Watch = UNWATCHED,
 ) -> AllPaths:
-    """Measure what later heads read from every head of some layers over the pairs.
+    """Measure the share of every head of some layers in later heads' inputs, over prompt pairs.
 
     layers: their indices. seed: of the bootstrap. advance: is given the progress.
     Raises UsageError if no pair fits the model.
@@ -281,7 +281,7 @@ def _measured(pairs: PromptPairs) -> range:
 
 
 def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
-    """Return about how long the pairs take: mostly the runs of both prompts."""
+    """Return about how many seconds the prompt pairs take: mostly the runs of both prompts."""
     sizes = sizes_of(model)
     runs = sum(sizes.forward(len(one.clean)) + sizes.forward(len(one.corrupt)) for one in pairs)
     return seconds(model, runs, len(pairs))

@@ -11,14 +11,14 @@ from attnviz.options import IndexBase, Options, Ranked, Seed, argument, option
 
 @dataclass(frozen=True)
 class _Sender(Options):
-    """The head whose later readers are looked for."""
+    """The argument that names the sender, whose share in later heads' inputs is measured."""
 
     sender: str = argument("HEAD", "The head that later heads read from, such as L0H0.", ...)
 
 
 @dataclass(frozen=True)
 class _Into(Options):
-    """Which input of the later heads is looked at."""
+    """The option that limits the report to one input of the later heads."""
 
     into: Into | None = option(
         "WHAT", "Into their queries, keys or values alone (default: all three)."

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from attnviz.count.params.cards import Gpu
 from attnviz.count.params.counting.cost import CostReport, count_cost
 from attnviz.count.params.counting.serving import CardFit, fit_cards
-from attnviz.count.params.find_spec import spec_of_shape
+from attnviz.count.params.find_spec import find_spec
 from attnviz.count.params.shapes import spec_from_options
 from attnviz.count.params.specs import ModelSpec
 
@@ -29,7 +29,7 @@ def fitted(cost: CostReport, memory_mib: int = 24 * 1024, **more: Any) -> CardFi
 
 
 def named(name: str) -> ModelSpec:
-    spec = spec_of_shape(name).spec
+    spec = find_spec(name, shapes_first=True).spec
     assert spec is not None
     return spec
 

@@ -84,14 +84,15 @@ def test_golden(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "L0H0 carries 60% of the logit difference (20% from an unrelated prompt), "
-             "L0H1 30% (10%). One pair."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (20% from an "
-                        "unrelated prompt), L0H1 30% (10%)."),
+        ({}, "L0H0 carries 60% of the logit difference (control, an unrelated prompt: 20%), "
+             "L0H1 30% (control 10%). One pair."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (control, an "
+                        "unrelated prompt: 20%), L0H1 30% (control 10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
-                       "difference (20% from an unrelated prompt), L0H1 30% (10%)."),
+                       "difference (control, an unrelated prompt: 20%), L0H1 30% (control 10%)."),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
-         "L1H1 carries 60% of the KL divergence (20% from an unrelated prompt), L1H2 30% (10%)."),
+         "L1H1 carries 60% of the KL divergence (control, an unrelated prompt: 20%), "
+         "L1H2 30% (control 10%)."),
         ({"together": JOINT}, "L0H0 L0H1 together carry 70% of the "
                               "logit difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
@@ -120,7 +121,10 @@ def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
 def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     report = reports(pairs=40)
     unsure = replace(report, effects=with_shares(report, adjusted=0.4))
-    said = "None of 12 heads carries more of the logit difference than from an unrelated prompt."
+    said = (
+        "None of 12 heads carries more of the logit difference than its control, an unrelated "
+        "prompt."
+    )
     one = reports()
     below = with_shares(one, base_rate=0.9)
     assert finding(replace(one, effects=below)) == f"{said} One pair."

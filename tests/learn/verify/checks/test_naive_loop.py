@@ -69,4 +69,4 @@ def test_equals_einsum(heads: int, kv_heads: int) -> None:
 
 def test_the_estimate_counts_every_product() -> None:
     """Two texts of 3 and 5 tokens, width 4: 4·4 each for Q and output of 3, K and V of 5."""
-    assert multiplications(2, 3, 5, 4, 2) == 2 * (2 * 3 * 16 + 2 * 5 * 16 + 2 * 3 * 5 * 4)
+    assert multiplications(2, 3, 5, 4) == 2 * (2 * 3 * 16 + 2 * 5 * 16 + 2 * 3 * 5 * 4)
