@@ -207,6 +207,8 @@ class Cell(NamedTuple):
     tint: its colour; a cell without one is faint. text: such as a number, written if there is room.
     letter: a label of one to four letters, which is always written, cut if necessary.
     tip: everything that is known about the cell.
+    values: the numbers by which a page can order cells, by their names.
+    label, hue: what the head is known to do, in words, and that label's colour as RRGGBB.
     """
 
     strength: float
@@ -214,6 +216,18 @@ class Cell(NamedTuple):
     text: str = ""
     letter: str = ""
     tip: str = ""
+    values: Mapping[str, float] = {}
+    label: str = ""
+    hue: str = ""
+
+    @property
+    def content(self) -> str:
+        """Return the letter and the text of the cell."""
+        return f"{self.letter} {self.text}".strip()
+
+
+_MOST_WRITTEN = 16
+"""The most columns of a grid whose cells have their texts written."""
 
 
 class HeadGrid(NamedTuple):
@@ -234,6 +248,30 @@ class HeadGrid(NamedTuple):
     scale: Scale | None = None
     hidden: int = 0
     halved: bool = False
+
+    @property
+    def written(self) -> bool:
+        """Return whether pages and pictures write the text of each cell, not its letter alone."""
+        contents = [cell.content for cell in self.cells.values()]
+        return len(self.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in contents)
+
+    def name(self, place: tuple[int, int]) -> str:
+        """Return the name of a cell, such as ``L2H5``. place: its (row, column)."""
+        row, column = self.rows[place[0]], self.columns[place[1]]
+        return f"{row}{column}" if row[1:].isdigit() else f"{row} {column}".strip()
+
+    def with_known(self, labels: Mapping[str, tuple[str, str]], measure: str = "") -> HeadGrid:
+        """Return the grid with what is known of its heads.
+
+        labels: what they do, and its colour, by the names of cells. measure: what the only number
+            of each cell is; empty if its name says so.
+        """
+        cells = dict(self.cells)
+        for place, cell in self.cells.items():
+            said, hue = labels.get(self.name(place), ("", ""))
+            values = {measure or name: number for name, number in cell.values.items()}
+            cells[place] = cell._replace(label=said, hue=hue, values=values)
+        return self._replace(cells=cells)
 
 
 class Map(NamedTuple):

@@ -252,14 +252,12 @@ def _bar(row: doc.Row, table: doc.Table, x: float, y: float) -> Iterator[Item]:
 # Grids ---------------------------------------------------------------------------------------
 
 _TALL, _NARROW = 24.0, 20.0
-_MOST_WRITTEN = 16
 _KEY_ROOM = 900.0
 
 
 def _grid(grid: doc.HeadGrid) -> Drawing:
     """Return a grid of coloured cells with tips, and with their texts if cells are few."""
-    texts = [_content(cell) for cell in grid.cells.values()]
-    written = len(grid.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in texts)
+    texts, written = [cell.content for cell in grid.cells.values()], grid.written
     longest = max(width(name) for name in grid.rows)
     left = max(longest * _DIGIT + 10, 30.0)
     names = max(map(width, grid.columns)) * _DIGIT + 8
@@ -282,20 +280,19 @@ def _grid(grid: doc.HeadGrid) -> Drawing:
         x, y = x0 + place * cell, y0 + row * _TALL
         if entry.tint is not None:
             items.append(tinted(x, y, cell - 1, _TALL - 1, entry.tint))
-        text = _content(entry) if written else entry.letter
+        text = entry.content if written else entry.letter
         if text.strip():
             items.append(Label(x + cell / 2, y + 16, text, "value", "middle", on=entry.tint))
-        tip = entry.tip or f"{grid.rows[row]}{grid.columns[place]}: {_content(entry)}"
+        tip = entry.tip or f"{grid.rows[row]}{grid.columns[place]}: {entry.content}"
         items.append(Tip(x, y, cell, _TALL, tip))
     drawing = Drawing("grid", x0 + across + 8, y0 + down + 8, tuple(items))
+    return below(heading_words(grid.title)[0] or "grid", [drawing, *grid_legends(grid)], 8)
+
+
+def grid_legends(grid: doc.HeadGrid) -> list[Drawing]:
+    """Return what the colours of a grid mean, below it."""
     legends = [_key(grid.key)] if grid.key else []
-    legends += [scale_figure(grid.scale)] if grid.scale is not None else []
-    return below(heading_words(grid.title)[0] or "grid", [drawing, *legends], 8)
-
-
-def _content(cell: tuple[object, ...]) -> str:
-    _, _, text, letter, _ = cell
-    return f"{letter} {text}".strip()
+    return legends + ([scale_figure(grid.scale)] if grid.scale is not None else [])
 
 
 def _key(key: Sequence[doc.Key]) -> Drawing:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Collection, Iterator
 from functools import partial
 from html import escape
+from itertools import repeat
 
 from attnviz.draw import document as doc
+from attnviz.draw.drawing import Drawing
 from attnviz.draw.figure import document_drawing, heading_words, part_drawings
+from attnviz.draw.head_grid import SCRIPTS, grid_element
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import paper_table, to_hex
-from attnviz.draw.svg import STYLE, safe, svg_element
+from attnviz.draw.svg import STYLE, safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
@@ -45,11 +49,23 @@ tr.ruled td { border-top: 2px solid #8a94a3; }
 td.bar { min-width: 9rem; text-align: left; }
 td.bar i { display: block; height: .8rem; }
 .maps + p, .scroll + p { margin-top: .4rem; }
+.heads { border-spacing: 2px; border-collapse: separate; font-size: .8rem; }
+.heads th { text-align: center; font-weight: 400; border: 0; }
+.heads td { min-width: 2rem; height: 1.7rem; padding: 0 .3rem; text-align: center; border: 0;
+  border-radius: 3px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.heads td[title] { border-bottom: 3px solid transparent; background-color: #eef0f3;
+  color: #566070; }
+.heads td:hover, .heads td:focus-visible { outline: 2px solid #d4680d; }
+.heads.ordered th { visibility: hidden; }
+.heads.ordered td::before { display: block; content: attr(data-told); font-size: .7rem; }
+.order { min-height: 2.9rem; display: flex; flex-wrap: wrap; gap: 0 1rem; align-items: center; }
+.order select { font: inherit; }
 @media (prefers-color-scheme: dark) {
   body { background: #12161c; color: #e8ebf0; }
   p:not(.said, .finding), td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
   th { background: #12161c; }
   th, td { border-color: #39414c; }
+  .heads td[title] { background-color: #20262e; color: #a8b2c0; }
 }
 """
 """The style sheet of every page of attnviz."""
@@ -70,10 +86,16 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
         written = partial(plain_parts, document, palette)
         yield from page_html(document, document.page(), palette, written)
         return
-    yield from page_frame(document.name)
+    script = _script(document)
+    yield from _page_frame(document.name, script)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
     yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
-    names = {name for group in document.groups for name in _named(group)}
+    names = {
+        shown.name
+        for part in _parts(doc.Group(document.groups))
+        if isinstance(part, doc.Maps)
+        for shown in part.maps
+    }
     for group in document.groups:
         yield from _group(group, palette, names)
     if document.explain:
@@ -82,7 +104,21 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
         yield "<h2>How to read this</h2>"
         for part in page_reading(document):
             yield from _part(part, palette, names)
+    yield from [f"<script>{script}</script>"] if script else []
     yield "</body>\n</html>"
+
+
+def _script(document: doc.Document) -> str:
+    """Return the script of the grids of heads that a page shows; empty if it shows none."""
+    from attnviz.draw.page.shell import joined_scripts
+
+    grids = any(isinstance(part, doc.HeadGrid) for part in _parts(doc.Group(document.groups)))
+    return joined_scripts(SCRIPTS) if grids else ""
+
+
+def _parts(group: doc.Group) -> Iterator[doc.Part]:
+    for part in group.parts:
+        yield from _parts(part) if isinstance(part, doc.Group) else [part]
 
 
 _EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
@@ -106,6 +142,9 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 for piece in _table(part._replace(rows=rows), palette, heads):
                     yield _EMPTY_TITLE.sub("<td></td>", piece)
                 yield "</details>"
+            case doc.Plot() | doc.Maps(texts=True):
+                yield from _heading(part)
+                yield from map(_picture, part_drawings(part), repeat(palette))
     if document.explain:
         from attnviz.draw.terminal import page_reading
 
@@ -115,31 +154,33 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
         yield "</details>"
 
 
+def _picture(drawing: Drawing, palette: str) -> str:
+    """Return a drawing with a style of its own, which the policy of the page does not touch."""
+    content = b64encode(svg_document(drawing, palette).encode()).decode()
+    address = f"data:image/svg+xml;base64,{content}"
+    return f'<div class="scroll"><img alt="{safe(drawing.name)}" src="{address}"/></div>'
+
+
 def _written(group: doc.Group) -> Iterator[doc.Part]:
-    """Yield the parts of a group, without the facts that are about maps alone."""
+    """Yield the parts of a group, without facts that have no name and are about maps alone."""
     tables = any(isinstance(part, doc.Table) for part in group.parts)
     for part in group.parts:
         if isinstance(part, doc.Group):
             yield from _written(part)
-        elif tables or not isinstance(part, doc.Facts):
+        elif tables or not isinstance(part, doc.Facts) or part.name:
             yield part
 
 
-def page_frame(name: str) -> Iterator[str]:
-    """Yield what precedes the content of a page. name: its title."""
+def _page_frame(name: str, script: str) -> Iterator[str]:
+    """Yield what precedes the content of a page. name: its title. script: that it may run."""
+    from attnviz.draw.page.shell import digest
+
+    allowed = f"; script-src {digest(script)}" if script else ""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{allowed}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
     yield f"<title>{safe(name)}</title>"
     yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>"
-
-
-def _named(part: doc.Part | doc.Group) -> Iterator[str]:
-    if isinstance(part, doc.Group):
-        for member in part.parts:
-            yield from _named(member)
-    elif isinstance(part, doc.Maps):
-        yield from (shown.name for shown in part.maps)
 
 
 def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:
@@ -174,6 +215,9 @@ def _part(part: doc.Part, palette: str, names: Collection[str]) -> Iterator[str]
         case doc.Maps():
             yield from _heading(part)
             yield from _maps(part, palette)
+        case doc.HeadGrid() if part.cells:
+            yield from _heading(part)
+            yield from grid_element(part, palette)
         case _:
             yield from _heading(part)
             drawings = part_drawings(part)

@@ -35,7 +35,8 @@ def signed_grid(
         root = 0.0 if grey else math.copysign(math.sqrt(abs(value) / (limit or 1.0)), value)
         tip = f"{rows[place[0]]}{columns[place[1]]}: {value:.6g}{f', {why}' * grey}"
         tint = None if grey else signed_tint(value, limit)
-        cells[place] = doc.Cell(root, tint, scale.fitted(value, scale.room) or "", tip=tip)
+        text = scale.fitted(value, scale.room) or ""
+        cells[place] = doc.Cell(root, tint, text, tip=tip, values={"value": value})
     return doc.HeadGrid(rows, columns, cells)
 
 

@@ -14,7 +14,7 @@ from math import sqrt
 from typing import NamedTuple
 
 from attnviz.measures.registry import LABELS, label_named
-from attnviz.records import HeadLabel, Source
+from attnviz.records import SINKS, HeadLabel, Source
 
 THRESHOLD = 0.2
 """The least strength, the share of the possible gain over the base rate, that gives a label."""
@@ -194,3 +194,9 @@ def _is_clear(
     if score is None or base is None or not pairs:
         return False
     return score - base >= deviations * sqrt(base * (1 - base) / pairs)
+
+
+def label_look(label: HeadLabel) -> tuple[str, str]:
+    """Return what a head does in words, and its colour; that of a mere description is empty."""
+    found = label.is_finding and label.name not in SINKS
+    return label.said, label_named(label.name).colour if found else ""

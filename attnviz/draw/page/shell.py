@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def page_html(
             f'<script type="text/plain" id="block-{number}">{text}</script>'
             for number, text in enumerate(data.blocks)
         ),
-        "script": _script(),
+        "script": joined_scripts(SCRIPTS),
     }
     template = (_HERE / "page.html").read_text("utf-8")
     yield re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template).rstrip("\n")
@@ -97,20 +97,22 @@ def source(name: str) -> str:
 
 
 @cache
-def _script() -> str:
-    return '"use strict";\n' + "".join(source(f"{name}.js") for name in SCRIPTS)
+def joined_scripts(names: Sequence[str]) -> str:
+    """Return scripts of this folder as one."""
+    return '"use strict";\n' + "".join(source(f"{name}.js") for name in names)
 
 
 @cache
 def _policy() -> str:
-    scripts = f"script-src {_digest(source('early.js'))} {_digest(_script())}"
+    scripts = f"script-src {digest(source('early.js'))} {digest(joined_scripts(SCRIPTS))}"
     return (
-        f"default-src 'none'; {scripts}; style-src {_digest(source('page.css'))}; "
+        f"default-src 'none'; {scripts}; style-src {digest(source('page.css'))}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return the name by which a page's policy allows a script or a style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -158,7 +158,9 @@ def _grid(
         text = (scale.fitted(value, room) or "") if shown else "n/m"
         tip = f"{report.name((layer, head))}: {value:.4g}"
         place = layers.index(layer), heads.index(head)
-        cells[place] = doc.Cell(root if coloured else 0.0, tint, text, tip=tip)
+        cells[place] = doc.Cell(
+            root if coloured else 0.0, tint, text, tip=tip, values={"change": value}
+        )
     base = report.index_base
     return doc.HeadGrid(
         [f"L{layer + base}" for layer in layers],

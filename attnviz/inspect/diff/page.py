@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from attnviz.draw.page.data import Look, Page, PageCapture, PageHead, PageMeasure
+from attnviz.draw.page.data import Page, PageCapture, PageHead, PageMeasure
+from attnviz.draw.page.difference import change_look, with_difference
 from attnviz.draw.values import json_number
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport
 
@@ -14,19 +17,14 @@ _JS = "change"
 
 def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
     """Return the page of the text over which one head changed most."""
-    sides = {
-        "A": [a for _, a, _ in example.every],
-        "B": [b for _, _, b in example.every],
-        "B − A": [b - a for _, a, b in example.every],
-    }
+    sides = {"A": [a for _, a, _ in example.every], "B": [b for _, _, b in example.every]}
     changes = [change for change, _, _ in example.every]
     heads = [
         PageHead(*change.place, report.pair_name(change), values={_JS: json_number(change.js)})
         for change in changes
     ]
     order = sorted(range(len(changes)), key=lambda at: -np.nan_to_num(changes[at].js))
-    look = [_look(report, example, at) for at in order[:_LOOK] if changes[at].changed]
-    captures = [
+    a, b = (
         PageCapture(
             name=name,
             kind=report.kind,
@@ -37,23 +35,15 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
             keys=example.keys,
             texts=("", ""),
             order=order,
-            given="raw" if name != "B − A" else "difference",
-            limit=0.0
-            if name != "B − A"
-            else max(float(np.abs(each).max()) for each in maps) or 1.0,
-            query=look[0].query if look else len(example.queries) - 1,
+            query=len(example.queries) - 1,
             head=order[0],
         )
         for name, maps in sides.items()
-    ]
+    )
     measure = PageMeasure(_JS, "change of attention", "bits")
+    captures = [*with_difference(a, b, "B − A")]
+    clear = [at for at in order[:_LOOK] if changes[at].changed]
+    look = [change_look(captures[2], at) for at in clear]
+    if look:
+        captures = [replace(each, query=look[0].query) for each in captures]
     return Page(f"{report.a.name}-{report.b.name}", captures, [measure], look)
-
-
-def _look(report: DiffReport, example: ChangedMaps, at: int) -> Look:
-    """Return the largest difference of a head."""
-    _, a, b = example.every[at]
-    query, key = map(int, np.unravel_index(np.abs(b - a).argmax(), a.shape))
-    names = example.queries.texts[query].strip(), example.keys.texts[key].strip()
-    gap = f"{b[query, key] - a[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
-    return Look(2, at, query, key, f"{' → '.join(names)} {gap}")

@@ -13,6 +13,7 @@ from attnviz.draw.report import EVERY, report_files
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
+from attnviz.inspect.explore.page import explored_document
 from attnviz.inspect.explore.view import View, Written
 from attnviz.inspect.generate.data import write_run_lines
 from attnviz.inspect.generate.records import Ending, WrittenRun
@@ -26,8 +27,10 @@ ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
 def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
     """Write the shown head, or the whole run of a generated text, in the format of the ending.
 
+    A page has all heads, of both sides and of their difference, and opens at the view.
+
     path: of the new file. theme, width: the colours and the columns of a drawing.
-    Raises UsageError for an unknown ending and for a difference, which no format can hold,
+    Raises UsageError for an unknown ending and for a difference, which only a page can hold,
     LoadError if the system refuses.
     """
     if view.written is not None and view.written.at:
@@ -37,8 +40,9 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         save(path, {".jsonl": text_file(partial(write_run_lines, run))})
         return
     check_path(path, ENDINGS)
-    if view.scene.side == "difference" and view.against is not None:
-        raise UsageError("a difference is not saved: press d for one side, which is")
+    page = path.suffix.lower() == ".html"
+    if view.scene.side == "difference" and view.against is not None and not page:
+        raise UsageError("a difference is not saved, but as .html: press d for one side")
     report, scene = view.shown.report, view.scene
     layer, head = scene.head
     record = replace(view.record, layers=(LayerWeights(layer, (head,), view.weights[None]),))
@@ -58,7 +62,8 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         plain = Theme(theme.palette, colour=False, ascii=theme.ascii)
         return terminal_block(seen.document(), plain, width).plain
 
-    save(path, report_files(seen, seen.document, theme.palette, screen))
+    document = partial(explored_document, view) if page else seen.document
+    save(path, report_files(seen, document, theme.palette, screen))
 
 
 def _run_of(view: View, written: Written) -> WrittenRun:

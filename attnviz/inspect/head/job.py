@@ -34,6 +34,7 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import Prompt, why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
+from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance, Watch
 from attnviz.texts import Texts, encode_texts
 
@@ -42,6 +43,9 @@ CARD_TEXT = "Then Mary saw Tom. Then Mary saw"
 
 _TRIED = 128
 """The texts of one token for each head."""
+
+_WEIGHTS = 2**24
+"""The most weights of all heads that are kept for a page."""
 
 _ENCODER = "the heads of an encoder write to no logit"
 
@@ -157,6 +161,16 @@ def head_cards(
             )
         )
     return cards
+
+
+def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | None:
+    """Return the maps of all heads over the text of the cards; None if they are too many."""
+    tokens = reckoned_tokens(text)
+    if model.info.layers * model.info.heads * tokens**2 > _WEIGHTS:
+        return None
+    shared = vars(request) | {"head": ()}
+    del shared["top"]
+    return heads(lambda changes: model, text, HeadsRequest.of(shared)).first
 
 
 def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:

@@ -32,7 +32,13 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.page import heads_page
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
-from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.inspect.heads.words import (
+    explanation,
+    name_words,
+    removed_words,
+    score_words,
+    variant_names,
+)
 from attnviz.measures.registry import said_name
 from attnviz.records import HeadScores, HeadsRecord
 
@@ -41,7 +47,6 @@ _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
 _LINKS, _DISTINCTIVE = 20, 3
 _BETWEEN_HEADS = 8
-_NAMED = 2
 _CAPTION = 14  # the letters below a small map in a picture
 
 
@@ -133,9 +138,7 @@ def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -
 
 def _changed(report: HeadsRecord) -> list[str]:
     """Return words on the ablated heads, and on weights that are norm-weighted."""
-    names = [report.name(*head) for head in report.ablated]
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    without = [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []
+    without = [f"without {removed_words(report)}"] if report.ablated else []
     return [*without, *["norm-weighted"] * report.norm_weighted]
 
 

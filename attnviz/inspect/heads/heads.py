@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from attnviz.engine.capture import Choice, asked, capture_text, encoded
@@ -42,6 +43,7 @@ def heads(
     the same; UnsupportedError if the attention cannot be observed.
     """
     reports: list[HeadsRecord] = []
+    before: HeadsRecord | None = None
     pairs: list[PairLinks] = []
     model, opened, text = None, None, given
     for changes, choice in requested_runs(request):
@@ -56,24 +58,29 @@ def heads(
             record = replace(record, model=replace(record.model, notes=notes))
         if request.pair is not None:
             pairs.append(_pair(model, record, text, choice, request.pair))
-        report = heads_report(
-            record,
-            selected,
-            *(choice.index_base, request.sort, request.reverse),
+        report = partial(
+            heads_report,
+            selected=selected,
+            index_base=choice.index_base,
+            sort=request.sort,
+            smallest_first=request.reverse,
             text=shown,
             target=choice.target,
             sink=request.sink is not False,
             known=known_labels(model, record.kind, ignored=choice.no_known_labels),
-            **changed,
         )
-        reports.append(report)
+        reports.append(report(record, **changed))
+        if vectors and request.ablate and not request.norm_weighted:
+            wanted = asked(model, text, choice)
+            whole = TextReader(model).read(wanted).record
+            before = report(whole, vectors=vectors_of(model, wanted))
     word = request.token
     words = [] if word is None else [find_word(each.record, word) for each in reports]
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
     if len(ways) < len(reports):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
-    return replace(compare_heads(reports), view=view)
+    return replace(compare_heads(reports), view=view, before=before)
 
 
 def _captured(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -18,13 +19,14 @@ from attnviz.draw.page.data import (
     QueryKey,
     page_label,
 )
+from attnviz.draw.page.difference import largest_changes, with_difference
 from attnviz.draw.provenance import share
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, said_links, scored
 from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
-from attnviz.inspect.heads.words import score_words
+from attnviz.inspect.heads.words import removed_words, score_words
 from attnviz.measures.registry import MEASURES, label_named
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsRecord, HeadVectors
@@ -56,6 +58,13 @@ def heads_page(
         page_capture(report, " and ".join(words), given, look if report is first else ())
         for report, words in zip(found.reports, names, strict=True)
     ]
+    if found.before is not None and len(captures) == 1:
+        whole = page_capture(found.before, "every head", given)
+        (ablated,) = captures
+        cut = replace(ablated, name=f"without {removed_words(first)}")
+        captures = [*with_difference(whole, cut, "difference: without − with")]
+        look = [*largest_changes(captures), *(each._replace(capture=1) for each in look)][:_LOOK]
+        opened = f"{opened}&capture=1"
     order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
     return Page(
         first.record.model.name, captures, measures(captures[0].heads), look, _LESS, opened + order
@@ -117,6 +126,21 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
             said = name.replace("_", " ")
             found.append(PageMeasure(name, said, "" if unit == "share" else unit, min(known) < 0))
     return found
+
+
+def with_effects(
+    capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
+) -> tuple[PageCapture, PageMeasure]:
+    """Return the capture with what the ablation of each head changes, and the name of that.
+
+    effects: by (layer, head). unit: of the effects.
+    """
+    measure = PageMeasure("ablation", "effect of ablation", unit, signed=True)
+    heads = [
+        replace(each, values={**each.values, measure.key: effects.get((each.layer, each.head))})
+        for each in capture.heads
+    ]
+    return replace(capture, heads=heads), measure
 
 
 def _clearest(report: HeadsRecord) -> list[int]:

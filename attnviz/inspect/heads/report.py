@@ -179,6 +179,7 @@ class HeadsReport(Report):
     """Runs of one model over one text to be shown side by side; there may be only one.
 
     reports: at least one; they differ in the kind of attention, its mask or its score.
+    before: the only run with every head, if heads are ablated and a page shows both.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and if the texts differ.
     view: what is shown of them.
@@ -187,6 +188,7 @@ class HeadsReport(Report):
     reports: tuple[HeadsRecord, ...]
     moved: tuple[Mapping[tuple[int, int], float] | None, ...]
     view: HeadsView = field(default_factory=HeadsView)
+    before: HeadsRecord | None = None
 
     command = "heads"
 

@@ -60,6 +60,16 @@ def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[l
     return shared, names
 
 
+_NAMED = 2
+
+
+def removed_words(report: HeadsRecord) -> str:
+    """Return the names of the ablated heads, of many only the first two."""
+    names = [report.name(*head) for head in report.ablated]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*names[:_NAMED], *more])
+
+
 # What a head does ----------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, shades
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.inspect.patterns.words import score, short
-from attnviz.measures.registry import label_named
+from attnviz.measures.registry import label_named, said_name
 
 _NONE = "·"
 _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
@@ -75,10 +75,23 @@ def label_grid(report: PatternReport) -> HeadGrid:
 def _cell(report: PatternReport, entry: PatternScores) -> Cell:
     tip = _tip(report, entry)
     if entry.label is None:
-        return Cell(0.0, None, "", _NONE, tip)
+        return Cell(0.0, None, "", _NONE, tip, _values(entry))
     strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # None if the text cannot show it
     tint = label_tint(entry.label, strength)
-    return Cell(strength, tint, short(entry.score), label_named(entry.label).short, tip)
+    letter = label_named(entry.label).short
+    return Cell(strength, tint, short(entry.score), letter, tip, _values(entry), *_look(entry))
+
+
+def _look(entry: PatternScores) -> tuple[str, str]:
+    """Return what a head does and its colour; two empty texts without a label."""
+    label = label_named(entry.label or "")
+    return (label.said, label.colour) if entry.label is not None else ("", "")
+
+
+def _values(entry: PatternScores) -> dict[str, float]:
+    """Return the score of a head's label, and all its scores."""
+    found = {"score": entry.score} | {said_name(name): each for name, each in entry.scores.items()}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:
@@ -87,7 +100,8 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
     for entry in report.heads:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
         tint = None if value is None else label_tint(name, strength)
-        cells.append(Cell(strength, tint, short(value), tip=_tip(report, entry)))
+        shown = Cell(strength, tint, short(value), "", _tip(report, entry), _values(entry))
+        cells.append(shown._replace(label=_look(entry)[0]))
     label = label_named(name)
     title: Words = [(f"{label.said}: score of every head", True), (label.meaning, False)]
     return _grid(report, cells, title, (), _scale(name))

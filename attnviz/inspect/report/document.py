@@ -10,6 +10,7 @@ from attnviz.draw.grid import full_width
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named
 from attnviz.inspect.head.document import card_groups, lines_of
+from attnviz.inspect.head.page import cards_page
 from attnviz.inspect.head.words import finding as card_finding
 from attnviz.inspect.interventions.ablate.document import head_grid, ranking_tables
 from attnviz.inspect.patterns.document import leaders_table
@@ -51,6 +52,7 @@ def report_document(
         heading=[*named(report.model), *((word, False) for word in _sizes(report))],
         finding=finding(report),
         first=partial(_first, report),
+        page=partial(cards_page, report.cards, maps) if (maps := report.maps) is not None else None,
     )
 
 

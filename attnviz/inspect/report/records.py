@@ -11,7 +11,7 @@ from attnviz.draw.report import Report
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.patterns.records import PatternReport
-from attnviz.records import ModelInfo, Provenance
+from attnviz.records import HeadsRecord, ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -25,6 +25,7 @@ class ModelReport(Report, Provenance):
     context: the longest text in tokens; None for no limit.
     scored: the labels and scores of all heads. ablation: what each head costs, or each of those
         that the budget allowed.
+    maps: of all heads over the text of the cards, for a page; None if they are too many.
     cards: of the heads whose ablation costs most. missing: for each part that is None, the reason.
     """
 
@@ -35,6 +36,7 @@ class ModelReport(Report, Provenance):
     scored: PatternReport | None = None
     ablation: AblationReport | None = None
     cards: tuple[HeadCard, ...] = ()
+    maps: HeadsRecord | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
 
     command = "report"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from attnviz.count.params.head_cost import counted_model
 from attnviz.draw.signed import Place
 from attnviz.inspect.head.head import reckoned
-from attnviz.inspect.head.job import CARD_TEXT, Steps, head_cards, require_fit
+from attnviz.inspect.head.job import CARD_TEXT, Steps, every_map, head_cards, require_fit
 from attnviz.inspect.head.request import CardRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
 from attnviz.inspect.interventions.ablate.records import AblationReport
@@ -62,7 +62,7 @@ def report(
     ablation = steps.take("loss", 0.4, lambda watch: _ablated(model, texts, request, watch))
     if not steps.complete and scored is None and ablation is None:
         raise KeyboardInterrupt
-    places, cards = _places(ablation, request.cards), []
+    places, cards, maps = _places(ablation, request.cards), [], None
     if places:
         asked = CardRequest.of(vars(request))
         cards = head_cards(
@@ -75,6 +75,7 @@ def report(
             scored=scored,
             ablation=ablation,
         )
+        maps = every_map(model, text or CARD_TEXT, asked)
     return ModelReport(
         model=model.info,
         counted=counted,
@@ -83,6 +84,7 @@ def report(
         scored=scored,
         ablation=ablation,
         cards=tuple(cards),
+        maps=maps,
         missing=dict(steps.missing),
         text=text or CARD_TEXT,
         source=texts.source,

@@ -28,6 +28,7 @@ from attnviz.inspect.why.words import (
     quoted,
     sum_words,
 )
+from attnviz.measures.labels import label_look
 from attnviz.records import Tokens
 
 _LONGEST = 100
@@ -154,7 +155,9 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     columns = [*(f"H{head + base}" for head in range(heads)), _MLP]
     title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
     grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
-    return signed_grid(names, columns, values, scale, grey, GREY)._replace(
+    labels = {report.name(head): label_look(label) for head, label in report.labels.items()}
+    grid = signed_grid(names, columns, values, scale, grey, GREY)
+    return grid.with_known(labels, "direct effect")._replace(
         title=[
             (title + scale.times * (not scaled), True),
             (f"{_MLP}: feed-forward", False),

@@ -101,6 +101,8 @@ Open = Callable[..., Opened]
 def opened(browser: Any) -> Iterator[Open]:
     """``opened(path, link="", width=1440, height=900, scheme="light", scripts=True)``.
 
+    ready: whether to wait until an interactive page is drawn.
+
     At the end nothing may have been requested, and nothing may have failed.
     """
     contexts, pages = [], []
@@ -113,6 +115,7 @@ def opened(browser: Any) -> Iterator[Open]:
         height: int = 900,
         scheme: str = "light",
         scripts: bool = True,
+        ready: bool = True,
         **more: Any,
     ) -> Opened:
         context = browser.new_context(
@@ -141,7 +144,7 @@ def opened(browser: Any) -> Iterator[Open]:
             ),
         )
         shown.page.goto(f"{path.as_uri()}{link}")
-        if scripts:
+        if scripts and ready:
             shown.page.wait_for_selector("body[data-painted]", state="attached")
             shown.page.wait_for_selector("body[data-ready]", state="attached")
         return shown

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 
 import attnviz
 from attnviz.cli import browser as browsing
+from attnviz.inspect.head.job import CARD_TEXT
 
+from ...chat_models import CHAT, CHATML, write_chat_model
 from .test_numbers import on_page, worst
 
 Open = Callable[..., Any]
@@ -48,6 +52,25 @@ def test_regions_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:
     run("heads", CAT, "--span", "who=The cat", "--span", "it=7:8", "--save", "page.html")
     shown = opened(tmp_path / "page.html")
     assert {"who", "it"} <= {*shown.page.locator("#words sup").all_inner_texts()}
+
+
+def test_a_written_text_keeps_its_regions(opened: Open, run: Any, tmp_path: Path) -> None:
+    given = ("--span", "who=The cat", "--tokens", "4")
+    run("generate", "The cat sat on the mat because", *given, "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert "who" in shown.page.locator("#words sup").all_inner_texts()
+    assert shown.js("shown.queries.regions.find(([name]) => name === 'who')[1]") == 1
+
+
+@pytest.mark.parametrize("command", ["heads", "generate"])
+def test_roles_of_a_chat_are_bands(opened: Open, run: Any, tmp_path: Path, command: str) -> None:
+    model = write_chat_model(tmp_path / "model", CHATML)
+    (tmp_path / "chat.json").write_text(json.dumps([*CHAT[:2]]))
+    given = ("--chat", "chat.json", "--model", str(model))
+    more = ("--tokens", "3") if command == "generate" else ()
+    assert run(command, *given, *more, "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html")
+    assert {"system", "user"} <= {*shown.page.locator("#words sup").all_inner_texts()}
 
 
 def test_cross_attention_has_two_texts(
@@ -193,3 +216,85 @@ def test_open_is_refused_where_no_browser_can_be(
     monkeypatch.delenv("SSH_TTY")
     monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: False)
     assert run("heads", "A cat.", "--open").code == 3
+
+
+def test_ablated_heads_stand_before_and_after(opened: Open, run: Any, tmp_path: Path) -> None:
+    assert run("heads", CAT, "--ablate", "L0H0", "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html")
+    names = ["every head", "without L0H0", "difference: without − with"]
+    assert shown.js("captures.map(({ name }) => name)") == names
+    assert shown.js("shown.name") == "without L0H0"
+    before, after = (
+        attnviz.heads("tiny", CAT, ablate=heads).reports[0] for heads in ((), ("L0H0",))
+    )
+    for at, entry in enumerate(before.heads):
+        a, b = (each.weights(entry.layer, entry.head) for each in (before, after))
+        for place, wanted in enumerate((a, b, b - a)):
+            shown.js(f"switchTo({place})")
+            assert worst(on_page(shown, at, "raw"), wanted) < 6e-5
+
+
+def _played(*given: Any) -> Any:
+    """Play keys in a thread of their own: the browser has an event loop in this one."""
+    from ...inspect.explore.playing import play
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(play, *given).result()
+
+
+def test_explore_saves_both_sides_and_their_difference(opened: Open, tmp_path: Path) -> None:
+    from attnviz.inspect.explore.desk import SideSource
+
+    from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
+
+    path = tmp_path / "sides.html"
+    other = SideSource(SESSION, SENTENCE.replace("cat", "dog"))
+    _played(explorer(second=other), "d", "d", "s", line(str(path)), "enter")
+    shown = opened(path)
+    assert [name[0] for name in shown.js("captures.map(({ name }) => name)")] == ["A", "B", "B"]
+    a, b = (SESSION.frame(text) for text in (SENTENCE, other.text))
+    assert shown.js("shown.given") == "difference"
+    for at, entry in enumerate(a.report.heads):
+        head = entry.layer, entry.head
+        assert worst(on_page(shown, at, "raw"), b.weights(head) - a.weights(head)) < 6e-5
+
+
+def test_explore_saves_what_ablation_changes(opened: Open, tmp_path: Path) -> None:
+    from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
+
+    path = tmp_path / "ablated.html"
+    played = _played(explorer(), "v", "x", "s", line(str(path)), "enter")
+    removed = played.view.frame.removed
+    shown = opened(path)
+    assert shown.js("shown.name") == f"without {played.view.frame.report.name(*min(removed))}"
+    without = SESSION.frame(SENTENCE, removed)
+    for at, entry in enumerate(without.report.heads):
+        head = entry.layer, entry.head
+        assert worst(on_page(shown, at, "raw"), without.weights(head)) < 3e-5
+    shown.js("switchTo(0)")
+    shown.page.locator("#sort").select_option(label="effect of ablation")
+    first = shown.js("shown.names[offered()[0]]")
+    effects = played.view.effects
+    assert first == played.view.frame.report.name(*effects.ranking()[0])
+
+
+def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Path) -> None:
+    path, found = tmp_path / "report.html", tmp_path / "report.json"
+    assert run("report", "--cards", "1", "--save", path, "--save", found, "-q").code == 0
+    shown = opened(path)
+    assert shown.js("shown.count") == 24
+    report = json.loads(found.read_text())
+    effects = {
+        f"L{each['layer']}H{each['head']}": each["loss_delta"]
+        for each in report["ablation"]["heads"]
+    }
+    shown.page.locator("#sort").select_option(label="effect of ablation")
+    order = shown.js("offered().map((at) => shown.names[at])")
+    assert order == sorted(effects, key=lambda name: -effects[name])
+    maps = attnviz.capture("tiny", CARD_TEXT)
+    for at, place in enumerate(maps):
+        assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
+    shown.page.locator("#look button").first.click()
+    assert shown.text("#name") == order[0]
+    assert shown.page.locator("#document img[src^='data:image/svg']").count() > 0
+    assert "parameters" in shown.text("#document")

@@ -77,7 +77,7 @@ def test_a_page_has_the_cards(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert run("report", "--cards", "2", "--save", str(path), "-q").code == 0
     page = re.sub("<[^>]*>", "", path.read_text())
-    assert "Report on tiny" in page
+    assert "report on tiny" in page
     for words in ("L0H0: previous token .85", "L1H1: current token", "correction: 24 ablations"):
         assert words in page
 

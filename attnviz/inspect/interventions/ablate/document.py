@@ -34,6 +34,7 @@ from attnviz.inspect.interventions.shown import (
     effect_table,
     label_column,
 )
+from attnviz.measures.labels import label_look
 from attnviz.records import HeadLabel, HeadScores, Tokens
 
 _LABEL_ROOM = 19
@@ -110,7 +111,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     metric, gradient = report.ranked_by, report.method == "gradient"
     values, signed = (one.value for one in found.values()), metric.signed and not gradient
     scale = NumberScale.over(values, signed, metric.percent)
-    return effect_grid(
+    grid = effect_grid(
         found,
         scale,
         map_title(report, brief=not scaled),
@@ -119,6 +120,8 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
         blank=report.gradients if report.unit == "head" else (),  # what a budget left out
         bar=signed_scale(scale, metric.unit or metric.label) if scaled else None,
     )
+    labels = {report.head_name(head): label_look(each) for head, each in report.labels.items()}
+    return grid.with_known(labels, "gradient" if gradient else "effect of ablation")
 
 
 def _placed(report: AblationReport) -> Mapping[Place, Mean]:

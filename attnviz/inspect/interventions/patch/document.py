@@ -38,6 +38,7 @@ from attnviz.inspect.interventions.shown import (
     label_column,
     number,
 )
+from attnviz.measures.labels import label_look
 from attnviz.records import Tokens
 
 _GAP = 3
@@ -141,7 +142,7 @@ def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
     """
     found = {effect.places[0]: report.mean(effect) for effect in report.effects}
     scale = NumberScale.over(one.value for one in found.values())
-    return effect_grid(
+    grid = effect_grid(
         found,
         scale,
         grid_title(report, brief=not scaled),
@@ -150,6 +151,8 @@ def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
         blank=found,
         bar=_bar(report, scale) if scaled else None,
     )
+    labels = {report.name(place): label_look(label) for place, label in report.labels.items()}
+    return grid.with_known(labels, "effect of the patch")
 
 
 def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:

@@ -1,0 +1,56 @@
+"""Writes a grid of heads for a page: a table, and scripts that order its cells."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+from attnviz.draw.document import Cell, HeadGrid
+from attnviz.draw.figure import grid_legends
+from attnviz.draw.palette import contrasting, paper_table, to_hex
+from attnviz.draw.svg import safe, svg_element
+
+SCRIPTS = ("words", "heads")
+"""The scripts of the interactive page that grids of heads need."""
+
+
+def grid_element(grid: HeadGrid, palette: str) -> Iterator[str]:
+    """Yield the table of a grid, and below it what its colours mean."""
+    names = [*dict.fromkeys(name for cell in grid.cells.values() for name in cell.values)]
+    yield f'<div class="scroll"><table class="heads" data-measures="{safe(json.dumps(names))}">'
+    titles = "".join(f'<th scope="col">{safe(name)}</th>' for name in grid.columns)
+    yield f"<thead><tr><td></td>{titles}</tr></thead><tbody>"
+    for row, name in enumerate(grid.rows):
+        cells = [_cell(grid, (row, column), names, palette) for column in range(len(grid.columns))]
+        yield f'<tr><th scope="row">{safe(name)}</th>{"".join(cells)}</tr>'
+    yield "</tbody></table></div>"
+    for legend in grid_legends(grid):
+        yield f'<div class="scroll">{svg_element(legend, palette)}</div>'
+
+
+def _cell(grid: HeadGrid, place: tuple[int, int], names: list[str], palette: str) -> str:
+    cell = grid.cells.get(place)
+    if cell is None or math.isnan(cell.strength):
+        return "<td></td>"
+    name = grid.name(place)
+    look = [f"border-color:#{cell.hue}"] * bool(cell.hue)
+    if cell.tint is not None:
+        colour = paper_table(cell.tint.palette or palette)[cell.tint.step]
+        look += [f"background-color:{to_hex(colour)}", f"color:{to_hex(contrasting(colour))}"]
+    numbers = [f"{cell.values.get(each, math.nan):.6g}" for each in names]
+    facts = {
+        "title": _tip(cell, name),
+        "style": ";".join(look),
+        "data-name": name,
+        "data-label": cell.label,
+        "data-values": ",".join("" if number == "nan" else number for number in numbers),
+    }
+    written = "".join(f' {key}="{safe(value)}"' for key, value in facts.items() if value)
+    return f"<td{written}>{safe(cell.content if grid.written else cell.letter)}</td>"
+
+
+def _tip(cell: Cell, name: str) -> str:
+    """Return all that is known of a cell, in one line."""
+    tip = " · ".join((cell.tip or f"{name}: {cell.content}").split("\n"))
+    return tip if cell.label in tip else f"{tip} · {cell.label}"

@@ -1,0 +1,64 @@
+"""The difference of two captures of a page, as one more capture of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from attnviz.draw.labels import token_labels
+from attnviz.draw.page.data import Look, PageCapture
+
+_LOOK = 4
+
+
+def largest_changes(captures: Sequence[PageCapture]) -> Iterator[Look]:
+    """Yield the largest difference of each of the heads that differ most.
+
+    captures: those of ``with_difference``; nothing is yielded if they have no difference.
+    """
+    for capture in captures[2:]:
+        sizes = [float(np.nanmax(np.abs(each), initial=0.0)) for each in capture.weights]
+        order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+        yield from (change_look(capture, at) for at in order[:_LOOK] if sizes[at])
+
+
+def change_look(capture: PageCapture, head: int) -> Look:
+    """Return the largest change of a head. capture: the third one. head: its place there."""
+    weights = np.nan_to_num(capture.weights[head])
+    query, key = map(int, np.unravel_index(np.abs(weights).argmax(), weights.shape))
+    names = token_labels(capture.queries)[query], token_labels(capture.keys)[key]
+    gap = f"{weights[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
+    return Look(2, head, query, key, f"{' → '.join(names)} {gap}")
+
+
+def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageCapture]:
+    """Yield two captures and, if their maps have the same tokens' places, B minus A under a name.
+
+    Only heads that both have are in the difference; colours are full at its largest value.
+    """
+    yield from (a, b)
+    known = {head.name: at for at, head in enumerate(b.heads)}
+    shared = [(at, known[head.name]) for at, head in enumerate(a.heads) if head.name in known]
+    sizes = {(len(each.queries), len(each.keys), each.causal) for each in (a, b)}
+    if not shared or len(sizes) > 1:
+        return
+    weights = [b.weights[second] - a.weights[first] for first, second in shared]
+    limit = max(float(np.nanmax(np.abs(each), initial=0.0)) for each in weights)
+    rank = {first: at for at, (first, _) in enumerate(shared)}
+    yield PageCapture(
+        name=name,
+        kind=a.kind,
+        causal=a.causal,
+        heads=[a.heads[first] for first, _ in shared],
+        weights=weights,
+        queries=a.queries,
+        keys=a.keys,
+        texts=a.texts,
+        order=[rank[at] for at in a.order if at in rank],
+        given="difference",
+        fine=a.fine,
+        limit=limit or 1.0,
+        query=a.query,
+        head=rank.get(a.head, 0),
+    )

@@ -1,0 +1,121 @@
+"""The grid of heads that documents share: a table without scripts, put in order with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+
+Open = Callable[..., Any]
+CAT = "The cat sat on the mat because it was tired."
+
+
+@pytest.fixture(scope="module")
+def ablated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, attnviz.AblationReport]:
+    path = tmp_path_factory.mktemp("grid") / "ablate.html"
+    report = attnviz.ablate("tiny", CAT)
+    report.save(path)
+    return path, report
+
+
+def _names(shown: Any) -> list[str]:
+    script = "[...document.querySelectorAll('.heads td[title]')].map((one) => one.dataset.name)"
+    return list(shown.js(script))
+
+
+def _order(shown: Any, by: str) -> list[str]:
+    shown.page.locator(".order select").first.select_option(by)
+    return _names(shown)
+
+
+def test_heads_are_ordered_by_the_effect_of_ablation(
+    opened: Open, ablated: tuple[Path, attnviz.AblationReport]
+) -> None:
+    path, report = ablated
+    shown = opened(path, ready=False)
+    before = _names(shown)
+    effects = {
+        report.name(each.variant): each.shown(report.metric).value for each in report.effects
+    }
+    assert before == [*effects]
+    assert _order(shown, "effect of ablation") == sorted(effects, key=lambda name: -effects[name])
+    assert shown.js("document.querySelector('.heads').classList.contains('ordered')")
+    labels = {report.head_name(head): label.said for head, label in report.labels.items()}
+    by_label = _order(shown, "label")
+    found = [labels[name] for name in by_label if name in labels]
+    assert found == sorted(found, key=str.lower)
+    assert {*by_label[len(found) :]}.isdisjoint(labels)
+    assert _order(shown, "layer") == before
+
+
+def test_a_cell_says_name_label_and_value(
+    opened: Open, ablated: tuple[Path, attnviz.AblationReport]
+) -> None:
+    shown = opened(ablated[0], ready=False)
+    shown.page.locator(".heads td[data-name=L0H0]").hover()
+    assert shown.text(".order span").startswith("L0H0: 0.24")
+    assert "previous token" in shown.text(".order span")
+    high = shown.page.locator(".heads").first.bounding_box()
+    shown.page.locator(".heads td[data-name=L0H0]").focus()
+    shown.press("ArrowRight", "ArrowDown")
+    assert shown.text(".order span").startswith("L1H1: ")
+    assert shown.page.locator(".heads").first.bounding_box() == high
+    assert shown.js("document.querySelectorAll('.heads [tabindex=\"0\"]').length") == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_grid_stands_without_scripts_and_fits_a_phone(
+    opened: Open, ablated: tuple[Path, attnviz.AblationReport], scheme: str
+) -> None:
+    shown = opened(ablated[0], ready=False, scripts=False, width=390, height=844, scheme=scheme)
+    cells = shown.page.locator(".heads td[title]")
+    assert cells.count() == 24
+    assert cells.first.inner_text() == "+.24"
+    box = shown.page.locator(".heads").first.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    assert shown.page.locator(".order").count() == 0
+
+
+def test_every_document_with_a_grid_has_it(opened: Open, run: Any, tmp_path: Path) -> None:
+    asked = {
+        "patterns": ["--seed", "0"],
+        "why": [CAT],
+        "patch": [
+            "When Mary and John went out, John gave a book to",
+            "When Mary and John went out, Mary gave a book to",
+        ],
+    }
+    for command, given in asked.items():
+        assert run(command, *given, "--save", f"{command}.html").code == 0
+        shown = opened(tmp_path / f"{command}.html", ready=False)
+        kinds = shown.page.locator(".order select").first.locator("option").all_inner_texts()
+        assert kinds[0] == "layer"
+        before = _names(shown)
+        after = _order(shown, kinds[-1])
+        assert sorted(after) == sorted(before)
+        assert after != before
+        assert shown.js("document.querySelectorAll('.heads td[title]').length") == len(before)
+
+
+def test_a_document_without_a_grid_runs_nothing(run: Any, tmp_path: Path) -> None:
+    run("params", "tiny", "--save", "params.html")
+    page = (tmp_path / "params.html").read_text()
+    assert "<script" not in page
+    assert "script-src" not in page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_grid(
+    opened: Open, ablated: tuple[Path, attnviz.AblationReport], scheme: str
+) -> None:
+    api = pytest.importorskip("axe_playwright_python.sync_playwright")
+    shown = opened(ablated[0], ready=False, scheme=scheme)
+    for by in ("layer", "label"):
+        _order(shown, by)
+        found = api.Axe().run(shown.page, context=".heads")
+        assert found.violations_count == 0, found.generate_report()
