@@ -36,6 +36,9 @@ function regionColour(name) {
   return name ? colour.hues[names.indexOf(name) % colour.hues.length] : colour.rule;
 }
 const hueOf = (head) => colour.labels[shown.heads.label[head]];
+/** Return black or white: one of them has a contrast of at least 4.5 on any colour. */
+const inkOn = (word) => [0.2126, 0.7152, 0.0722].reduce((sum, part, at) => sum + part * (((word >> (8 * at)) & 255) / 255) ** 2.2, 0)
+  < 0.18 ? "#ffffff" : "#000000";
 const css = (word) => `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
 
 /** Return the place of a value among 256 colours: on the scale of roots, or between two signs. */

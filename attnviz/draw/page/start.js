@@ -50,8 +50,7 @@ addEventListener("DOMContentLoaded", () => {
   for (const table of $("document").querySelectorAll("details")) {
     table.open = !document.documentElement.classList.contains("js");
     const said = { tabindex: 0, role: "region", "aria-label": table.firstElementChild.textContent };
-    for (const room of table.querySelectorAll(".scroll"))
-      for (const name in said) room.setAttribute(name, said[name]);
+    for (const room of table.querySelectorAll(".scroll")) for (const name in said) room.setAttribute(name, said[name]);
   }
   document.documentElement.classList.add("whole");
 });

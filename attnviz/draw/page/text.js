@@ -42,8 +42,7 @@ function shadeWords() {
     const span = words[sides[1]][at], word = tint(value);
     if (!span || strength(value) < 0.004) continue;
     span.style.background = css(word);
-    const dark = (word & 255) * 0.3 + ((word >> 8) & 255) * 0.59 + ((word >> 16) & 255) * 0.11 < 140;
-    span.style.color = dark ? "#ffffff" : "#10151b";
+    span.style.color = inkOn(word);
     span.title = from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at);
   }
   const span = words[sides[0]][active()];

@@ -143,3 +143,22 @@ def test_paper_has_all_maps_and_all_lines(opened: Open, thousand: Path) -> None:
     assert first < then
     shown.js("print(false)")
     assert shown.js("paper") is False
+
+
+def luminance(colour: list[int]) -> float:
+    """The relative luminance of WCAG."""
+    parts = [c / 255 for c in colour]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_shaded_word_is_readable_at_every_weight(opened: Open, mary: Path, scheme: str) -> None:
+    shown = opened(mary, scheme=scheme)
+    found = shown.js(
+        "[...colour.map, ...colour.signed].map((word) =>"
+        " [[word & 255, (word >> 8) & 255, (word >> 16) & 255], inkOn(word)])"
+    )
+    for ground, ink in found:
+        low, high = sorted([luminance(ground), 1.0 if ink == "#ffffff" else 0.0])
+        assert (high + 0.05) / (low + 0.05) >= 4.5
