@@ -111,8 +111,9 @@ def finding(report: PathReport) -> str:
     read = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
     above = [one for one in read if _beyond_others(one)]
     if not above:
-        more = " more than from the other heads of its layer" * bool(read)
-        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}{more}.{end}"
+        others_too = " more than from the other heads of its layer" if read else ""
+        none = "no" if lead else "No"
+        return f"{lead}{none} later head clearly reads from {sender}{others_too}.{end}"
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
     shares = [whole_percent(one.share.value) for one in (first, *more)]
     names = [report.name(one.place, one.into) for one in (first, *more)]
