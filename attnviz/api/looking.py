@@ -55,6 +55,7 @@ def capture(
     kind: Kind | None = None,
     target: str | None = None,
     truncate: bool = False,
+    spans: AnySpans = None,
     no_known_labels: bool = False,
     vectors: bool = False,
 ) -> HeadMaps:
@@ -68,6 +69,7 @@ def capture(
         ``cross``. target: the decoder's text, by default what the model writes itself; for ``mha``
         the text of the queries.
     truncate: cut a text that is longer than the model's context.
+    spans: regions of the text by name, see ``heads``.
     no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
     vectors: also keep queries, keys and the norms of values, for the page: a second pass.
 
@@ -80,6 +82,8 @@ def capture(
     from attnviz.engine.vectors import vectors_of
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import heads_report
+    from attnviz.options import RegionOptions
+    from attnviz.regions import region_reader
 
     read = one_text(text, 'attnviz.capture("tiny", "The cat sat.")')
     layers = None if layer is None else str(layer)
@@ -92,6 +96,9 @@ def capture(
         no_known_labels=no_known_labels,
     )
     opened = open_given(model, tokenizer, for_one_pass(read))
+    reader = region_reader(opened, read, RegionOptions.of({"spans": spans}))
+    if reader is not None:
+        choice = replace(choice, encode=reader.encode)
     record, selected = capture_text(opened, read, choice)
     known = known_labels(opened, record.kind, ignored=no_known_labels)
     found = vectors_of(opened, asked(opened, read, choice)) if vectors else None

@@ -270,6 +270,22 @@ def region_facts(tokens: Tokens) -> list[dict[str, Any]]:
     return [{"name": name, "ranges": each} for name, each in ranges.items()]
 
 
+def read_regions(facts: Sequence[Mapping[str, Any]], tokens: int) -> tuple[str, ...]:
+    """Return the name of the region of each token, as ``region_facts`` wrote them.
+
+    tokens: how many there are. Raises ValueError if a token is in no region or in several.
+    """
+    names: dict[int, str] = {}
+    for region in facts:
+        for start, end in region["ranges"]:
+            if not 0 <= start < end <= tokens:
+                raise ValueError(f"a region from {start} to {end} of {tokens} tokens")
+            names.update(dict.fromkeys(range(start, end), str(region["name"])))
+    if facts and sorted(names) != [*range(tokens)]:
+        raise ValueError("regions that are not those of the tokens")
+    return tuple(names[at] for at in range(len(names)))
+
+
 def share_facts(found: RegionShares, head: tuple[int, int]) -> dict[str, Any]:
     """Return the shares of one head (layer, head) as JSON values."""
     at = found.heads.index(head)

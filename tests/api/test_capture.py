@@ -157,3 +157,12 @@ def test_what_cannot_be_done(
 def test_no_such_directory(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="no directory"):
         attnviz.capture(tmp_path / "nothing", TEXT)
+
+
+def test_regions_are_those_of_the_spans() -> None:
+    maps = attnviz.capture(
+        "tiny", "The cat sat on the mat.", spans={"who": (1, 3), "on": "the mat"}
+    )
+    assert maps.report.record.keys.regions.count("who") == 2
+    assert maps.report.regions is not None
+    assert {"who", "on"} <= {*maps.report.regions.keys}

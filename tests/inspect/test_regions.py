@@ -14,6 +14,8 @@ import pytest
 
 import attnviz
 from attnviz.draw.theme import Theme
+from attnviz.errors import AttnvizError
+from attnviz.inspect.heads.files import read_heads
 
 from ..chat_models import CHAT, CHATML, write_chat_model
 from ..first_screens import SIZES, fitting
@@ -166,3 +168,18 @@ def test_explore_reads_and_tells_regions(chat_model: str) -> None:
     again = command_line(view.scene, "text", ("--chat", "chat.json"))
     assert again.startswith("attnviz heads --chat chat.json")
     assert "text" not in again
+
+
+def test_a_saved_file_keeps_the_regions(run: Callable[..., Any], tmp_path: Path) -> None:
+    """``explore`` of a saved file shows them under the text, as it does of a live model."""
+    arguments = ("heads", "The cat sat on the mat.", "--span", "who=The cat", "-q")
+    assert run(*arguments, "--save", "a.json").code == 0
+    content = (tmp_path / "a.json").read_bytes()
+    (report,) = read_heads(content, "a.json").reports
+    assert report.record.keys.regions == ("other", "who", "who", *["other"] * 6)
+    assert report.record.queries.regions == report.record.keys.regions
+    facts = json.loads(content)
+    for ranges in ([[0, 99]], [[1, 3]], [[0, 1], [3, 10**12]]):
+        facts["regions"][0]["ranges"] = ranges
+        with pytest.raises(AttnvizError):
+            read_heads(json.dumps(facts).encode(), "a.json")

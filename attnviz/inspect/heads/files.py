@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.files import Writer, text_file
 from attnviz.draw.labels import visible
+from attnviz.draw.regions import read_regions
 from attnviz.draw.scale import visible_cells
 from attnviz.draw.values import model_of, shortest
 from attnviz.errors import LoadError
@@ -383,6 +384,8 @@ def _report(
     if kind == "cross":
         keys = _tokens(facts["key_tokens"], facts["key_token_ids"], marks)
         queries = _tokens(facts["tokens"], facts["token_ids"], set())
+    named = replace(keys, regions=read_regions(facts.get("regions", ()), len(keys)))
+    queries, keys = named if queries is keys else queries, named
     scores = [_scores(entry) for entry in entries]
     whole, removed = not typed(sinks["left_out"], bool), facts.get("ablated", ())
     _check_weights(weights, (len(entries), len(queries), len(keys)), scores, whole)
