@@ -69,7 +69,7 @@ def test_first_screens_fit(
 def test_the_finding(run: Any) -> None:
     lines = run("report", "--no-full").lines
     assert lines[1].startswith("On the probes 12 of 24 heads have a label, 3 are sinks. Without")
-    assert lines[2].endswith("the most, then without L1H1 and L3H1.")
+    assert lines[2].endswith("the most, then without L1H1.")
     random = run("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
 
