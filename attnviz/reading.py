@@ -308,7 +308,7 @@ def finite(value: Any) -> float:
 
 
 def repeated(folded: Any, most: int) -> list[Any]:
-    """Return the names of ``[[[name, …], times], …]``, each repeated ``times`` times.
+    """Return the names of ``[[[name, …], times], …]``, the whole list ``times`` times in a row.
 
     Raises TypeError for another structure, ValueError for more than ``most`` names.
     """

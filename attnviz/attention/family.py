@@ -199,7 +199,7 @@ def llama_heads(name: str) -> dict[str, Head]:
 def gpt_heads(
     name: str, predicting: str = "ForCausalLM", unembedding: str = "lm_head"
 ) -> dict[str, Head]:
-    """Return the heads of GPT and its relatives by model class, for ``Family.heads``.
+    """Return the output heads (not attention heads) of GPT's model classes, for ``Family.heads``.
 
     name: the start of class names. predicting: the end of the name of the class that predicts
         tokens. unembedding: the name of its unembedding in files.

@@ -226,7 +226,10 @@ def brief_parameter_table(cost: CostReport) -> Table:
 
 
 def _attention_note(cost: CostReport) -> str:
-    """Return a string with the parameters of the projections, or of self and cross attention."""
+    """Return a string with the parameters of the attention by its parts.
+
+    These are the latent ranks, else self and cross attention, else the projections.
+    """
     latent = main_attention(cost).spec.latent
     if latent is not None:
         queries = f", of queries {count(latent.q_lora)}" if latent.q_lora else ""

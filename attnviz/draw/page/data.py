@@ -300,7 +300,7 @@ def _pooled(capture: PageCapture, step: int) -> PageCapture:
 
 
 def _added(blocks: list[str], content: bytes) -> int:
-    """Return the number of a block that is added to those outside the JSON."""
+    """Append the base64 of ``content`` to ``blocks``, and return its index there."""
     blocks.append(base64.b64encode(content).decode("ascii"))
     return len(blocks) - 1
 

@@ -195,7 +195,7 @@ class SiteRunner(Runner, Protocol):
         ...
 
     def plain(self, given: Input) -> Ends:
-        """Return the final states of the unobserved model over a text: a single row."""
+        """Return the final states of the unchanged model over a text, as a batch of one."""
         ...
 
     def held(self, given: Input, what: frozenset[What]) -> Held:

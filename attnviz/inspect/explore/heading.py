@@ -71,7 +71,7 @@ def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
 
 
 def _answer(view: View) -> list[str]:
-    """Return the sentences of the finding, the most important first, without full stops."""
+    """Return what the second line says of the maps in view: sentences without full stops."""
     if view.written is not None:
         return [_progress(view, view.written)]
     if view.scene.removed:

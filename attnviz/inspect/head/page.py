@@ -37,7 +37,10 @@ def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
 
 
 def _look(card: HeadCard, maps: HeadsRecord, at: int) -> Iterator[Look]:
-    """Yield the strongest link of a card's head over the text. at: the head's place."""
+    """Yield the strongest link of a card's head over the text, if it has one.
+
+    at: the index of the head among those of the page.
+    """
     queries, keys = token_labels(maps.record.queries), token_labels(maps.record.keys)
     for _, _, query, key, weight in head_links(maps, *card.head, 1, sink=False):
         yield Look(0, at, query, key, f"{queries[query]} → {keys[key]} {share(weight)}")

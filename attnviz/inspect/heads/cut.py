@@ -152,7 +152,7 @@ def read_edge(typed: str) -> tuple[str, str]:
 
 
 def reckoned(text: str) -> tuple[int, int]:
-    """Return about how many tokens all runs for a cut have together, and the number of runs."""
+    """Return about how many tokens ``--cut`` runs the model on, and in how many runs of the text."""
     return _RUNS * reckoned_tokens(text), _RUNS
 
 

@@ -78,7 +78,9 @@ def intervals(values: NDArray[np.floating], seed: int) -> list[Ends | None]:
 
 
 def p_values(values: NDArray[np.floating], seed: int) -> list[float | None]:
-    """Return the adjusted p-value of each mean over texts; None for fewer than five texts.
+    """Test whether each mean over texts is 0; return the p-values, adjusted for their number.
+
+    Each is None for fewer than five texts. See ``measures.bootstrap.adjusted_p``.
 
     values: (text, change), the changes of one family. seed: of the bootstrap.
     """

@@ -244,8 +244,9 @@ def keras_answer(keras: Any, case: AttentionCase) -> Answer:
 
 
 def _kernels(case: AttentionCase, head_dim: int) -> Iterator[NDArray[Any]]:
-    """Yield Keras's kernels (width, heads, head_dim) with their biases, the output's last.
+    """Yield the weights of Keras's layer: a kernel and its bias of query, key, value, and output.
 
+    Kernels are (width, heads, head_dim), that of the output (heads, head_dim, width).
     head_dim: the width of a head.
     """
     width = case.query.shape[2]

@@ -363,7 +363,7 @@ class VerifyReport(Report):
 
     @property
     def numbers_shown(self) -> bool:
-        """Return whether the steps are small enough to show their numbers."""
+        """Return whether the matrices of the attention are small enough to print their numbers."""
         return self.sizes is not None and max(self.sizes.tokens, self.sizes.d_model) <= MOST
 
     @property
