@@ -152,7 +152,7 @@ def read_edge(typed: str) -> tuple[str, str]:
 
 
 def reckoned(text: str) -> tuple[int, int]:
-    """Return about how many tokens ``--cut`` runs the model on, and in how many runs of the text."""
+    """Return about how many tokens ``--cut`` runs the model on, and the number of its runs."""
     return _RUNS * reckoned_tokens(text), _RUNS
 
 
