@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from attnviz.draw.labels import token_labels
-from attnviz.draw.page.data import Look, PageCapture
+from attnviz.draw.page.data import Look, PageCapture, PageMeasure
+
+LARGEST_CHANGE = PageMeasure("largest_change", "largest change")
+"""What orders the heads of a difference: the largest change of an attention weight, in [0, 1]."""
 
 _LOOK = 4
 
@@ -35,7 +39,8 @@ def change_look(capture: PageCapture, head: int) -> Look:
 def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageCapture]:
     """Yield two captures and, if their maps have the same tokens' places, B minus A under a name.
 
-    Only heads that both have are in the difference; colours are full at its largest value.
+    Only heads that both have are in the difference, without the scores of A; colours are full at
+    its largest value.
     """
     yield from (a, b)
     known = {head.name: at for at, head in enumerate(b.heads)}
@@ -44,13 +49,17 @@ def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageC
     if not shared or len(sizes) > 1:
         return
     weights = [b.weights[second] - a.weights[first] for first, second in shared]
-    limit = max(float(np.nanmax(np.abs(each), initial=0.0)) for each in weights)
+    changes = [float(np.nanmax(np.abs(each), initial=0.0)) for each in weights]
+    limit = max(changes)
     rank = {first: at for at, (first, _) in enumerate(shared)}
     yield PageCapture(
         name=name,
         kind=a.kind,
         causal=a.causal,
-        heads=[a.heads[first] for first, _ in shared],
+        heads=[
+            replace(a.heads[first], facts="", values={LARGEST_CHANGE.key: change})
+            for (first, _), change in zip(shared, changes, strict=True)
+        ],
         weights=weights,
         queries=a.queries,
         keys=a.keys,

@@ -1,7 +1,7 @@
 /* Files: the map as PNG, SVG and CSV. */
 
 function download(blob, ending) {
-  const name = [data.model, $("name").textContent, state.mode].join("-").replace(/[^\w.-]+/g, "-");
+  const parts = [data.model, captures.length > 1 && `text-${state.capture + 1}`, $("name").textContent, state.mode], name = parts.filter(Boolean).join("-").replace(/[^\w.-]+/g, "-");
   const link = make("a", { href: URL.createObjectURL(blob), download: `attnviz-${name}.${ending}` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60000);
@@ -12,7 +12,7 @@ const field = (text) => `"${text.replace(/^[=+\-@\t\r]/, "'$&").replace(/"/g, '"
 const xml = (text) => visible(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 
 function csvOf() {
-  const values = current(), digits = exact() ? 5 : 3, rows = ["query,query_token,key,key_token,weight"];
+  const values = current(), digits = exact() ? 5 : 3, rows = ["query,query_token,key,key_token,weight" + (exact() ? "" : "_of_8_bits")];
   shown.queries.tokens.forEach((query, i) => {
     for (let j = 0; j < shown.seen(i); j++) {
       const value = weight(i, j, values);
@@ -43,7 +43,7 @@ function mapCanvas() {
 }
 
 const mapName = () =>
-  [$("name").textContent, $("what").firstChild?.textContent, modes()[state.mode], data.model].filter(Boolean).join(" · ");
+  [captures.length > 1 && shown.name, $("name").textContent, $("what").firstChild?.textContent, modes()[state.mode], data.model].filter(Boolean).join(" · ");
 
 /** Return a colour of a map as #rrggbb. */
 const hex = (word) => "#" + [0, 8, 16].map((by) => ((word >> by) & 255).toString(16).padStart(2, "0")).join("");

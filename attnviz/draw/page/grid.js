@@ -42,16 +42,16 @@ function drawGrid() {
   grid.style.gridTemplateRows = small ? "14px" : "";
   grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : "repeat(auto-fill, minmax(64px, 1fr))";
   cells = [];
-  const nodes = [], every = Math.ceil(18 / side), rows = Math.ceil(10 / side);
+  const nodes = [], every = Math.ceil(18 / side), rows = Math.ceil(10 / side), first = parseInt(shown.names[0].split("H")[1], 10) - head[0] || 0;
   if (small) {
     nodes.push(make("span"));
-    for (let h = 0; h < columns; h++) nodes.push(make("span", { "aria-hidden": true }, h % every ? "" : String(h)));
+    for (let h = 0; h < columns; h++) nodes.push(make("span", { "aria-hidden": true }, h % every ? "" : String(h + first)));
   }
   let row = -1;
   for (const i of offered()) {
     if (byLayer && layer[i] !== row) {
       row = layer[i];
-      const name = make("span", { "aria-hidden": true }, shown.of_heads && row % rows === 0 ? "L" + row : "");
+      const name = make("span", { "aria-hidden": true }, shown.of_heads && row % rows === 0 ? shown.names[i].split("H")[0] : "");
       name.style.gridColumn = "1";
       nodes.push(name);
     }

@@ -5,7 +5,7 @@ const seriesColour = (at) => colour.hues[at % colour.hues.length];
 
 function drawHead() {
   const { head } = state, name = shown.names[head], label = shown.label(head);
-  const scope = { head: name, layer: `Mean of layer ${shown.heads.layer[head]}`, all: `Mean of ${shown.count} heads` }[state.scope];
+  const scope = { head: name, layer: `Mean of ${name.split("H")[0]}`, all: `Mean of ${shown.count} heads` }[state.scope];
   $("name").textContent = scope;
   $("what").replaceChildren();
   if (state.scope === "head") {

@@ -9,7 +9,7 @@ let shown = captures[0];
 /** Return what can be shown: a head, or a mean of heads, which maps without labels do not have. */
 const scopes = () => ({ head: "this head", ...(shown.of_heads && { layer: "its layer", all: "all heads" }) });
 const directions = () => ({ to: shown.verbs[0], from: shown.verbs[1] });
-const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["zoom", 0], ["capture", 0]];
+const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["zoom", 0], ["capture", captures.length > 1 ? -1 : 0]];
 
 /** Return the ways in which the weights of this text can be shown. */
 const modes = () => ({
@@ -45,6 +45,7 @@ async function readLink(link) {
   state.capture = number("capture", captures.length - 1) ?? state.capture;
   shown = await captures[state.capture].open();
   if (given.has("capture")) Object.assign(state, shown.view);
+  if (given.has("q")) for (const [name, plain] of PLAIN) if (name !== "capture") state[name] = plain; // a whole view
   const at = (name) => shown.names.indexOf(name);
   const named = at(decoded(parts[0][0]));
   if (named >= 0) state.head = named;
@@ -54,7 +55,7 @@ async function readLink(link) {
   state.zoom = number("zoom", 12) ?? 0;
   for (const [name, known] of [["mode", modes()], ["scope", scopes()], ["direction", directions()], ["sort", orders()]])
     if (Object.hasOwn(known, given.get(name))) state[name] = given.get(name);
-  state.pins = list("pins").map(at).filter((head) => head >= 0).slice(0, 5);
+  if (given.has("q") || given.has("pins")) state.pins = [...new Set(list("pins").map(at).filter((head) => head >= 0))].slice(0, 5);
   state.labels = new Set(list("labels").filter((name) => data.labels.some((label) => label.name === name)));
 }
 

@@ -42,6 +42,7 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
     )
     measure = PageMeasure(_JS, "change of attention", "bits")
     captures = [*with_difference(a, b, "B − A")]
+    captures[2:] = [replace(each, heads=heads) for each in captures[2:]]  # all know the change
     clear = [at for at in order[:_LOOK] if changes[at].changed]
     look = [change_look(captures[2], at) for at in clear]
     if look:

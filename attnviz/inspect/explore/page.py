@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, visible
 from attnviz.draw.page.data import Page, PageCapture
-from attnviz.draw.page.difference import largest_changes, with_difference
+from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.inspect.explore.session import Frame, model_name, two_models
 from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.page import measures, page_capture, with_effects
@@ -44,6 +44,7 @@ def explored_page(view: View) -> Page:
     if view.comparable:
         between = "B − A" if view.other is not None else "difference: without − with"
         captures = [*with_difference(captures[0], captures[1], between)]
+        known.append(LARGEST_CHANGE)
     at = {"a": 0, "b": 1, "difference": 2}[scene.side]
     if len(captures) > 1 and view.other is None and scene.side != "difference":
         at = 1 - at  # the whole model stands first
@@ -59,14 +60,18 @@ def _sides(view: View) -> list[tuple[Frame, str]]:
     if against is None:
         return [(frame, "")]
     if view.other is None:
-        names = [frame.report.name(*head) for head in sorted(frame.removed)]
-        return [(against, "every head"), (frame, f"without {', '.join(names)}")]
+        return [(against, "every head"), (frame, _without(frame))]
     models = two_models(frame, against)
     sides = []
     for letter, each in (("A", frame), ("B", against)):
         name = model_name(each.report.record.model) if models else each.text
-        sides.append((each, f"{letter} {cut(visible(name), _LONGEST)}"))
+        without = f", {_without(each)}" if each.removed else ""
+        sides.append((each, f"{letter} {cut(visible(name), _LONGEST)}{without}"))
     return sides
+
+
+def _without(frame: Frame) -> str:
+    return f"without {', '.join(frame.report.name(*head) for head in sorted(frame.removed))}"
 
 
 def _capture(view: View, frame: Frame, name: str) -> PageCapture:

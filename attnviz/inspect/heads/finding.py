@@ -184,12 +184,12 @@ def _of_text(found: HeadsReport) -> str:
         return _nearest(report, links)
     first, *others = said
     chance = _chance(max(link.chance for link in (first, *others)))
-    ends = _quoted_ends(report, first)
+    ends = quoted_ends(report, first)
     shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
     for second in others:
         best = f"{report.name(first.layer, first.head)} {share(first.weight)}"
         other = f"{report.name(second.layer, second.head)} {share(second.weight)}"
-        added = f"{' to '.join(_quoted_ends(report, second))} in {second.heads} ({other})"
+        added = f"{' to '.join(quoted_ends(report, second))} in {second.heads} ({other})"
         both = f"{shown} ({best}), {added}; independent heads: {chance}."
         if fits_two_lines(both):
             return both
@@ -221,7 +221,7 @@ def _nearest(report: HeadsRecord, links: WordLinks) -> str:
     links: all that were tested, the nearest first.
     """
     link = links.links[0]
-    pair = " → ".join(_quoted_ends(report, link))
+    pair = " → ".join(quoted_ends(report, link))
     best = _best(report, link)
     if link.weight - link.habit < NO_MORE:
         return "No link between words stands out: every head attends to each word about as usual."
@@ -240,7 +240,8 @@ def _nearest(report: HeadsRecord, links: WordLinks) -> str:
     )
 
 
-def _quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
+def quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
+    """Return the two words of a link in quotes, the query's first."""
     record = report.record
     ends = (record.queries, link.query), (record.keys, link.key)
     return [_quoted(tokens, word) for tokens, word in ends]
@@ -347,7 +348,7 @@ def _furthest(found: HeadsReport, view: HeadsView) -> str:
     links = agreed_links(alone)
     if links and links.links and not view.sink:
         link = links.links[0]
-        pair = " → ".join(_quoted_ends(report, link))
+        pair = " → ".join(quoted_ends(report, link))
         if link.weight - link.habit < NO_MORE:
             return "; here no link is above its usual."
         return f"; here most above usual: {pair} {share(link.weight)} (usual {share(link.habit)})."

@@ -19,11 +19,11 @@ from attnviz.draw.page.data import (
     QueryKey,
     page_label,
 )
-from attnviz.draw.page.difference import largest_changes, with_difference
+from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.provenance import share
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
-from attnviz.inspect.heads.finding import described, said_links, scored
+from attnviz.inspect.heads.finding import described, quoted_ends, said_links, scored
 from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import removed_words, score_words
@@ -66,9 +66,8 @@ def heads_page(
         look = [*largest_changes(captures), *(each._replace(capture=1) for each in look)][:_LOOK]
         opened = f"{opened}&capture=1"
     order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
-    return Page(
-        first.record.model.name, captures, measures(captures[0].heads), look, _LESS, opened + order
-    )
+    known = measures(captures[0].heads) + [LARGEST_CHANGE] * (found.before is not None)
+    return Page(first.record.model.name, captures, known, look, _LESS, opened + order)
 
 
 def page_capture(
@@ -194,7 +193,7 @@ def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str
     elif report.regions is None:
         for said in said_links(found):
             link = _largest(report, said.layer, said.head, said.query, said.key)
-            words = f"{_link_words(report, link._replace(weight=said.weight))}"
+            words = f"{' → '.join(quoted_ends(report, said))} {share(said.weight)}"
             yield link, f"{words}, usual {share(said.habit)}"
 
 

@@ -38,6 +38,20 @@ def test_the_link_is_written(opened: Open, mary: Path) -> None:
     assert again.js("({...state, labels: []})") == shown.js("({...state, labels: []})")
 
 
+def test_a_link_that_is_pasted_into_an_open_page_is_the_whole_view(
+    opened: Open, mary: Path
+) -> None:
+    shown = opened(mary, "#L1H0&q=10&mode=value&scope=all&direction=from&sort=score&pins=L1H2")
+    shown.js("location.hash = '#L3H1&q=9'")
+    shown.wait("shown.names[state.head] === 'L3H1'")
+    kept = shown.js("[state.mode, state.scope, state.direction, state.sort, state.pins.length]")
+    assert kept == ["raw", "head", "to", "layer", 0]
+    shown.js("set({ mode: 'sinkless' }, 'head')")
+    shown.js("location.hash = '#L3H2'")  # as tables have it: another head in the same view
+    shown.wait("shown.names[state.head] === 'L3H2'")
+    assert shown.js("state.mode") == "sinkless"
+
+
 @pytest.mark.parametrize(
     "link",
     ["#L9H9&q=999&mode=__proto__", "#%E0%A4%A", "#L0H0&capture=7&labels=%zz",
@@ -313,7 +327,7 @@ def test_a_csv_has_the_numbers(opened: Open, mary: Path, tmp_path: Path) -> None
 def test_pictures_are_saved(opened: Open, mary: Path, tmp_path: Path) -> None:
     shown = opened(mary, "#L1H3&mode=value&scope=layer")
     name, content = saved(shown, "png", tmp_path)
-    assert name == "attnviz-tiny-Mean-of-layer-1-value.png"
+    assert name == "attnviz-tiny-Mean-of-L1-value.png"
     assert content.startswith(b"\x89PNG")
     name, content = saved(shown, "svg", tmp_path)
     assert content.startswith(b"<svg")

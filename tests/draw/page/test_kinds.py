@@ -227,11 +227,34 @@ def test_ablated_heads_stand_before_and_after(opened: Open, run: Any, tmp_path: 
     before, after = (
         attnviz.heads("tiny", CAT, ablate=heads).reports[0] for heads in ((), ("L0H0",))
     )
+    changes = []
     for at, entry in enumerate(before.heads):
         a, b = (each.weights(entry.layer, entry.head) for each in (before, after))
+        changes.append(np.nanmax(np.abs(b - a)))
         for place, wanted in enumerate((a, b, b - a)):
             shown.js(f"switchTo({place})")
             assert worst(on_page(shown, at, "raw"), wanted) < 6e-5
+    assert set(shown.js("shown.heads.facts")) == {""}  # those of one side are none of a difference
+    assert list(shown.js("shown.heads.values")) == ["largest_change"]
+    assert shown.js("shown.heads.values.largest_change") == pytest.approx(changes, abs=1e-5)
+
+
+def test_words_of_several_tokens_keep_their_weight(opened: Open, tmp_path: Path) -> None:
+    text = "Kobayashi thanked Vaswani because Vaswani invented attention."
+    report = attnviz.heads("tiny", text)
+    report.save(tmp_path / "page.html")
+    says = opened(tmp_path / "page.html").js("data.look[0].says")
+    ends, weight = says.split(", usual")[0].rsplit(" ", 1)
+    assert all(end in report.finding for end in ends.split(" → "))
+    assert weight in report.finding
+
+
+def test_heads_are_counted_as_asked_everywhere(opened: Open, run: Any, tmp_path: Path) -> None:
+    asked = (CAT, "--layer", "2", "--index-base", "1", "--save", "page.html")
+    assert run("heads", *asked).code == 0
+    shown = opened(tmp_path / "page.html", "#L2H1&scope=layer")
+    assert shown.page.locator("#grid > span").first.inner_text() == "L2"
+    assert shown.text("#name") == "Mean of L2"
 
 
 def _played(*given: Any) -> Any:
@@ -253,6 +276,7 @@ def test_explore_saves_both_sides_and_their_difference(opened: Open, tmp_path: P
     shown = opened(path)
     assert [name[0] for name in shown.js("captures.map(({ name }) => name)")] == ["A", "B", "B"]
     a, b = (SESSION.frame(text) for text in (SENTENCE, other.text))
+    assert list(shown.js("shown.heads.values")) == ["largest_change"]
     assert shown.js("shown.given") == "difference"
     for at, entry in enumerate(a.report.heads):
         head = entry.layer, entry.head
