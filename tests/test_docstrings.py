@@ -6,8 +6,7 @@ import ast
 
 from .test_imports import PATHS, tree
 
-VERBS = set(
-    """
+_VERBS = """
     Ablate Add Announce Answer Append Borrow Break Build Call Carry Change Check Choose Collect
     Compare Compute Continue Count Cut Declare Decompose Discard Do Download Downsample Draw
     Drop Edit Encode End Escape Explore Extend Fetch Find Finish Fit Flush Follow Forget
@@ -16,8 +15,8 @@ VERBS = set(
     Rebuild Record Refuse Remove Repeat Replace Rescale Reshape Restore Return Rotate Run Save
     Say Score See Set Show Spell Split Start Stop Store Take Tell Test Tokenise Tokenize Track
     Train Try Use Watch Write Yield
-    """.split()
-)
+"""
+VERBS = frozenset(_VERBS.split())
 """All that are used; a new one is added here."""
 
 
