@@ -34,7 +34,7 @@ def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
     lines = rows(screen)
     names = [f"H{head}" for head in range(HEADS)]
     top = next(place for place, line in enumerate(lines) if line.split()[-HEADS:] == names)
-    starts = [lines[top].index(name) for name in names]
+    starts = [lines[top].rindex(name) for name in names]
     cells = {}
     for layer in range(LAYERS):
         assert f"L{layer}" in lines[top + 1 + layer][: starts[0]].split()

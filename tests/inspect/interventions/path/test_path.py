@@ -26,7 +26,7 @@ def test_the_previous_token_head_is_in_the_keys_of_the_induction_heads(run: Any)
     assert all(one["ci_low"] < one["share"] < one["ci_high"] for one in keys.values())
     assert all(0.9 < one["explained"] < 1.1 for one in found["heads"])
     assert all(one["share"] < 0.1 for place, one in keys.items() if place[0] > 1)
-    assert "of what differs in L1H0's keys" in run("path", "L0H0", "-q").out
+    assert "of what differs in the keys of L1H0" in run("path", "L0H0", "-q").out
 
 
 def test_one_pair_is_what_the_engine_says(run: Any) -> None:
