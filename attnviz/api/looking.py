@@ -21,7 +21,7 @@ from attnviz.api.opening import (
 )
 from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
-from attnviz.texts import texts_of
+from attnviz.texts import Texts, texts_of
 
 __all__ = [
     *("capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout", "why"),
@@ -110,7 +110,7 @@ def capture(
 @in_own_modes
 def heads(
     model: AnyModel,
-    text: str | None = None,
+    text: str | Iterable[str] | None = None,
     *,
     tokenizer: Any = None,
     layer: str | int | None = None,
@@ -138,7 +138,8 @@ def heads(
 ) -> HeadsReport:
     """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
-    model, tokenizer: see ``capture``. kind, score: one, or several with commas to compare them.
+    model, tokenizer: see ``capture``. text: one, or several, which stand side by side.
+    kind, score: one, or several with commas to compare them.
     chat: a list of messages with role and content, or a file, in place of the text. spans: regions
         of the text by name, each (start, end) in tokens or words, or a file. second: a text that
         the tokenizer joins to the first, as ``--and`` does.
@@ -157,8 +158,15 @@ def heads(
 
     request = HeadsRequest.of(given)
     opens = 'attnviz.heads("tiny", "The cat sat.")'
-    words = text_or_none(text) if request.chat is not None else one_text(text, opens)
-    read = given_text(request, words, None)
+    read: str | Texts
+    several = None if text is None or isinstance(text, str) else texts_of(text)
+    if text is None or isinstance(text, str):
+        words = text_or_none(text) if request.chat is not None else one_text(text, opens)
+        read = given_text(request, words, None)
+    elif several is None or request.chat is not None:
+        raise UsageError("chat gives the text: leave out text")
+    else:
+        read = several
 
     def opening(changes: dict[str, Any]) -> Model:
         def named(name: str) -> Model:
@@ -170,6 +178,8 @@ def heads(
             raise UsageError("compare_mask and score draw several models: name mha as the model")
         return open_given(model, tokenizer, named)
 
+    if isinstance(read, Texts):
+        return question.heads_of_texts(opening, read, request, vectors=vectors)
     return question.heads(opening, read, request, vectors=vectors)
 
 

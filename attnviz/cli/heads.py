@@ -33,6 +33,8 @@ attnviz heads --file story.txt --layer 0-1 --top 3
 
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
 
+attnviz heads --texts stories.txt --save heads.html
+
 attnviz heads --chat chat.json --model ./my-chat-model
 
 attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
@@ -77,7 +79,7 @@ class _Saved(Options):
 
 @command(EXAMPLES, "--head --layer --token --pair --values --file")
 def heads(
-    text: shared.Text,
+    text: shared.TextOrTexts,
     saved: _Saved,
     request: HeadsRequest,
     cut: _Cut,
@@ -91,6 +93,7 @@ def heads(
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.runs import requested_runs
     from attnviz.regions import given_text
+    from attnviz.texts import Texts, read_texts
 
     if saved.saved is not None:
         groups: tuple[Options, ...] = (cut, model, own, loading)
@@ -107,8 +110,14 @@ def heads(
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
     variants = requested_runs(request)  # checks options before a file is read
     outlet = open_outlet(output)
-    content = given_text(request, text.text, text.file)
+    content: str | Texts
+    if text.texts is not None:
+        content = read_texts(text.text, text.file, text.texts)
+    else:
+        content = given_text(request, text.text, text.file)
     if cut.cut is not None:
+        if isinstance(content, Texts):
+            raise UsageError("--cut names two words of one text: leave out --texts")
         if len(variants) > 1:
             raise UsageError(
                 "--cut takes one run: give one --kind and one --score, no --compare-mask"
@@ -124,7 +133,10 @@ def heads(
 
             return load(model.model, replace(watched, **changes))
 
-        report = question.heads(opening, content, request, vectors=output.pages)
+        if isinstance(content, Texts):
+            report = question.heads_of_texts(opening, content, request, vectors=output.pages)
+        else:
+            report = question.heads(opening, content, request, vectors=output.pages)
     outlet.show(report)
 
 

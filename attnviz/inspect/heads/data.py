@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "attnviz.heads/1"
 _VARIED = ("kind", "causal", "score")
+_OF_TEXTS = ("text", "target", "sink")
 TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
 _LINKS = 5
 """How many links between words JSON has."""
@@ -48,10 +49,13 @@ def comparison_facts(found: HeadsReport) -> dict[str, Any]:
     if len(found.reports) == 1:
         return facts
     variants = []
+    varied = (*_VARIED, *_OF_TEXTS) if found.of_texts else _VARIED
     for report in found.reports:
-        own = run_facts(report)
-        variants.append({name: own[name] for name in (*_VARIED, *TOKENS) if name in own})
-    compared = [name for name in _VARIED if any(each[name] != facts[name] for each in variants)]
+        own = run_facts(report, report.target if found.of_texts else None)
+        variants.append({name: own[name] for name in (*varied, *TOKENS) if name in own})
+    compared = [
+        name for name in varied if any(each.get(name) != facts.get(name) for each in variants)
+    ]
     return {**facts, **dict.fromkeys(compared), "compared": compared, "variants": variants}
 
 

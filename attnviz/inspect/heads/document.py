@@ -36,8 +36,8 @@ from attnviz.inspect.heads.words import (
     explanation,
     name_words,
     removed_words,
+    run_names,
     score_words,
-    variant_names,
 )
 from attnviz.measures.registry import said_name
 from attnviz.records import HeadScores, HeadsRecord
@@ -57,7 +57,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
         heads stand below each other, a group for each run.
     """
     records = [report.record for report in found.reports]
-    shared, names = variant_names(records)
+    shared, names = run_names(found)
     info = records[0].model
     groups = [
         doc.Group(_provenance(found, shared, names)),
@@ -109,7 +109,7 @@ def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -
     """Return the facts that a reader needs to repeat the run: model, parameters and text.
 
     shared: words that hold for all runs. names: for each run the words in which it differs. Both
-    are those of ``variant_names``.
+    are those of ``run_names``.
     """
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
@@ -120,10 +120,10 @@ def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -
     words += [labels] if labels else []
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
     if found.first.text or not info.is_array:
-        parts.append(doc.Quote("text", found.first.text))
+        parts += [doc.Quote("text", text) for text in dict.fromkeys(e.text for e in found.reports)]
     targets = dict.fromkeys(each.target for each in found.reports if each.target is not None)
     parts += [doc.Quote("target", target) for target in targets]
-    if len(found.reports) > 1:
+    if len(found.reports) > 1 and not found.of_texts:
         beside = [
             " and ".join(name) + ("" if alike else f" ({size})")
             for name, size in zip(names, sizes, strict=True)

@@ -355,7 +355,9 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
     for variant, differs in enumerate(variants):
         entries = [entry for entry in facts["heads"] if entry.get("variant", 0) == variant]
         weights = arrays[name if (name := f"weights_{variant}") in arrays else "weights"]
-        reports.append(_report({**facts, **differs}, entries, weights, first=not variant))
+        reports.append(
+            _report({**facts, **differs}, entries, weights, first=not variant or "sink" in differs)
+        )
         distances = {
             (entry["layer"], entry["head"]): finite(entry["moved"])
             for entry in entries

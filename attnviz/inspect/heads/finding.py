@@ -29,7 +29,7 @@ from attnviz.inspect.heads.links import (
 )
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
-from attnviz.inspect.heads.words import variant_names
+from attnviz.inspect.heads.words import run_names
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
@@ -109,7 +109,15 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
     words: list[tuple[str, bool]] = [(info.name, True), *((word, False) for word in changed)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
+    if found.of_texts:
+        sizes = dict.fromkeys([_sizes(found)])
     return [*words, *((word, False) for word in (*names, *sizes))]
+
+
+def _sizes(found: HeadsReport) -> str:
+    lengths = sorted(len(report.record.queries) for report in found.reports)
+    apart = f"{lengths[0]:,} to {lengths[-1]:,}" if lengths[0] < lengths[-1] else f"{lengths[0]:,}"
+    return f"{len(found.reports):,} texts of {apart} tokens"
 
 
 def finding(found: HeadsReport, view: HeadsView) -> str:
@@ -371,6 +379,8 @@ def _of_order(report: HeadsRecord, measure: str) -> str:
 
 def _of_runs(found: HeadsReport) -> str:
     """Return the finding on several runs: the head that differs most from the first run."""
+    if found.of_texts:
+        return _of_texts(found)
     moved = [
         (value, place) for each in found.moved if each is not None for place, value in each.items()
     ]
@@ -378,8 +388,22 @@ def _of_runs(found: HeadsReport) -> str:
         return f"{len(found.reports)} kinds of attention over different texts, head by head."
     mean = sum(value for value, _ in moved) / len(moved)
     most, place = max(moved)
-    first = " and ".join(variant_names([each.record for each in found.reports])[1][0])
+    first = " and ".join(run_names(found)[1][0])
     return (
         f"Compared with {first}, {share(mean)} of a head's attention moves to other keys on "
         f"average, most in {found.first.name(*place)} ({share(most)})."
+    )
+
+
+def _of_texts(found: HeadsReport) -> str:
+    """Return the finding on several texts: how many heads are at the sink in each of them."""
+    places = [(entry.layer, entry.head) for entry in found.first.heads]
+    times = [sum(report.rests(*place) for report in found.reports) for place in places]
+    always = sum(each == len(found.reports) for each in times)
+    some = sum(0 < each < len(found.reports) for each in times)
+    if not always and not some:
+        return f"{len(found.reports):,} texts, head by head; no head is mostly at a sink."
+    return (
+        f"{always} of {len(places)} heads attend mostly to the attention sink in each of "
+        f"{len(found.reports):,} texts, {some} more in some."
     )

@@ -42,7 +42,7 @@ from attnviz.inspect.heads.links import (
 )
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
-from attnviz.inspect.heads.words import score_words, variant_names
+from attnviz.inspect.heads.words import run_names, score_words
 from attnviz.measures.registry import label_named, said_name
 from attnviz.records import HeadScores, HeadsRecord
 
@@ -392,7 +392,8 @@ def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
     def distance(place: tuple[int, int]) -> float:
         return max((each.get(place, 0.0) for each in moved), default=0.0)
 
-    places = [(entry.layer, entry.head) for entry in found.first.heads]
+    every = [(entry.layer, entry.head) for entry in found.first.heads]
+    places = [*dict.fromkeys([*(found.first.notable if found.of_texts else ()), *every])]
     places.sort(key=lambda place: -distance(place))
     tallest = max(len(report.record.queries) for report in found.reports) + 4
     groups = []
@@ -412,7 +413,7 @@ def _run_words(found: HeadsReport, index: int, place: tuple[int, int]) -> doc.Wo
 
     index: of the run in ``found.reports``. place: the (layer, head).
     """
-    names = variant_names([report.record for report in found.reports])[1]
+    names = run_names(found)[1]
     moved = found.moved[index]
     words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
     return [(word, False) for word in words]

@@ -22,17 +22,19 @@ from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import AttentionRecord, HeadsRecord
 from attnviz.regions import region_reader
+from attnviz.texts import Texts
 
 Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
 
 
-def reckoned_length(text: str, request: HeadsRequest) -> int:
+def reckoned_length(text: str | Texts, request: HeadsRequest) -> int:
     """Return about how many tokens the model will run on for this request.
 
     The number decides which backend (NumPy or torch) is faster.
     """
-    return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
+    tokens = sum(map(reckoned_tokens, (text,) if isinstance(text, str) else text.texts))
+    return tokens * (1 if request.pair is None else 1 + DRAWS)
 
 
 def heads(
@@ -84,6 +86,33 @@ def heads(
         raise UsageError("a single word has no later one to hide: give a text of at least two")
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
     return replace(compare_heads(reports), view=view, before=before)
+
+
+def heads_of_texts(
+    opening: Opening, texts: Texts, request: HeadsRequest, *, vectors: bool = False
+) -> HeadsReport:
+    """Return where each head attends over each of several texts, side by side in their order.
+
+    opening, vectors: see ``heads``. Raises as ``heads`` does, with the name of the text, and
+    UsageError for options that compare runs over one text or name places in it.
+    """
+    if given := request.regions_given:
+        raise UsageError(f"{given[0]} names regions of one text: leave out --texts")
+    ((changes, _), *others) = requested_runs(request)
+    if others:
+        raise UsageError("--texts takes one run of each text: give one --kind and one --score")
+    model, found = opening(changes), list[HeadsReport]()
+    for index, text in enumerate(texts.texts):
+        try:
+            found.append(heads(lambda _: model, text, request, vectors=vectors))
+        except UsageError as error:
+            raise UsageError(f"{texts.place(index)}: {error}") from error
+    asked = [each.view for each in found]
+    view = asked[0]._replace(
+        words=[word for each in asked for word in each.words],
+        pairs=[pair for each in asked for pair in each.pairs],
+    )
+    return replace(compare_heads([each.first for each in found]), view=view)
 
 
 def _captured(

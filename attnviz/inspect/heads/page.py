@@ -53,11 +53,15 @@ def heads_page(
         says. opened: the name of the head that is shown first, if not that of the first look.
     """
     first = found.first
-    look = [*islice(_worth_a_look(found, view), _LOOK)]
+    looks = [[*islice(_worth_a_look(found, view), _LOOK)]] + [[] for _ in found.reports[1:]]
+    if found.of_texts:
+        most = max(1, _LOOK // len(found.reports))
+        looks = [[*islice(_worth_a_look(each, view), most)] for each in map(_alone, found.reports)]
     captures = [
-        page_capture(report, " and ".join(words), given, look if report is first else ())
-        for report, words in zip(found.reports, names, strict=True)
+        page_capture(report, " and ".join(words), given, look)
+        for report, words, look in zip(found.reports, names, looks, strict=True)
     ]
+    look = [one._replace(capture=at) for at, each in enumerate(looks) for one in each][:_LOOK]
     if found.before is not None and len(captures) == 1:
         whole = page_capture(found.before, "every head", given)
         (ablated,) = captures
@@ -68,6 +72,10 @@ def heads_page(
     order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
     known = measures(captures[0].heads) + [LARGEST_CHANGE] * (found.before is not None)
     return Page(first.record.model.name, captures, known, look, _LESS, opened + order)
+
+
+def _alone(report: HeadsRecord) -> HeadsReport:
+    return HeadsReport((report,), (None,))
 
 
 def page_capture(

@@ -181,7 +181,8 @@ class HeadsView(NamedTuple):
 class HeadsReport(Report):
     """The report of ``attnviz heads``: one or several runs of a model over a text, side by side.
 
-    reports: at least one; they differ in the kind of attention, its mask or its score.
+    reports: at least one; they differ in the text, or in the kind of attention, its mask or its
+        score.
     before: the only run with every head, if heads are ablated and a page shows both.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and if the texts differ.
@@ -238,6 +239,11 @@ class HeadsReport(Report):
     def first(self) -> HeadsRecord:
         """Return the report of the first run: it gives the shared facts and the order of heads."""
         return self.reports[0]
+
+    @property
+    def of_texts(self) -> bool:
+        """Return whether the runs are over several texts, each given by a person."""
+        return len({report.text for report in self.reports}) > 1
 
     @property
     def target(self) -> str | None:

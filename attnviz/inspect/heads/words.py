@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from attnviz.draw.document import Explanation, Meaning, Words
+from attnviz.draw.labels import cut, visible
 from attnviz.draw.provenance import entropy_words, label_words, share, size_words
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.registry import label_named, said_name
@@ -63,6 +64,18 @@ def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[l
     return shared, names
 
 
+def run_names(found: HeadsReport) -> tuple[list[str], list[list[str]]]:
+    """Return the names that all runs share, and those of each run, as ``variant_names`` does.
+
+    Runs over several texts are named by the beginnings of the texts.
+    """
+    if not found.of_texts:
+        return variant_names([report.record for report in found.reports])
+    shared, _ = variant_names([found.first.record])
+    return shared, [[f"“{cut(visible(each.text), _LONGEST)}”"] for each in found.reports]
+
+
+_LONGEST = 40
 _NAMED = 2
 
 

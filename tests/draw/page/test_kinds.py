@@ -322,3 +322,20 @@ def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Pa
     assert shown.text("#name") == order[0]
     assert shown.page.locator("#document img[src^='data:image/svg']").count() > 0
     assert "parameters" in shown.text("#document")
+
+
+def test_several_texts_have_a_selector(opened: Open, run: Any, tmp_path: Path) -> None:
+    texts = [CAT, "She said that he said so.", "Mary met John."]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    run("heads", "--texts", "texts.txt", "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.js("[...$('capture').options].length") == 3
+    assert shown.page.locator("#beside button").count() == 3
+    assert shown.page.locator("#look button").count() == 3
+    for at, text in enumerate(texts):
+        shown.page.select_option("#capture", str(at))
+        shown.js("1")
+        wanted = attnviz.capture("tiny", text).report.weights(2, 3)
+        assert worst(on_page(shown, 11, "raw"), wanted) < 3e-5
+    assert shown.text("#words").replace("<bos>", "").strip() == texts[-1]
+    assert not shown.errors
