@@ -13,12 +13,13 @@ from attnviz.draw.labels import visible
 from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
-from attnviz.options import Options, option
+from attnviz.options import Options, flag, option
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
+    from attnviz.records import HeadVectors
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -75,6 +76,7 @@ class _Saved(Options):
         "FILE", "Show what heads saved as .npz, .safetensors or .json, without its model.",
         name="--from",
     )  # fmt: skip
+    vectors: bool = flag("Keep queries, keys and norms of values in saved files too, for --from.")
 
 
 @command(EXAMPLES, "--head --layer --token --pair --values --file")
@@ -97,9 +99,8 @@ def heads(
 
     if saved.saved is not None:
         groups: tuple[Options, ...] = (cut, model, own, loading)
-        _show_saved(
-            saved.saved, text, request, [one for each in groups for one in each.given()], output
-        )
+        unused = [one for each in groups for one in each.given()] + ["--vectors"] * saved.vectors
+        _show_saved(saved.saved, text, request, unused, output)
         return
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
@@ -108,6 +109,7 @@ def heads(
             f"expected a text, got the head {text.text!r}: attnviz head {text.text} shows its card"
         )
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
+    vectors = output.pages or saved.vectors
     variants = requested_runs(request)  # checks options before a file is read
     outlet = open_outlet(output)
     content: str | Texts
@@ -134,9 +136,9 @@ def heads(
             return load(model.model, replace(watched, **changes))
 
         if isinstance(content, Texts):
-            report = question.heads_of_texts(opening, content, request, vectors=output.pages)
+            report = question.heads_of_texts(opening, content, request, vectors=vectors)
         else:
-            report = question.heads(opening, content, request, vectors=output.pages)
+            report = question.heads(opening, content, request, vectors=vectors)
     outlet.show(report)
 
 
@@ -149,6 +151,7 @@ def _show_saved(
     from attnviz.inspect.heads.files import read_heads
     from attnviz.inspect.heads.report import HeadsView
     from attnviz.reading import ARRAY_BYTES, read_bytes
+    from attnviz.records import HeadVectors
 
     kept = {"--layer", "--head", "--values", "--top", "--sink/--no-sink", "--index-base"}
     unused += [name for name in request.given() if name not in kept]
@@ -158,11 +161,21 @@ def _show_saved(
     outlet = open_outlet(output)
     name = repr(visible(str(path)))
     report = read_heads(read_bytes(path, name=name, most=ARRAY_BYTES), name)
-    runs = [replace(each, index_base=request.index_base) for each in report.reports]
+    runs = [
+        replace(each, index_base=request.index_base, vectors=_noted(each.vectors or HeadVectors()))
+        for each in report.reports
+    ]
     if request.head or request.layer is not None:
         runs = [only(each, chosen_heads(each, request.head, request.layer)) for each in runs]
     view = HeadsView(request.values, request.top, sink=bool(request.sink))
     outlet.show(replace(report, reports=tuple(runs), view=view))
+
+
+def _noted(kept: HeadVectors) -> HeadVectors:
+    """Return what a file keeps of queries, keys and norms, with a note on what it does not."""
+    missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)
+    how = "heads --vectors keeps them in .npz and .safetensors, as far as the model shows them"
+    return replace(kept, notes=(f"The file has no {', '.join(missing)}: {how}.",) * bool(missing))
 
 
 def _cut(

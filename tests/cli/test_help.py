@@ -159,6 +159,7 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) >= 4
     (tmp_path / "story.txt").write_text("The cat sat on the mat.")
+    (tmp_path / "stories.txt").write_text("The cat sat on the mat.\nMary met John.")
     for example in examples:
         arguments = shlex.split(example)[1:]
         if not {"./my-checkpoint", "./my-chat-model"} & {*arguments}:

@@ -21,8 +21,8 @@ from attnviz.draw.files import check_path, document_files, save, text_file
 from attnviz.draw.report import EVERY
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.files import array_files, write_heads_json
 from attnviz.inspect.heads.report import HeadsView, compare_heads
+from attnviz.inspect.heads.written import array_files, write_heads_json
 from attnviz.records import HeadsRecord
 
 ENDINGS = HeadsOutput().endings

@@ -1,42 +1,31 @@
-"""The files of weights that ``attnviz heads`` saves: JSON, ``.npz`` and ``.safetensors``.
+"""Reads the files of weights that ``attnviz heads`` saved: JSON, ``.npz`` and ``.safetensors``.
 
-They are written and read here. Anyone may have written a file that is read: all of it is bounded
+``written`` writes them. Anyone may have written a file that is read: all of it is bounded
 and checked, no pickle is read, and each failure is one sentence.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import partial
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, get_args
+from typing import IO, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.files import Writer, text_file
 from attnviz.draw.labels import visible
 from attnviz.draw.regions import read_regions
-from attnviz.draw.scale import visible_cells
-from attnviz.draw.values import model_of, shortest
+from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
 from attnviz.inspect.heads.data import (
     SCHEMA,
-    TOKENS,
-    asked_facts,
-    comparison_facts,
-    head_entries,
-    link_facts,
-    run_facts,
-    write_heads_csv,
 )
-from attnviz.inspect.heads.report import NOTABLE, HeadsReport, HeadsView
+from attnviz.inspect.heads.report import NOTABLE, HeadsReport
 from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
@@ -57,6 +46,7 @@ from attnviz.records import (
     HeadLabel,
     HeadScores,
     HeadsRecord,
+    HeadVectors,
     Kind,
     LayerWeights,
     Score,
@@ -64,17 +54,16 @@ from attnviz.records import (
     Tokens,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
 Floats = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
 
 _PACKED = 100
 """How many times smaller than its arrays an archive may be; NumPy's own are at most twice."""
 
-_READ = ("provenance", "weights")
-"""The first words of the names of the arrays that are read."""
+_VECTORS = ("value_norms", "queries", "keys", "query_key_factor")
+_READ = ("provenance", "weights", *_VECTORS)
+_WANTED = re.compile(rf"({'|'.join(_READ)})(_[0-9]+)?\.npy")
+"""The names of the arrays that are read, with the index of a run."""
 
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compressions that NumPy uses; the library unpacks others without a limit."""
@@ -87,143 +76,6 @@ _SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
 
 _ROUNDING = 0.02
 """How far the sum of a row of weights may exceed one."""
-
-# JSON ----------------------------------------------------------------------------------------
-
-
-def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
-    """Return attention weights (query, key) as lists; a number that is not finite becomes None."""
-    rows: list[list[float | None]] = shortest(weights).tolist()
-    if np.isfinite(weights).all():
-        return rows
-    finite = np.isfinite(weights).tolist()
-    return [
-        [value if good else None for value, good in zip(row, marks, strict=True)]
-        for row, marks in zip(rows, finite, strict=True)
-    ]
-
-
-def _encode(value: object) -> str:
-    """Return ASCII JSON: an escape sequence in a token must not reach a terminal."""
-    return json.dumps(value, allow_nan=False)
-
-
-def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
-    """Yield each row of attention weights as JSON, with the result of ``weight_rows``.
-
-    weights: (query, key). causal: whether a query sees no later key.
-    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time. It cannot
-    print null or the ``.0`` of a whole number: rows with such cells go through ``_encode``.
-    """
-    visible = visible_cells(weights.shape[0], weights.shape[1], causal)
-    special = (weights == np.rint(weights)) | ~np.isfinite(weights)
-    plain = ~np.where(visible, special, weights != 0).any(axis=1)
-    if weights.dtype != np.float32:
-        plain[:] = False
-    seen = visible.sum(axis=1).tolist()
-    for row, short, count in zip(weight_rows(weights), plain.tolist(), seen, strict=True):
-        if short:
-            digits = ", ".join(["%.9g"] * count) % tuple(row[:count])
-            yield f"[{digits}{', 0.0' * (len(row) - count)}]"
-        else:
-            yield _encode(row)
-
-
-def write_heads_json(
-    found: HeadsReport, stream: SupportsWrite[str], view: HeadsView | None = None
-) -> None:
-    """Write the JSON of a report, a row of weights at a time, so that it may exceed the memory.
-
-    stream: where it is written. view: a requested word or word pair, whose facts are written as
-        well; None for no such request. ``heads`` has an entry for each selected head and run, in
-        the order of the first run's heads; weights have the fewest digits that give the same
-        float32. A single run has a line for each row of weights, a comparison a line for each
-        entry.
-    """
-    facts = comparison_facts(found) | link_facts(found) | asked_facts(found, view or HeadsView())
-    stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
-    begin, between = ("\n", ",\n") if len(found.reports) == 1 else ("", ", ")
-    for index, (entry, report, scores) in enumerate(head_entries(found)):
-        stream.write(f'{"," if index else ""}\n{_encode(entry).removesuffix("}")}, "weights": [')
-        weights = report.weights(scores.layer, scores.head)
-        for place, row in enumerate(_row_texts(weights, report.record.causal)):
-            stream.write((between if place else begin) + row)
-        stream.write("]}")
-    stream.write("\n]}\n")
-
-
-# Arrays --------------------------------------------------------------------------------------
-
-
-def _provenance(found: HeadsReport) -> str:
-    """Return the JSON document without the weights."""
-    return _encode(
-        {**comparison_facts(found), "heads": [entry for entry, _, _ in head_entries(found)]}
-    )
-
-
-def write_heads_npz(found: HeadsReport, stream: BinaryIO) -> None:
-    """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
-
-    ``weights`` (selected head, query, key) in the order of ``report.heads``; ``layers`` and
-    ``heads`` give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is
-    L2H5; ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
-    ``provenance``: the JSON document without the weights. NumPy drops NUL characters at the end of
-    a string: the tokens in ``provenance`` keep them. If runs are compared, the other names end in
-    ``_VARIANT``, such as ``weights_1``.
-    """
-    arrays: dict[str, Any] = {"provenance": np.array(_provenance(found))}
-    for index, report in enumerate(found.reports):
-        end = f"_{index}" if len(found.reports) > 1 else ""
-        facts, heads = run_facts(report), report.heads
-        arrays |= {
-            f"weights{end}": np.stack([report.weights(each.layer, each.head) for each in heads]),
-            f"layers{end}": np.array([each.layer for each in heads]),
-            f"heads{end}": np.array([each.head for each in heads]),
-        }
-        arrays |= {f"{name}{end}": np.array(facts[name]) for name in TOKENS if name in facts}
-    np.savez(stream, allow_pickle=False, **arrays)
-
-
-def write_heads_safetensors(found: HeadsReport, stream: BinaryIO) -> None:
-    """Write a tensor ``layer.N.weights`` (selected head, query, key) for each selected layer.
-
-    Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
-    ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``; ``provenance``: the
-    JSON document without the weights. ``schema`` is plain text. If runs are compared, the names
-    begin with ``variant.V.``, ``heads`` is by tensor, and the tokens are in ``provenance``.
-    """
-    from safetensors.numpy import save
-
-    several = len(found.reports) > 1
-    tensors: dict[str, NDArray[np.floating]] = {}
-    heads: dict[str, list[int]] = {}
-    for index, report in enumerate(found.reports):
-        for kept in report.record.layers:
-            name = f"{f'variant.{index}.' if several else ''}layer.{kept.layer}.weights"
-            tensors[name] = np.ascontiguousarray(kept.weights)
-            heads[name if several else str(kept.layer)] = list(kept.heads)
-    facts = {} if several else run_facts(found.first)
-    metadata = {
-        "schema": SCHEMA,
-        "heads": json.dumps(heads),
-        "provenance": _provenance(found),
-        **{name: json.dumps(facts[name]) for name in TOKENS if name in facts},
-    }
-    stream.write(save(tensors, metadata=metadata))
-
-
-def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, Writer]:
-    """Return the functions that write the attention weights to a file, by the ending of its name.
-
-    view: the requested word or word pair; only the ``.csv`` depends on it.
-    """
-    return {
-        ".csv": text_file(partial(write_heads_csv, found, view=view)),
-        ".npz": partial(write_heads_npz, found),
-        ".safetensors": partial(write_heads_safetensors, found),
-    }
-
 
 # Read back -----------------------------------------------------------------------------------
 
@@ -266,11 +118,13 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
         raise LoadError(f"{name} should hold a JSON object, not {type(facts).__name__}")
     if facts.get("schema") != SCHEMA:
         return facts, {}
-    weights: dict[int, list[Floats]] = {}
+    found: dict[str, list[Floats]] = {}
     for entry in facts["heads"]:
-        rows = np.array(entry.pop("weights"), np.float64)
-        weights.setdefault(entry.get("variant", 0), []).append(rows.astype(np.float32))
-    return facts, {f"weights_{variant}": np.stack(maps) for variant, maps in weights.items()}
+        for name in ("weights", "value_norms"):
+            if name in entry:
+                rows = np.array(entry.pop(name), np.float64).astype(np.float32)
+                found.setdefault(f"{name}_{entry.get('variant', 0)}", []).append(rows)
+    return facts, {name: np.stack(each) for name, each in found.items()}
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
@@ -287,7 +141,7 @@ def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
             raise ValueError("an archive that NumPy does not write")
         arrays = {}
         for member in members:
-            if not member.filename.startswith(_READ):
+            if not _WANTED.fullmatch(member.filename):
                 continue
             with archive.open(member) as stream:
                 name = member.filename.removesuffix(".npy")
@@ -336,8 +190,12 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     heads: dict[str, list[int]] = parse_json(metadata["heads"], name)
     several = "variants" in facts
     found: dict[str, dict[tuple[int, int], Floats]] = {}
+    arrays: dict[str, Floats] = {}
     for tensor, weights in tensors.items():
         parts = tensor.split(".")
+        if parts[-1] in _VECTORS:
+            arrays[f"{parts[-1]}_{parts[1] if several else 0}"] = weights
+            continue
         end, layer = (parts[1], parts[3]) if several else ("0", parts[1])
         kept = heads[tensor if several else layer]
         of_heads = {(int(layer), head): one for head, one in zip(kept, weights, strict=True)}
@@ -346,7 +204,7 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     for entry in facts["heads"]:
         end = f"weights_{entry.get('variant', 0)}"
         order.setdefault(end, []).append(found[end][entry["layer"], entry["head"]])
-    return facts, {end: np.stack(maps) for end, maps in order.items()}
+    return facts, arrays | {end: np.stack(maps) for end, maps in order.items()}
 
 
 def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
@@ -354,10 +212,15 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
     reports, moved = [], []
     for variant, differs in enumerate(variants):
         entries = [entry for entry in facts["heads"] if entry.get("variant", 0) == variant]
-        weights = arrays[name if (name := f"weights_{variant}") in arrays else "weights"]
-        reports.append(
-            _report({**facts, **differs}, entries, weights, first=not variant or "sink" in differs)
-        )
+        own = {
+            name: arrays[kept]
+            for name in ("weights", *_VECTORS)
+            for kept in (f"{name}_{variant}", name)
+            if kept in arrays
+        }
+        first = not variant or "sink" in differs
+        report = _report({**facts, **differs}, entries, own.pop("weights"), first=first)
+        reports.append(replace(report, vectors=_vectors(report, own)))
         distances = {
             (entry["layer"], entry["head"]): finite(entry["moved"])
             for entry in entries
@@ -452,6 +315,40 @@ def _check_weights(
         blank = not whole or entry.label is NO_LABEL
         if known.min() < 0 or known.sum(-1).max() > 1 + _ROUNDING or np.isnan(one).any() > blank:
             raise ValueError(f"weights of L{entry.layer}H{entry.head} that are no shares of one")
+
+
+def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
+    """Return what makes the weights of a run, as far as its file has it; None if it has nothing.
+
+    arrays: by name, the heads in the order of ``report.heads``. Raises ValueError if one is wrong.
+    """
+    if not arrays:
+        return None
+    heads, layers = report.heads, {entry.layer for entry in report.heads}
+    queries, keys = len(report.record.queries), len(report.record.keys)
+
+    def by_layer(name: str, *shape: int) -> dict[int, Floats]:
+        array = arrays.get(name)
+        if array is None:
+            return {}
+        if array.shape != (len(heads), *shape) or array.dtype.kind != "f":
+            raise ValueError(f"{name} of shape {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} with numbers that are not finite")
+        whole = np.full((max(entry.head for entry in heads) + 1, *shape), np.nan, array.dtype)
+        found = {layer: whole.copy() for layer in layers}
+        for entry, one in zip(heads, array, strict=True):
+            found[entry.layer][entry.head] = one
+        return found
+
+    width = arrays["queries"].shape[-1] if "queries" in arrays else 0
+    factor = finite(float(arrays.get("query_key_factor", np.ones(()))))
+    return HeadVectors(
+        norms=by_layer("value_norms", keys),
+        queries=by_layer("queries", queries, width),
+        keys=by_layer("keys", keys, width),
+        factor=factor,
+    )
 
 
 def _scores(entry: Mapping[str, Any]) -> HeadScores:

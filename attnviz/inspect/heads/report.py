@@ -211,7 +211,7 @@ class HeadsReport(Report):
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """Write the JSON object of ``data``, head by head, as it may be larger than the memory."""
-        from attnviz.inspect.heads.files import write_heads_json
+        from attnviz.inspect.heads.written import write_heads_json
 
         write_heads_json(self, stream, self.view)
 
@@ -226,7 +226,7 @@ class HeadsReport(Report):
         return heads_document(self, self.view._replace(explain=explain, hints=hints))
 
     def arrays(self) -> Mapping[str, Writer]:
-        from attnviz.inspect.heads.files import array_files
+        from attnviz.inspect.heads.written import array_files
 
         return array_files(self, self.view)
 

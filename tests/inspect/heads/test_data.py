@@ -16,14 +16,14 @@ import pytest
 from safetensors import safe_open
 
 from attnviz.inspect.heads.data import heads_rows, write_heads_csv
-from attnviz.inspect.heads.files import (
+from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.written import (
     array_files,
     weight_rows,
     write_heads_json,
     write_heads_npz,
     write_heads_safetensors,
 )
-from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import HeadsRecord, LayerWeights
 
 from ...conftest import in_fresh_process
