@@ -116,7 +116,9 @@ def shape_words(info: ModelInfo) -> str:
 def size_words(record: AttentionRecord) -> str:
     """Return in words how many tokens the attention covers; for cross-attention both axes."""
     queries, keys = len(record.queries), len(record.keys)
-    return f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
+    if record.kind != "cross":
+        return f"{queries} token{'s' * (queries != 1)}"
+    return f"{queries} {'query' if queries == 1 else 'queries'}, {keys} key{'s' * (keys != 1)}"
 
 
 def model_words(info: ModelInfo) -> list[tuple[str, bool]]:

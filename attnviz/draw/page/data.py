@@ -60,7 +60,6 @@ class PageLabel(NamedTuple):
     means: what such a head does. colour: as RRGGBB; empty for grey.
     """
 
-    name: str
     said: str
     short: str
     source: str
@@ -71,11 +70,11 @@ class PageLabel(NamedTuple):
 def page_label(label: HeadLabel, means: str, colour: str) -> PageLabel:
     """Return a label as a page shows it; only a finding that is no attention sink has a colour."""
     found = label.is_finding and label.name not in SINKS
-    shown = label.name, label.said, label.short, label.source
-    return PageLabel(*shown, means=means, colour=colour if found else "")
+    colour = colour if found else ""
+    return PageLabel(label.said, label.short, label.source, means, colour)
 
 
-_UNLABELLED = PageLabel("", "", "", "none", "", "")
+_UNLABELLED = PageLabel("", "", "none", "", "")
 
 
 @dataclass(frozen=True)
@@ -306,7 +305,7 @@ def _added(blocks: list[str], content: bytes) -> int:
 
 
 class _Labels:
-    """The labels of a page: one name with other evidence is another label."""
+    """The labels of a page: one with other evidence is another, under the same name of a filter."""
 
     def __init__(self) -> None:
         self._places: dict[PageLabel, int] = {}
@@ -319,7 +318,7 @@ class _Labels:
     def records(self) -> list[dict[str, Any]]:
         return [
             {
-                "name": each.name if each.source != "none" else f"{each.name} here",
+                "name": each.said if each.colour else f"{each.said} here",
                 "said": visible(each.said),
                 "short": visible(each.short),
                 "source": each.source,

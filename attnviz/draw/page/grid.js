@@ -131,19 +131,21 @@ const SOURCES = {
   card: "from the model card", patterns: "measured by attnviz patterns",
   text: "from enough events of this text", none: "describes this text only, no finding about the head",
 };
+const evidence = ({ means, source }) => [means, SOURCES[source]].filter(Boolean).join("; ");
 
 function drawLegend() {
-  const counts = data.labels.map((_, at) => shown.heads.label.filter((label) => label === at).length);
-  const order = [...data.labels.keys()].filter((at) => counts[at] && data.labels[at].said)
-    .sort((a, b) => !data.labels[a].colours - !data.labels[b].colours || counts[b] - counts[a]);
-  $("legend").replaceChildren(...order.map((at) => {
-    const { name, said, source, means } = data.labels[at];
-    return make("button", {
-      title: [means, SOURCES[source]].filter(Boolean).join("; "),
-      "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
-      onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },
-    }, make("i"), `${said} ${counts[at]}`);
-  }));
+  const known = new Map();
+  for (const at of shown.heads.label) {
+    const label = data.labels[at], chip = known.get(label.name) ?? { label, at, count: 0, tips: new Set() };
+    chip.count++;
+    chip.tips.add(evidence(label));
+    if (label.said) known.set(label.name, chip);
+  }
+  const order = [...known.values()].sort((a, b) => !a.label.colours - !b.label.colours || b.count - a.count);
+  $("legend").replaceChildren(...order.map(({ label: { name, said }, at, count, tips }) => make("button", {
+    title: [...tips].join(" · "), "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
+    onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },
+  }, make("i"), `${said} ${count}`)));
   options($("sort"), orders(), state.sort);
   $("sort").parentNode.hidden = $("sort").length < 2;
 }

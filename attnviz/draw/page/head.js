@@ -9,8 +9,8 @@ function drawHead() {
   $("name").textContent = scope;
   $("what").replaceChildren();
   if (state.scope === "head") {
-    const title = [label.means, SOURCES[label.source]].filter(Boolean).join("; "), facts = shown.heads.facts[head];
-    $("what").append(make("i", { "--hue": hueOf(head), title }, shown.said(head)));
+    const facts = shown.heads.facts[head];
+    $("what").append(make("i", { "--hue": hueOf(head), title: evidence(label) }, shown.said(head)));
     if (facts) $("what").append(make("span", { class: "soft" }, ` · ${facts}`.slice(shown.said(head) ? 0 : 3)));
   }
   $("pin").textContent = state.pins.includes(head) ? "Unpin" : "Pin";

@@ -16,9 +16,10 @@ function make(tag, attributes = {}, ...children) {
 }
 
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-const code = (letter) => "\\u" + letter.charCodeAt(0).toString(16).padStart(4, "0");
+const code = (letter) => letter < " " ? String.fromCharCode(0x2400 + letter.charCodeAt(0))
+  : `<U+${letter.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;
 
-/** Return a text whose controls are written out, so that it can neither turn a line nor break it. */
+/** Return a text whose controls are written out as `visible` of draw.labels does. */
 const visible = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(CONTROLS, code);
 
 /** Return a text that keeps its order next to numbers and arrows, even if it is written from the right. */

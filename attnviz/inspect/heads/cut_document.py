@@ -35,7 +35,7 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
     """Return the document: the edge cut in the chosen heads together, then in each alone."""
     info = found.model
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
-    words += [f"{len(found.queries)} tokens"]
+    words += [counted(len(found.queries), "token")]
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in words)]),
         doc.Quote("text", found.text),

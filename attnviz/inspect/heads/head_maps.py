@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
+from attnviz.draw.numbers import counted
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.report import Report
 from attnviz.errors import UsageError
@@ -158,7 +159,7 @@ class HeadMaps(Report):
         info, record = self.report.record.model, self.report.record
         names = [self.report.name(layer, head) for layer, head in self]
         heads = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} heads"
-        tokens = f"{len(record.queries)} tokens"
+        tokens = counted(len(record.queries), "token")
         if record.kind == "cross":
             tokens = f"{len(record.queries)} queries, {len(record.keys)} keys"
         return f"<HeadMaps of {visible(info.name)}: {heads}, {tokens}>"

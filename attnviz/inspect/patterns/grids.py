@@ -13,6 +13,7 @@ from attnviz.draw.palette import STEPS, shades
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.inspect.patterns.words import score, short
 from attnviz.measures.registry import label_named, said_name
+from attnviz.records import SINKS
 
 _NONE = "·"
 _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
@@ -58,14 +59,18 @@ def _grid(
 def label_grid(report: PatternReport) -> HeadGrid:
     """Return the grid of heads with their labels, and the number of heads for each label."""
     counts = {name: len(report.labelled(name)) for name in report.labels}
-    labelled, total = sum(counts.values()), len(report.heads)
-    title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
+    total, resting = len(report.heads), sum(counts.get(name, 0) for name in SINKS)
+    unlabelled = total - sum(counts.values())
+    title = (
+        f"What each head does: {total - unlabelled - resting} of {counted(total, 'head')} labelled"
+    )
+    title += f", {counted(resting, 'sink')}" if resting else ""
     key = [
         Key(label_tint(name, 1.0), f"{label_named(name).said} in {count}", label_named(name).short)
         for name, count in counts.items()
         if count
     ]
-    key.append(Key(None, f"no label in {total - labelled}", _NONE))
+    key.append(Key(None, f"no label in {unlabelled}", _NONE))
     absent = ", ".join(label_named(name).said for name, count in counts.items() if not count)
     key += [Key(None, f"in none: {absent}")] if absent else []
     cells = [_cell(report, entry) for entry in report.heads]

@@ -58,7 +58,7 @@ def rollout_document(
     info, text, target = found.model, found.text, found.target
     kept = _kept(found)
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
-    words.append(f"{len(found.tokens)} tokens")
+    words.append(counted(len(found.tokens), "token"))
     words += [f"seed {info.seed}"] if info.seed is not None else []
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in words)]),

@@ -115,6 +115,7 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
     pair, maps = report.pairs[0], []
     both, differ = pair.tokens, pair.tokens.changed
     many = ", pair 1" * (len(report.pairs) > 1)
+    short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
     words = (quoted(pair.answer), "" if pair.foil is None else quoted(pair.foil))
     for name, tokens, changed, sign, value, word in (
         ("clean", both.clean, differ[0], 1.0, pair.clean_metric, words[0]),
@@ -123,7 +124,7 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
         marks = np.zeros((1, len(tokens)))
         marks[0, list(changed)] = sign
         kept = [at for at, special in enumerate(tokens.special) if not special]
-        metric = f"{value:+.2f} {METRICS[report.metric].unit}"
+        metric = f"{short} {value:+.2f}"
         asks = [(f"{'answer' if sign > 0 else 'foil'} {word}", False)] if word else []
         title: doc.Words = [(name + many, True), *asks, (metric, False)]
         maps.append(

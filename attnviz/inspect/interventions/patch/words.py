@@ -29,7 +29,7 @@ _MOST = 0.5
 
 def heading(report: PatchReport) -> Words:
     """Return the heading in one line: the model, the patched values and the number of pairs."""
-    tokens = f"{len(report.pairs[0].tokens.corrupt)} tokens"
+    tokens = counted(len(report.pairs[0].tokens.corrupt), "token")
     pairs = report.source if report.source.endswith("built-in pairs") else pair_count(report)
     parts = [_patched(report), _amount(report), pairs if report.pairs_wanted > 1 else tokens]
     return [(report.model.name, True), *((part, False) for part in parts)]
