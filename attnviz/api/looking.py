@@ -216,7 +216,7 @@ def cut(
     read = one_text(text, 'attnviz.cut("tiny", "The cat sat.", "sat→cat")')
     tokens, runs = reckoned(read)
     opened = open_given(model, tokenizer, for_tokens(tokens, texts=runs))
-    return cut_report(opened, read, words, choice)
+    return cut_report(opened, read, words, choice, maps=True)
 
 
 @in_own_modes

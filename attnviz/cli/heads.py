@@ -197,5 +197,5 @@ def _cut(
     tokens, texts = reckoned(text)
     model = outlet.load(name, replace(options, tokens=tokens, texts=texts))
     with outlet.advancing("cutting the edge") as advance:
-        report = cut_report(model, text, words, choice, advance)
+        report = cut_report(model, text, words, choice, advance, maps=outlet.output.pages)
     outlet.show(report)

@@ -105,7 +105,7 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
         for part in page_reading(document):
             yield from _part(part, palette, names)
     yield from [f"<script>{script}</script>"] if script else []
-    yield "</body>\n</html>"
+    yield "</main></body>\n</html>"
 
 
 def _script(document: doc.Document) -> str:
@@ -180,7 +180,7 @@ def _page_frame(name: str, script: str) -> Iterator[str]:
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{allowed}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
     yield f"<title>{safe(name)}</title>"
-    yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>"
+    yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body><main>"
 
 
 def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ Auto-Regressive Language Models", section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -96,6 +96,13 @@ class Cutter(Protocol):
         heads: (layer, head) of each. edges: query–key pairs of positions, each cut in each head.
         Raises UsageError if a head does not exist or a query would see no key, UnsupportedError if
         an edge cannot be cut.
+        """
+
+    def maps(self, given: Input, heads: Heads, edges: Edges) -> Mapping[int, NDArray[np.floating]]:
+        """Return the attention weights (head, query, key) of each layer while the edges are cut.
+
+        given: the text. heads, edges: see ``run``. Raises as ``run`` does, UnsupportedError also if
+        the model shows no weights while edges are cut.
         """
 
 

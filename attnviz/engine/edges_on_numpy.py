@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,16 @@ class NumpyCutter:
                 end = self._model.stack.run_outputs(given.ids, lambda *seen: None, masks=masks)
                 found = self._predicted(end, places, words)
             yield found
+
+    def maps(self, given: Input, heads: Heads, edges: Edges) -> Mapping[int, NDArray[np.floating]]:
+        found: dict[int, NDArray[np.floating]] = {}
+
+        def keep(layer: int, weights: NDArray[np.floating], _: NDArray[np.floating]) -> None:
+            found[layer] = weights
+
+        masks = self._masks(len(given.text), heads, edges)
+        self._model.stack.run_outputs(given.ids, keep, masks=masks)
+        return found
 
     def _masks(self, tokens: int, heads: Heads, edges: Edges) -> dict[int, NDArray[np.bool_]]:
         """Return for each layer a boolean (head, query, key), True if the query may see the key.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.engine.edges import CutPass, Edges, Heads
-from attnviz.engine.hook_points import HookedCall, LostTrackError
+from attnviz.engine.hook_points import HookedCall, Keep, LostTrackError
+from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.plain_pass import ends_alike, not_its_own
 from attnviz.engine.selection import check_heads
@@ -19,11 +20,13 @@ from attnviz.records import Input
 
 
 @contextmanager
-def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> Iterator[None]:
+def cutting(
+    model: PatchableModel, heads: Heads, edges: Edges, given: Input, keep: Keep | None = None
+) -> Iterator[None]:
     """Run the block with some query–key pairs (edges) cut in the borrowed ``model``.
 
     heads: (layer, head) of each in which they are cut. edges: query–key pairs of positions. given:
-        the text of the run.
+        the text of the run. keep: takes the attention weights of each call.
     Raises UsageError for a head that does not exist, and while the model runs UnsupportedError if
     an edge cannot be cut.
     """
@@ -41,7 +44,7 @@ def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> 
             hidden[head, pairs[:, 0], pairs[:, 1]] = True
         return hidden
 
-    with model.hook_points.hiding(hide, given):
+    with model.hook_points.hiding(hide, given, keep):
         yield
 
 
@@ -70,6 +73,17 @@ class TorchCutter:
                 logs = self._run(given, heads, edges)
                 lost = -logs[[place for place, _ in words], [word for _, word in words]]
                 yield logs[list(places)].cpu().numpy(), lost.cpu().numpy()
+
+    def maps(self, given: Input, heads: Heads, edges: Edges) -> Mapping[int, NDArray[np.floating]]:
+        found: dict[int, NDArray[np.floating]] = {}
+
+        def keep(point: HookedCall, weights: Tensor) -> None:
+            if point.kind == self._model.kind:
+                found[point.layer] = to_numpy(weights[0]).copy()
+
+        with self._opened(), cutting(self._model, heads, edges, given, keep):
+            self._model.run(given)
+        return found
 
     def _run(self, given: Input, heads: Heads, edges: Edges) -> Tensor:
         """Return log-probabilities (token, vocab) in float64, with the edges cut in the heads.

@@ -23,7 +23,7 @@ from attnviz.engine.edges import NOTHING_LEFT
 from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
 from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError as LostTrackError
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input, Kind
 
 
@@ -85,6 +85,9 @@ Hide = Callable[[HookedCall, int, int], Tensor | None]
 """Returns the hidden keys of a point, given the point and its numbers of queries and keys: a
 boolean tensor (head, query, key), or None to hide none."""
 
+Keep = Callable[[HookedCall, Tensor], None]
+"""Takes the attention weights (batch, head, query, key) of a point in a pass with hidden keys."""
+
 
 class HookPoints(ABC):
     """All attention calls of one model's pass, and how to edit or mask them.
@@ -116,15 +119,16 @@ class HookPoints(ABC):
             yield
 
     @contextmanager
-    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
+    def hiding(self, hide: Hide, given: Input, keep: Keep | None = None) -> Iterator[None]:
         """Hide keys in each pass of the borrowed model over ``given`` inside this context.
 
         hide: returns the hidden keys of an attention call. Their scores become −inf before the
-            softmax, which then runs over the other keys.
-        Raises UsageError if a query would see no key, UnsupportedError if hiding a key fails.
+            softmax, which then runs over the other keys. keep: is given the weights of each call.
+        Raises UsageError if a query would see no key, UnsupportedError if hiding a key fails, or if
+        ``keep`` would be given no weights.
         """
         counter = CallCounter(self, None)
-        with counter.counting(), self.masking(counter, hide, given):
+        with counter.counting(), self.masking(counter, hide, given, keep):
             yield
 
     @abstractmethod
@@ -140,11 +144,12 @@ class HookPoints(ABC):
 
     @abstractmethod
     def masking(
-        self, counter: CallCounter, hide: Hide, given: Input
+        self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None
     ) -> AbstractContextManager[Any]:
         """Hide keys in each attention call inside this context; ``counter`` identifies the calls.
 
-        hide: returns the hidden keys of an attention call. given: the text of the run.
+        hide: returns the hidden keys of an attention call. given: the text of the run. keep: takes
+            the weights of each call.
         """
 
 
@@ -314,7 +319,11 @@ class OwnHookPoints(HookPoints):
             yield
 
     @contextmanager
-    def masking(self, counter: CallCounter, hide: Hide, given: Input) -> Iterator[None]:
+    def masking(
+        self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None
+    ) -> Iterator[None]:
+        if keep is not None:
+            raise UnsupportedError("the library's own modules show no weights of hidden keys")
         with ExitStack() as hooks:
             for point in self.found:
                 hidden = hide(point, len(given.text), len(given.text))

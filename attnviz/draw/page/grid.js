@@ -34,10 +34,11 @@ function measured(head) {
 
 function drawGrid() {
   const grid = $("grid"), { layer, head } = shown.heads, byLayer = state.sort === "layer";
-  const columns = Math.max(...head) + 1, room = grid.clientWidth - 10, gap = columns > 24 ? 1 : columns > 14 ? 2 : 4;
+  const columns = Math.max(...head) + 1, width = columns > 4 ? 680 : 240, room = (paper ? width : grid.clientWidth) - 10, gap = columns > 24 ? 1 : columns > 14 ? 2 : 4;
   const across = Math.floor((room - 26) / columns) - gap, down = (innerHeight - 290) / (Math.max(...layer) + 1) - 42;
   const side = byLayer ? Math.max(6, Math.min(96, across, Math.max(54, Math.floor(down)))) : 64, small = byLayer && side < 44;
   grid.classList.toggle("small", small);
+  $("app").classList.toggle("wide", paper && columns > 4);
   grid.style.gap = `${gap}px`;
   grid.style.gridTemplateRows = small ? "14px" : "";
   grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : "repeat(auto-fill, minmax(64px, 1fr))";
@@ -108,15 +109,14 @@ function drawThumbs() {
 }
 
 function markCells() {
-  const series = seriesHeads();
+  const others = pinned();
   cells.forEach((cell, i) => {
     const on = i === state.head;
     cell.classList.toggle("on", on);
     cell.setAttribute("aria-pressed", on);
     cell.tabIndex = on ? 0 : -1;
-    const pinned = state.pins.includes(i);
-    cell.classList.toggle("pinned", pinned);
-    if (pinned) cell.style.setProperty("--series", seriesColour(series.indexOf(i)));
+    cell.classList.toggle("pinned", state.pins.includes(i));
+    cell.style.setProperty("--series", seriesColour(others.indexOf(i) + 1));
   });
   if (!cells[state.head]) { const first = cells.find(Boolean); if (first) first.tabIndex = 0; }
   const cell = cells[state.head], grid = $("grid");

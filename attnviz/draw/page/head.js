@@ -1,6 +1,7 @@
 /* The chosen head: its name, its evidence, the controls, and what a pointer looks at. */
 
-const seriesHeads = () => [state.head, ...state.pins.filter((head) => head !== state.head)];
+/** Return the pinned heads whose lines stand next to the chosen ones, in the order of their colours. */
+const pinned = () => state.pins.filter((head) => state.scope !== "head" || head !== state.head);
 const seriesColour = (at) => colour.hues[at % colour.hues.length];
 
 function drawHead() {
@@ -15,10 +16,11 @@ function drawHead() {
   }
   $("pin").textContent = state.pins.includes(head) ? "Unpin" : "Pin";
   $("pin").setAttribute("aria-pressed", state.pins.includes(head));
-  $("pins").replaceChildren(...(state.pins.length ? seriesHeads() : []).map((one, at) => make("button", {
-    "--hue": seriesColour(at), title: shown.said(one), "aria-label": `${shown.names[one]}, ${at ? "unpin" : "chosen"}`,
-    onclick: () => { if (at) togglePin(one); },
-  }, make("i"), shown.names[one] + (at ? " ×" : ""))));
+  const chosen = make("button", { "--hue": seriesColour(0), "aria-label": `${scope}, chosen` }, make("i"), scope);
+  $("pins").replaceChildren(...(state.pins.length ? [chosen] : []), ...pinned().map((one, at) => make("button", {
+    "--hue": seriesColour(at + 1), title: shown.said(one), "aria-label": `${shown.names[one]}, unpin`,
+    onclick: () => togglePin(one),
+  }, make("i"), `${shown.names[one]} ×`)));
   const turn = { mode: setMode, direction: setDirection, scope: (scope) => set({ scope }, "head") };
   for (const [id, choices] of [["mode", modes()], ["scope", scopes()], ["direction", directions()]]) {
     const field = $(id);

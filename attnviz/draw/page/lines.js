@@ -11,8 +11,7 @@ function drawLines() {
   const { pen, wide, high, top } = viewport(scroller, scroller.clientWidth - 2, places.height);
   const centre = (at) => start + (at + 0.5) * row - top;
   pen.clearRect(0, 0, wide, high);
-  const series = state.scope === "head" ? seriesHeads().map((head) => [head]) : [heads()];
-  const maps = series.map((chosen) => shown.map(chosen, state.mode));
+  const maps = [heads(), ...pinned().map((head) => [head])].map((chosen) => shown.map(chosen, state.mode));
   const dim = state.hover || state.locked, room = maps.length * 34 + 80;
   const slots = maps.length < 5 && room < wide * 0.55 ? maps.length : 0;
   const from = wide * (slots > 1 ? 0.26 : 0.34), to = Math.min(wide * 0.66, slots > 1 ? wide - room : wide);
@@ -59,7 +58,7 @@ function drawLines() {
       }
       if (reached) reached.forEach(([at, value]) => {
         pen.globalAlpha = Math.sqrt(strength(value));
-        pen.fillStyle = seriesColour(at);
+        pen.fillStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : seriesColour(at);
         const w = 5, x0 = align === "right" ? from - 6 - at * 6 : to + 1 + at * 6;
         pen.fillRect(x0, centre(i) - row / 2 + 2, w, row - 4);
         pen.globalAlpha = 1;

@@ -7,8 +7,9 @@ Auto-Regressive Language Models". The measurements are in ``engine.edges``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,16 +19,20 @@ from attnviz.draw.report import Report
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
 from attnviz.engine.edges import CutScan, EdgePrediction
+from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.heads.report import heads_report
 from attnviz.measures.words import Word, find_word, joined
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, HeadsRecord, Input, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
+
+Floats = NDArray[np.floating]
 
 MOST_ALONE = 64
 """Up to this many heads are each cut alone; if there are more, each layer's heads together."""
@@ -79,6 +84,7 @@ class CutReport(Report):
         change of each token's loss, NaN if not measured.
     predictions: at the query first, if something is predicted there, and at the end of a causal
         text. alone: the cut in one head or layer at a time, the largest KL first.
+    maps: the attention of all heads without the cut and with it; None if a page does not need them.
     """
 
     model: ModelInfo
@@ -103,6 +109,7 @@ class CutReport(Report):
     predictions: tuple[CutPrediction, ...]
     alone: tuple[CutAlone, ...]
     index_base: int = 0
+    maps: tuple[HeadsRecord, HeadsRecord] | None = None
 
     command = "cut"
     lists = None
@@ -162,11 +169,14 @@ def cut_report(
     edge: tuple[str, str],
     choice: Choice,
     on_progress: Callable[[float], None] = lambda share: None,
+    *,
+    maps: bool = False,
 ) -> CutReport:
     """Cut the attention from one word to another in chosen heads, and measure the effect.
 
     edge: the words as typed, query and key. choice: the heads, and the kind of attention.
-    on_progress: is called with the share that is done, from 0 to 1.
+    on_progress: is called with the share that is done, from 0 to 1. maps: whether the attention
+        of all heads is kept, without the cut and with it, for an interactive page.
     Raises UsageError if a word is not in the text or a query is left without a key,
     UnsupportedError if the model predicts nothing or its attention cannot be edited.
     """
@@ -188,7 +198,8 @@ def cut_report(
     targets = written_targets(model, [tokens], choice)
     given = Input(tokens, *targets[:1])
     causal = record.causal or record.kind != "self"  # a decoder predicts in order
-    scan = CutScan(backend_of(model).open_cutter(record.kind, given), given, causal)
+    cutter = backend_of(model).open_cutter(record.kind, given)
+    scan = CutScan(cutter, given, causal)
     places = _places(given, record.kind, query, scan.causal)
     groups = _alone(heads)
     work = 2 * scan.passes(places, losses=True)
@@ -213,6 +224,19 @@ def cut_report(
 
     alone = sorted(map(cut_alone, groups), key=lambda each: -each.kl)
     kl = before.kl(after)
+    both = None
+    if maps:
+        whole, _ = capture_text(model, text, replace(choice, heads=(), layers=None))
+        with suppress(UnsupportedError):
+            cut = with_weights(whole, cutter.maps(given, heads, edges))
+            known = known_labels(model, record.kind, ignored=choice.no_known_labels)
+            first, second = (
+                heads_report(
+                    one, False, choice.index_base, text=text, target=choice.target, known=known
+                )
+                for one in (whole, cut)
+            )
+            both = first, second
     return CutReport(
         model=record.model,
         kind=record.kind,
@@ -241,7 +265,16 @@ def cut_report(
         ),
         alone=tuple(alone),
         index_base=choice.index_base,
+        maps=both,
     )
+
+
+def with_weights(record: AttentionRecord, weights: Mapping[int, Floats]) -> AttentionRecord:
+    """Return a record with other weights. weights: (head, query, key) of each layer."""
+    layers = [
+        replace(each, weights=weights[each.layer][list(each.heads)]) for each in record.layers
+    ]
+    return replace(record, layers=tuple(layers))
 
 
 # The edge ------------------------------------------------------------------------------------

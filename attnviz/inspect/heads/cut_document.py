@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
 from attnviz.draw.numbers import counted
+from attnviz.draw.page.data import Page
 from attnviz.draw.provenance import advised, model_words, named, notes_group, probability
 from attnviz.engine.likely import Likely
 from attnviz.inspect.heads.cut import CutPrediction, CutReport
 from attnviz.measures.words import Word
-from attnviz.records import Tokens
+from attnviz.records import HeadsRecord, Tokens
 
 _LEAST_ROWS = 3
 _TABLE, _GAP = 36, 4
@@ -72,8 +74,15 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
         heading=[*named(info), (f"attention knockout in {_where(found)}", False)],
         quoted=found.text,
         finding=_finding(found),
+        page=None if found.maps is None else partial(_page, found, found.maps),
         first=advised(lambda columns, lines: _first(found, columns), found.queries),
     )
+
+
+def _page(found: CutReport, maps: tuple[HeadsRecord, HeadsRecord]) -> Page:
+    from attnviz.inspect.heads.page import cut_page
+
+    return cut_page(*maps, _edge(found), found.edges[0])
 
 
 def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:

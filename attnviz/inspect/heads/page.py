@@ -64,14 +64,36 @@ def heads_page(
     look = [one._replace(capture=at) for at, each in enumerate(looks) for one in each][:_LOOK]
     if found.before is not None and len(captures) == 1:
         whole = page_capture(found.before, "every head", given)
-        (ablated,) = captures
-        cut = replace(ablated, name=f"without {removed_words(first)}")
-        captures = [*with_difference(whole, cut, "difference: without − with")]
-        look = [*largest_changes(captures), *(each._replace(capture=1) for each in look)][:_LOOK]
+        cut = replace(captures[0], name=f"without {removed_words(first)}")
+        captures, changes = without_and_with(whole, cut)
+        look = [*changes, *(each._replace(capture=1) for each in look)][:_LOOK]
         opened = f"{opened}&capture=1"
     order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
     known = measures(captures[0].heads) + [LARGEST_CHANGE] * (found.before is not None)
     return Page(first.record.model.name, captures, known, look, _LESS, opened + order)
+
+
+def without_and_with(
+    whole: PageCapture, cut: PageCapture
+) -> tuple[list[PageCapture], Iterator[Look]]:
+    """Return both with their difference, and the largest changes that are worth a look."""
+    captures = [*with_difference(whole, cut, "difference: without − with")]
+    return captures, largest_changes(captures)
+
+
+def cut_page(whole: HeadsRecord, cut: HeadsRecord, edge: str, place: tuple[int, int]) -> Page:
+    """Return the page of ``heads --cut``: every head with an edge, without it, and the difference.
+
+    edge: in words. place: (query, key) of the edge, where the page begins.
+    """
+    captures, look = without_and_with(
+        page_capture(whole, "as it is"), page_capture(cut, f"without {edge}")
+    )
+    known = [*measures(captures[0].heads), LARGEST_CHANGE]
+    first = [*look]
+    opened = captures[0].heads[first[0].head if first else 0].name
+    link = f"{opened}&capture=2&q={place[0]}&k={place[1]}&lock"
+    return Page(whole.record.model.name, captures, known, first, _LESS, link)
 
 
 def _alone(report: HeadsRecord) -> HeadsReport:

@@ -233,7 +233,7 @@ def test_five_heads_are_pinned_in_colours(opened: Open, mary: Path) -> None:
     shown = opened(mary, "#L0H0")
     shown.press(*"pkpkpkpkpkp")
     assert shown.js("state.pins.length") == 5
-    colours = shown.js("seriesHeads().map((_, at) => seriesColour(at))")
+    colours = shown.js("[state.head, ...pinned()].map((_, at) => seriesColour(at))")
     assert len({*colours}) == len(colours)
     shown.page.locator("#pins button").nth(2).click()
     shown.js("1")

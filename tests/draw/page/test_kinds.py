@@ -339,3 +339,43 @@ def test_several_texts_have_a_selector(opened: Open, run: Any, tmp_path: Path) -
         assert worst(on_page(shown, 11, "raw"), wanted) < 3e-5
     assert shown.text("#words").replace("<bos>", "").strip() == texts[-1]
     assert not shown.errors
+
+
+def test_a_cut_edge_has_a_page(opened: Open, run: Any, tmp_path: Path) -> None:
+    run("heads", CAT, "--cut", "it→cat", "--save", "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert shown.js("captures.map(({ name }) => name)") == [
+        "as it is", "without it → cat", "difference: without − with"
+    ]  # fmt: skip
+    assert shown.js("state.capture") == 2
+    query, key = shown.js("[state.query, state.key]")
+    shown.page.select_option("#capture", "1")
+    shown.js("1")
+    assert on_page(shown, 3, "raw")[query, key] == 0
+    assert "knockout" in shown.text("header")
+    assert not shown.errors
+
+
+def test_pinned_heads_stay_next_to_a_mean(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H0&q=10&scope=layer&pins=L1H2,L1H0")
+    assert shown.page.locator("#pins button").all_inner_texts() == [
+        "Mean of L1", "L1H2 ×", "L1H0 ×"
+    ]  # fmt: skip
+    assert shown.js("[heads(), ...pinned().map((head) => [head])].length") == 3
+    shown.press("s", "s")
+    assert shown.js("state.scope") == "head"
+    assert shown.page.locator("#pins button").all_inner_texts() == ["L1H0", "L1H2 ×"]
+
+
+def test_a_sheet_has_the_heads_next_to_the_text(opened: Open, mary: Path) -> None:
+    shown = opened(mary)
+    shown.page.emulate_media(media="print")
+    shown.js("print(true)")
+    heads, words = (shown.page.locator(name).bounding_box() for name in ("#heads", "#words"))
+    assert heads["x"] + heads["width"] <= words["x"]
+    assert abs(heads["y"] - words["y"]) < 200
+
+
+def test_a_document_has_one_main_landmark(run: Any, tmp_path: Path) -> None:
+    run("ablate", CAT, "--save", "page.html")
+    assert (tmp_path / "page.html").read_text().count("<main>") == 1

@@ -11,6 +11,7 @@ import pytest
 import torch
 from rich.cells import cell_len
 
+import attnviz
 from attnviz.models.bundled import Bundled
 
 TEXT = "The animal didn't cross the street because it was too tired."
@@ -214,3 +215,23 @@ def test_pages_say_the_finding(run: Any, tmp_path: Any) -> None:
         content = (tmp_path / name).read_text(encoding="utf-8")
         assert "Without it → animal in 4 heads" in content
         assert "Geva et al. 2023" in content
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_the_page_has_the_maps_of_the_cut_run(backend: str) -> None:
+    """The edge's own weight is gone and its row rescaled; rows before it are those of the model."""
+    text = "When Mary and John went out, John gave Mary a book."
+    model = attnviz.load("tiny", backend=backend)
+    whole, cut = attnviz.cut(model, text, "gave→John:2").maps
+    for layer in range(2):
+        for head in range(4):
+            old, new = whole.weights(layer, head), cut.weights(layer, head)
+            np.testing.assert_allclose(new[:9], old[:9], atol=1e-5)
+            assert new[9, 8] == 0
+            np.testing.assert_allclose(new.sum(-1), 1, atol=1e-5)
+            if not layer:
+                left = np.where(np.arange(len(old)) == 8, 0, old[9])
+                np.testing.assert_allclose(new[9], left / left.sum(), atol=1e-4)
+    assert any(
+        abs(whole.weights(5, head)[10] - cut.weights(5, head)[10]).max() > 1e-3 for head in range(4)
+    )
