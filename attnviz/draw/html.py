@@ -104,8 +104,9 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
         yield "<h2>How to read this</h2>"
         for part in page_reading(document):
             yield from _part(part, palette, names)
+    yield "</main>"
     yield from [f"<script>{script}</script>"] if script else []
-    yield "</main></body>\n</html>"
+    yield "</body>\n</html>"
 
 
 def _script(document: doc.Document) -> str:

@@ -141,7 +141,7 @@ function drawLegend() {
     chip.tips.add(evidence(label));
     if (label.said) known.set(label.name, chip);
   }
-  const order = [...known.values()].sort((a, b) => !a.label.colours - !b.label.colours || b.count - a.count);
+  const order = [...known.values()].sort((a, b) => Number(!a.label.colours) - Number(!b.label.colours) || b.count - a.count);
   $("legend").replaceChildren(...order.map(({ label: { name, said }, at, count, tips }) => make("button", {
     title: [...tips].join(" · "), "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
     onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },

@@ -22,7 +22,7 @@ function drawHead() {
     onclick: () => togglePin(one),
   }, make("i"), `${shown.names[one]} ×`)));
   const turn = { mode: setMode, direction: setDirection, scope: (scope) => set({ scope }, "head") };
-  for (const [id, choices] of [["mode", modes()], ["scope", scopes()], ["direction", directions()]]) {
+  for (const [id, choices] of Object.entries(controls())) {
     const field = $(id);
     field.hidden = Object.keys(choices).length < 2;
     field.replaceChildren(field.firstElementChild, ...Object.entries(choices).map(([value, said]) =>

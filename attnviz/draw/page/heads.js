@@ -1,6 +1,8 @@
 /* The grids of heads in a document: put in order by what is known of each head, and told in words. */
 
-for (const table of document.querySelectorAll("table.heads")) {
+/** @type {NodeListOf<any>} */
+const tables = document.querySelectorAll("table.heads");
+for (const table of tables) {
   const rows = [...table.tBodies[0].rows], own = rows.map((row) => [...row.cells].slice(1)), across = own[0].length;
   const cells = own.flat().filter((cell) => cell.title), said = make("span", { role: "status" });
   const names = JSON.parse(table.dataset.measures), label = ({ dataset }) => dataset.label ?? "\uffff";

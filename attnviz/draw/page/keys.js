@@ -39,7 +39,7 @@ function onKey(event) {
     const by = key === "ArrowUp" || key === "ArrowLeft" ? -1 : 1, most = state.direction === "to" ? shown.n : shown.m;
     const at = Math.max(0, Math.min(most - 1, active() + by));
     set({ [state.direction === "to" ? "query" : "key"]: at, hover: true }, "token");
-    if (inside("words")) requestAnimationFrame(() => document.querySelector("#words .q")?.focus());
+    if (inside("words")) requestAnimationFrame(() => $("words").querySelector(".q")?.focus());
   } else if ((key === "Enter" || key === " ") && (inside("map") || inside("lines") || inside("words"))) lock(true);
   else if (key === "PageUp" || key === "PageDown") {
     if (!inside("grid") && target !== document.body) return;

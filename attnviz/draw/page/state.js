@@ -9,6 +9,7 @@ let shown = captures[0];
 /** Return what can be shown: a head, or a mean of heads, which maps without labels do not have. */
 const scopes = () => ({ head: "this head", ...(shown.of_heads && { layer: "its layer", all: "all heads" }) });
 const directions = () => ({ to: shown.verbs[0], from: shown.verbs[1] });
+const controls = () => ({ mode: modes(), scope: scopes(), direction: directions() });
 const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["zoom", 0], ["capture", captures.length > 1 ? -1 : 0]];
 
 /** Return the ways in which the weights of this text can be shown. */
@@ -53,7 +54,7 @@ async function readLink(link) {
   state.key = number("k", shown.m - 1) ?? Math.min(state.key, shown.m - 1);
   state.locked = given.has("lock");
   state.zoom = number("zoom", 12) ?? 0;
-  for (const [name, known] of [["mode", modes()], ["scope", scopes()], ["direction", directions()], ["sort", orders()]])
+  for (const [name, known] of Object.entries({ ...controls(), sort: orders() }))
     if (Object.hasOwn(known, given.get(name))) state[name] = given.get(name);
   if (given.has("q") || given.has("pins")) state.pins = [...new Set(list("pins").map(at).filter((head) => head >= 0))].slice(0, 5);
   state.labels = new Set(list("labels").filter((name) => data.labels.some((label) => label.name === name)));

@@ -26,7 +26,8 @@ function drawNeuron() {
   const pen = canvas.getContext("2d");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   const left = 110, step = (wide - left) / d;
-  [["query " + shown.queries.tokens[query], q], ["key " + shown.keys.tokens[key], k], ["product", product]].forEach(([name, values], row) => {
+  const rows = { ["query " + shown.queries.tokens[query]]: q, ["key " + shown.keys.tokens[key]]: k, product };
+  Object.entries(rows).forEach(([name, values], row) => {
     const middle = 30 + row * 62, most = Math.max(...values.map(Math.abs)) || 1;
     pen.fillStyle = colour.ink;
     pen.font = `12px ${FONT}`;

@@ -1,6 +1,7 @@
 /* Words, numbers and elements. What comes from a model or a text is written only with textContent,
    fillText, setAttribute of a label, or escaped into a saved file: it can never act. */
 
+/** @type {(id: string) => any} */
 const $ = (id) => document.getElementById(id);
 
 /** Return a new element: attributes by name, `on…` as listeners, children as nodes or plain text. */
