@@ -21,9 +21,7 @@ function viewport(scroller, width, height) {
 }
 
 /** A token cut to a width, with … where something is missing. */
-function cut(pen, text, width) {
-  if (pen.measureText(text).width <= width) return text;
-  const letters = [...text];
-  while (letters.length > 1 && pen.measureText(letters.join("") + "…").width > width) letters.pop();
-  return letters.join("") + "…";
+function cut(pen, text, width, whole = text) {
+  while (text.length > 1 && pen.measureText(whole === text ? text : text + "…").width > width) text = [...text].slice(0, -1).join("");
+  return whole === text ? text : text + "…";
 }

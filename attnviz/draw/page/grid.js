@@ -21,16 +21,8 @@ const passes = (head) => !state.labels.size || state.labels.has(shown.label(head
 const offered = () => (state.sort === "layer" ? sorted() : sorted().filter(passes));
 
 /** Return a head's number of a measure, in words. */
-function amount({ key, unit, signed: sign }, head) {
-  const value = shown.heads.values[key][head];
-  if (value == null) return "–";
-  return (sign ? signed(value) : share(value)) + (unit && " " + unit);
-}
-
-function measured(head) {
-  const measure = measures().find(({ key }) => key === state.sort);
-  return measure ? amount(measure, head) : null;
-}
+const amount = ({ key, unit, signed: sign }, head, value = shown.heads.values[key][head]) =>
+  value == null ? "–" : (sign ? signed(value) : share(value)) + (unit && " " + unit);
 
 function drawGrid() {
   const grid = $("grid"), { layer, head } = shown.heads, byLayer = state.sort === "layer";
@@ -48,6 +40,7 @@ function drawGrid() {
     nodes.push(make("span"));
     for (let h = 0; h < columns; h++) nodes.push(make("span", { "aria-hidden": true }, h % every ? "" : String(h + first)));
   }
+  const by = measures().find(({ key }) => key === state.sort);
   let row = -1;
   for (const i of offered()) {
     if (byLayer && layer[i] !== row) {
@@ -56,7 +49,7 @@ function drawGrid() {
       name.style.gridColumn = "1";
       nodes.push(name);
     }
-    const extra = measured(i);
+    const extra = by && amount(by, i);
     const score = shown.heads.score[i], { said, short } = shown.label(i);
     const second = extra ?? (score == null ? said : `${short} ${share(score)}`);
     const about = `${shown.names[i]} ${second}, ${shown.said(i)}${extra ? `, ${orders()[state.sort]} ${extra}` : ""}`;
@@ -65,8 +58,7 @@ function drawGrid() {
       make("i"), ...(small ? [] : [make("small", {}, shown.names[i]), " ", make("small", {}, second)]));
     if (byLayer) cell.style.gridColumn = String(head[i] + 2);
     cell.classList.toggle("off", byLayer && !passes(i));
-    cells[i] = cell;
-    nodes.push(cell);
+    nodes.push(cells[i] = cell);
   }
   grid.replaceChildren(sheet, ...nodes);
   $("heads-title").textContent = shown.of_heads ? "Heads" : "Maps";

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.draw.labels import token_labels
 from attnviz.draw.page.data import (
@@ -25,13 +24,12 @@ from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, quoted_ends, said_links, scored
 from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
-from attnviz.inspect.heads.report import HeadsReport, HeadsView
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.inspect.heads.words import removed_words, score_words
+from attnviz.inspect.heads.written import kept_vectors
 from attnviz.measures.registry import MEASURES, label_named
 from attnviz.measures.sinks import sink_of
-from attnviz.records import HeadScores, HeadsRecord, HeadVectors
-
-Floats = NDArray[np.floating]
+from attnviz.records import HeadScores, HeadsRecord
 
 _LOOK = 5
 """The most places that a page offers for a look."""
@@ -56,7 +54,8 @@ def heads_page(
     looks = [[*islice(_worth_a_look(found, view), _LOOK)]] + [[] for _ in found.reports[1:]]
     if found.of_texts:
         most = max(1, _LOOK // len(found.reports))
-        looks = [[*islice(_worth_a_look(each, view), most)] for each in map(_alone, found.reports)]
+        alone = [compare_heads([report]) for report in found.reports]
+        looks = [[*islice(_worth_a_look(each, view), most)] for each in alone]
     captures = [
         page_capture(report, " and ".join(words), given, look)
         for report, words, look in zip(found.reports, names, looks, strict=True)
@@ -96,16 +95,12 @@ def cut_page(whole: HeadsRecord, cut: HeadsRecord, edge: str, place: tuple[int, 
     return Page(whole.record.model.name, captures, known, first, _LESS, link)
 
 
-def _alone(report: HeadsRecord) -> HeadsReport:
-    return HeadsReport((report,), (None,))
-
-
 def page_capture(
     report: HeadsRecord, name: str, given: str = "", look: Sequence[Look] = ()
 ) -> PageCapture:
     """Return the maps of one run. look: places that stand first and keep exact numbers."""
     record, entries = report.record, report.heads
-    queries, keys, vectors = record.queries, record.keys, report.vectors or HeadVectors()
+    queries, keys, vectors = record.queries, record.keys, kept_vectors(report, entries)
     order = [*dict.fromkeys([each.head for each in look] + _clearest(report))]
     both = record.kind != "cross"
     read = report.target or "" if record.kind in ("decoder", "cross") else report.text
@@ -124,9 +119,11 @@ def page_capture(
         given=given or said,
         fine=max(8, len(look)) if not report.selected else len(entries),
         sink=np.flatnonzero(sink).tolist(),
-        norms=None if report.norm_weighted or not report.sink else _of_heads(report, vectors.norms),
-        query_key=_query_key(report, vectors),
-        notes=vectors.notes,
+        norms=None if report.norm_weighted or not report.sink else vectors.get("value_norms"),
+        query_key=QueryKey(vectors["queries"], vectors["keys"], float(vectors["query_key_factor"]))
+        if "query_key_factor" in vectors
+        else None,
+        notes=() if report.vectors is None else report.vectors.notes,
         query=look[0].query if look else len(queries) - 1,
         head=order[0],
     )
@@ -242,21 +239,3 @@ def _link_words(report: HeadsRecord, link: Link) -> str:
     record = report.record
     ends = token_labels(record.queries)[link.query], token_labels(record.keys)[link.key]
     return f"{' → '.join(ends)} {share(link.weight)}"
-
-
-# Vectors -------------------------------------------------------------------------------------
-
-
-def _of_heads(report: HeadsRecord, found: Mapping[int, Floats]) -> Floats | None:
-    """Return an array of each head that is shown; None if a layer has none.
-
-    found: those of all heads, by layer.
-    """
-    if any(entry.layer not in found for entry in report.heads):
-        return None
-    return np.stack([found[entry.layer][entry.head] for entry in report.heads])
-
-
-def _query_key(report: HeadsRecord, found: HeadVectors) -> QueryKey | None:
-    queries, keys = _of_heads(report, found.queries), _of_heads(report, found.keys)
-    return None if queries is None or keys is None else QueryKey(queries, keys, found.factor)

@@ -142,7 +142,7 @@ def kept_vectors(
         for name, by_layer in found.items()
         if all(each.layer in by_layer for each in heads)
     }
-    if "queries" in arrays:
+    if "queries" in arrays and "keys" in arrays:
         arrays["query_key_factor"] = np.array(report.vectors.factor)
     return arrays
 
