@@ -127,10 +127,9 @@ def finding(found: HeadsReport, view: HeadsView) -> str:
         any.
     """
     report = found.first
-    if view.pairs:
-        return _of_pair(report, view.pairs[0])
-    if view.words:
-        return _of_word(report, view)
+    if view.pairs or view.words:
+        said = _of_pair(report, view.pairs[0]) if view.pairs else _of_word(report, view)
+        return f"In the first of {len(found.reports):,} texts: {said}" if found.of_texts else said
     if len(found.reports) > 1:
         return _of_runs(found)
     if view.top is not None:
