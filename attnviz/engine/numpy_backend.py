@@ -17,6 +17,7 @@ from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
+    Floats,
     ObserveHeads,
     Observer,
     QueriesKeys,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.scan.scan import Scan
     from attnviz.models.bundled import Bundled
     from attnviz.models.stack_model import StackModel
-
-Floats = NDArray[np.floating]
 
 
 class NumpyBackend:

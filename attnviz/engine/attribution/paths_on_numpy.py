@@ -12,14 +12,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import merge_heads, project
+from attnviz.attention.functional import Floats, merge_heads, project
 from attnviz.attention.numpy_stack import NumpyStack, held_norm
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathRead, What
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
-
-Floats = NDArray[np.floating]
 
 _INPUTS: tuple[What, What, What] = ("query", "key", "value")
 

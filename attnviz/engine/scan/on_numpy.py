@@ -9,8 +9,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.attention.growing import GrowingRun
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import WHOLE_LAYER, What
@@ -28,7 +28,6 @@ from attnviz.records import Input, Kind
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
 
-Floats = NDArray[np.floating]
 
 _BLOCK = 512
 """The tokens in a block of rows, whose numbers inside a layer stay in a cache."""

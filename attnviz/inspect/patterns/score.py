@@ -42,7 +42,7 @@ from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, RegionShares, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -146,14 +146,14 @@ def score_patterns(
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
-        regions=_regions(model.info, results),
+        regions=_regions(results),
         labels_from=_source(said),
         labels_date=max((label.date for label in (said or {}).values()), default=""),
     )
     return examples_of(probing, probes, report) if examples else report
 
 
-def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | None:
+def _regions(results: Sequence[TextScores]) -> RegionShares | None:
     """Return the attention shares between the regions of the user's text; None without regions.
 
     results: the scores of each text, the user's own first.
@@ -161,7 +161,7 @@ def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | N
     passage, layers = results[0].text.passage, results[0].layers
     sums = {(at, one.heads): one.regions for at, one in layers.items() if one.regions is not None}
     kind: Kind = "self" if passage.target is None else "cross"
-    return shares(info, passage.queries(kind), passage.keys(kind), sums) if sums else None
+    return shares(passage.queries(kind), passage.keys(kind), sums) if sums else None
 
 
 class _Rule(NamedTuple):

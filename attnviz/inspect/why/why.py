@@ -134,7 +134,7 @@ def why(
         advance((number + 1) / len(asked))
     copying = None
     if request.copying:
-        from attnviz.engine.attribution.copying import copying_scores  # imports torch
+        from attnviz.engine.attribution.copying import copying_scores  # few ask for it
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
