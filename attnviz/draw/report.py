@@ -7,7 +7,6 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -154,23 +153,6 @@ class Report(ABC):
         return terminal_block(
             self.document(), replace(theme, lines=height), max(width, _LEAST_WIDTH)
         )
-
-
-def written_in(place: str) -> Any:
-    """Return a method of a report that is written as a function in another module.
-
-    The module is imported when the method is called, so that a program that only takes numbers
-    loads nothing that draws.
-
-    place: the module and the function, which takes the report, such as
-        ``attnviz.inspect.why.data:why_rows``.
-    """
-    module, _, function = place.partition(":")
-
-    def method(self: Report, **options: Any) -> Any:
-        return getattr(import_module(module), function)(self, **options)
-
-    return method
 
 
 def report_files(

@@ -29,13 +29,14 @@ from attnviz.count.params.counting.cache import CacheCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
 from attnviz.count.params.request import ParamsRequest
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.options import read_size
 
 if TYPE_CHECKING:  # the options of the program need no drawing
     from _typeshed import SupportsWrite
 
     from attnviz.count.params.counting.serving import CardFit
+    from attnviz.draw.document import Document
 
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 
@@ -76,7 +77,6 @@ class ParamsReport(Report):
     request: ParamsRequest
 
     command = "params"
-    document = written_in("attnviz.count.params.document:params_document")
 
     def data(self) -> dict[str, Any]:
         return {"schema": "attnviz.params/1", **params_data(self.counted)}
@@ -99,6 +99,11 @@ class ParamsReport(Report):
             else:
                 for line in _lines(case, case.cost):
                     yield (*case.values, case.name, *line)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.count.params.document import params_document
+
+        return params_document(self, explain=explain, hints=hints)
 
 
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:

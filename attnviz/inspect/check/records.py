@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -200,13 +204,25 @@ class CheckReport(Report):
     written: tuple[Path, ...] = ()
 
     command = "check"
-    data = written_in("attnviz.inspect.check.data:check_data")
-    rows = written_in("attnviz.inspect.check.data:check_rows")
-    document = written_in("attnviz.inspect.check.document:check_document")
 
     def __post_init__(self) -> None:
         if not self.outcomes:
             raise ValueError("expected a rule")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.check.data import check_data
+
+        return check_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.check.data import check_rows
+
+        return check_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.check.document import check_document
+
+        return check_document(self, explain=explain, hints=hints)
 
     @property
     def failed(self) -> Sequence[Outcome]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.engine.head_run import Head
 from attnviz.inspect.diff.compare import Floor, Predictions
 from attnviz.records import Kind, ModelInfo, Provenance, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -175,9 +178,21 @@ class DiffReport(Report, Provenance):
 
     command = "diff"
     lists = ("heads",)
-    data = written_in("attnviz.inspect.diff.data:diff_data")
-    rows = written_in("attnviz.inspect.diff.data:diff_rows")
-    document = written_in("attnviz.inspect.diff.document:diff_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.diff.data import diff_data
+
+        return diff_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.diff.data import diff_rows
+
+        return diff_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.diff.document import diff_document
+
+        return diff_document(self, explain=explain, hints=hints)
 
     def name(self, head: Head) -> str:
         """Return a head's name, such as ``L2H5``. head: (layer, head)."""

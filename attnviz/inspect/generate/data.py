@@ -143,12 +143,12 @@ def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
     return {**_step(run.steps[place]), "sources": sources, "sink_weight": sink}
 
 
-def run_rows(report: GenerateReport) -> Iterator[tuple[object, ...]]:
+def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
     """Yield the CSV header, then a row for each generation step and each shown head.
 
-    The columns begin with step, token, id, probability, entropy, layer and head.
+    shown: the (layer, head) of each shown head. The columns begin with step, token, id,
+    probability, entropy, layer and head.
     """
-    run = report.run
     regions = [*regions_of(run.keys)] if run.keys.regions else []
     of_keys = np.asarray(run.keys.regions)
     yield (
@@ -157,7 +157,7 @@ def run_rows(report: GenerateReport) -> Iterator[tuple[object, ...]]:
         *(f"region_{name}" for name in regions),
     )
     for place, step in enumerate(run.steps):
-        for head in report.heads:
+        for head in shown:
             at, weight = next(iter(run.sources(head, place, 1)), (None, None))
             source = None if at is None else run.keys.texts[at]
             told = (place, step.text, step.id, step.probability, step.entropy)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.measures.labels import KnownLabels, best_label, strength
@@ -23,6 +23,7 @@ from attnviz.measures.words import text_of
 from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, RegionShares, Tokens
 
 if TYPE_CHECKING:
+    from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
 
 Floats = NDArray[np.floating]
@@ -214,9 +215,6 @@ class GenerateReport(Report):
 
     command = "generate"
     lists = None
-    data = written_in("attnviz.inspect.generate.data:run_data")
-    rows = written_in("attnviz.inspect.generate.data:run_rows")
-    document = written_in("attnviz.inspect.generate.document:run_document")
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.run.steps)
@@ -225,6 +223,21 @@ class GenerateReport(Report):
     def head(self) -> Head:
         """Return the (layer, head) whose weights colour the text."""
         return self.heads[0]
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.generate.data import run_data
+
+        return run_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.generate.data import run_rows
+
+        return run_rows(self.run, self.heads)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.generate.document import run_document
+
+        return run_document(self, explain=explain, hints=hints)
 
     def arrays(self) -> Mapping[str, Writer]:
         from attnviz.draw.files import text_file

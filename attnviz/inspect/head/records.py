@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.count.params.head_cost import HeadCost
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.engine.attribution.one_token import OneTokenWrites
 from attnviz.engine.attribution.parts import HeadKey
@@ -17,6 +17,9 @@ from attnviz.inspect.interventions.path.path import Listener, PathReport
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.records import Kind, ModelInfo, Provenance, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 class Firing(NamedTuple):
@@ -100,9 +103,21 @@ class HeadCard(Report, Provenance):
 
     command = "head"
     lists = ("read_from", "read_by")
-    data = written_in("attnviz.inspect.head.data:card_data")
-    rows = written_in("attnviz.inspect.head.data:card_rows")
-    document = written_in("attnviz.inspect.head.document:card_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.head.data import card_data
+
+        return card_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.head.data import card_rows
+
+        return card_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.head.document import card_document
+
+        return card_document(self, explain=explain, hints=hints)
 
     @property
     def name(self) -> str:

@@ -128,9 +128,10 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
     }
 
 
-def patterns_rows(report: PatternReport) -> Iterator[tuple[object, ...]]:
+def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:
     """Yield the CSV header, then a row for each head, ranked if one label is watched.
 
+    watch: that label, or None.
     The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a random baseline,
     ``random.NAME`` belong to the score NAME; statistics have their own names.
     A cell is empty if it was not measured. With regions, ``share.A>B`` and ``uniform.A>B`` are
@@ -143,7 +144,7 @@ def patterns_rows(report: PatternReport) -> Iterator[tuple[object, ...]]:
     kinds = ("score", "base", "strength", *(["random"] if report.control else []))
     columns = (f"{kind}.{name}" for kind in kinds for name in names)
     yield ("layer", "head", "label", "margin", "agreement", *STATISTICS, *columns, *of_pairs)
-    for entry in report.heads if report.watch is None else report.ranked(report.watch):
+    for entry in report.heads if watch is None else report.ranked(watch):
         numbers = (entry.margin, entry.agreement)
         statistics = (entry.statistics.get(name) for name in STATISTICS)
         by_name = (entry.scores, entry.base_rate, entry.strength, entry.control)[: len(kinds)]

@@ -348,7 +348,7 @@ def _statistics(report: PatternReport) -> doc.Table:
 
 def _every_number(report: PatternReport) -> doc.Table:
     """Return a table of all numbers of all heads; a dash means not measured."""
-    header, *rows = patterns_rows(replace(report, watch=None))
+    header, *rows = patterns_rows(report, None)
     words = [doc.Column("head", right=False), doc.Column("label", right=False)]
     columns = words + [doc.Column(str(name)) for name in header[3:]]
     found = []

@@ -5,13 +5,14 @@ The scores are defined by ``measures``, relations between words by ``relations``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.measures.registry import View
 from attnviz.records import (
     HeadLabel,
@@ -22,6 +23,9 @@ from attnviz.records import (
     Source,
     Tokens,
 )
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -229,15 +233,27 @@ class PatternReport(Report, Provenance):
 
     command = "patterns"
     lists = ("heads",)
-    data = written_in("attnviz.inspect.patterns.data:patterns_data")
-    rows = written_in("attnviz.inspect.patterns.data:patterns_rows")
-    document = written_in("attnviz.inspect.patterns.document:patterns_document")
 
     def __post_init__(self) -> None:
         if set(self.labels) != set(self.thresholds):
             raise ValueError(
                 f"labels and thresholds differ: {self.labels}, {tuple(self.thresholds)}"
             )
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.patterns.data import patterns_data
+
+        return patterns_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.patterns.data import patterns_rows
+
+        return patterns_rows(self, self.watch)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.patterns.document import patterns_document
+
+        return patterns_document(self, explain=explain, hints=hints)
 
     def name(self, layer: int, head: int) -> str:
         """Return a head's name, such as ``L2H5``."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo, Provenance
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 Head = tuple[int, int]
 """A head as (layer, head), both counted from 0."""
@@ -123,9 +127,21 @@ class PruneReport(Report, Provenance):
     pruned: PrunedModel
 
     command = "prune"
-    data = written_in("attnviz.inspect.prune.data:prune_data")
-    rows = written_in("attnviz.inspect.prune.data:prune_rows")
-    document = written_in("attnviz.inspect.prune.document:prune_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.prune.data import prune_data
+
+        return prune_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.prune.data import prune_rows
+
+        return prune_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.prune.document import prune_document
+
+        return prune_document(self, explain=explain, hints=hints)
 
     @property
     def baseline(self) -> float:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from attnviz.count.params.params import ParamsReport
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.patterns.records import PatternReport
 from attnviz.records import HeadsRecord, ModelInfo, Provenance
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +42,18 @@ class ModelReport(Report, Provenance):
 
     command = "report"
     lists = ("cards",)
-    data = written_in("attnviz.inspect.report.data:report_data")
-    rows = written_in("attnviz.inspect.report.data:report_rows")
-    document = written_in("attnviz.inspect.report.document:report_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.report.data import report_data
+
+        return report_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.report.data import report_rows
+
+        return report_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.report.document import report_document
+
+        return report_document(self, explain=explain, hints=hints)

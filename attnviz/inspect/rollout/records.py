@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.measures.sinks import sink_keys, without_sink
 from attnviz.records import Kind, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 Matrix = NDArray[np.float64]
 
@@ -41,9 +46,6 @@ class RolloutReport(Report):
 
     command = "rollout"
     lists = None
-    data = written_in("attnviz.inspect.rollout.data:rollout_data")
-    rows = written_in("attnviz.inspect.rollout.data:rollout_rows")
-    document = written_in("attnviz.inspect.rollout.document:rollout_document")
 
     def __post_init__(self) -> None:
         shape = (len(self.tokens), len(self.tokens))
@@ -70,3 +72,18 @@ class RolloutReport(Report):
         NaN in these columns, and in rows that come from the sink alone.
         """
         return without_sink(self.matrix, self.at_sink).astype(np.float64)
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.rollout.data import rollout_data
+
+        return rollout_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.rollout.data import rollout_rows
+
+        return rollout_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.rollout.document import rollout_document
+
+        return rollout_document(self, explain=explain, hints=hints)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import fsum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.errors import UnsupportedError
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
+    from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
     from attnviz.engine.attribution.copying import CopyingScores  # imports torch
 
@@ -140,14 +141,26 @@ class WhyReport(Report, Provenance):
 
     command = "why"
     lists = ("parts",)
-    data = written_in("attnviz.inspect.why.data:why_data")
-    rows = written_in("attnviz.inspect.why.data:why_rows")
-    document = written_in("attnviz.inspect.why.document:why_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.why.data import why_data
+
+        return why_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.why.data import why_rows
+
+        return why_rows(self)
 
     def arrays(self) -> Mapping[str, Writer]:
         from attnviz.inspect.why.data import write_why_npz
 
         return {".npz": partial(write_why_npz, self)}
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.why.document import why_document
+
+        return why_document(self, explain=explain, hints=hints)
 
     def require_tally(self) -> None:
         """Raise UnsupportedError if the parts do not sum to the model's own logit."""

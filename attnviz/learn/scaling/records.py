@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo, Provenance
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 HIGH_WEIGHT = 0.9
 """A weight above this leaves almost nothing for the other keys."""
@@ -158,7 +161,6 @@ class ScalingReport(Report, Provenance):
     model: ModelInfo | None = None
 
     command = "scaling"
-    document = written_in("attnviz.learn.scaling.document:scaling_document")
 
     def __post_init__(self) -> None:
         if not self.cases:
@@ -214,3 +216,8 @@ class ScalingReport(Report, Provenance):
             for name, side in (("without", case.plain), ("with", case.scaled)):
                 for row in side.rows():
                     yield (case.d_k, case.layer, case.head, name, side.scale, *row)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.scaling.document import scaling_document
+
+        return scaling_document(self, explain=explain, hints=hints)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.learn.train.records import CorpusFacts, CurvePoint
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,6 @@ class SweepReport(Report):
     notes: tuple[str, ...] = ()
 
     command = "sweep"
-    document = written_in("attnviz.learn.sweep.document:sweep_document")
 
     def data(self) -> dict[str, Any]:
         return {
@@ -205,6 +207,11 @@ class SweepReport(Report):
             best = [model.pattern(name) for name in names]
             found = [cell for one in best for cell in (one.score, one.layer, one.head)]
             yield [*(facts[name] for name in columns), *found]
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.sweep.document import sweep_document
+
+        return sweep_document(self, explain=explain, hints=hints)
 
     @property
     def complete(self) -> bool:

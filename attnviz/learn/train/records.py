@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,6 @@ class TrainReport(Report):
     scores: ModelScores
 
     command = "train"
-    document = written_in("attnviz.learn.train.document:train_document")
 
     def data(self) -> dict[str, Any]:
         last = self.points[-1]
@@ -238,6 +240,11 @@ class TrainReport(Report):
     def rows(self) -> Iterator[tuple[object, ...]]:
         yield tuple(field.name for field in fields(CurvePoint))
         yield from map(astuple, self.points)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.train.document import train_document
+
+        return train_document(self, explain=explain, hints=hints)
 
     @property
     def tokens_per_second(self) -> float:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.draw.values import json_number, model_facts
 from attnviz.errors import AttnvizError
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 Verdict = Literal["pass", "fail", "skipped"]
 
@@ -300,7 +303,6 @@ class VerifyReport(Report):
 
     command = "verify"
     lists = None
-    document = written_in("attnviz.learn.verify.document:verification_document")
 
     def data(self) -> dict[str, Any]:
         """Return the object of ``--json``; its ``model`` is null for the own attention.
@@ -342,6 +344,11 @@ class VerifyReport(Report):
                 )
             if check.skipped is not None:
                 yield (*start, *[None] * 6, check.skipped)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.verify.document import verification_document
+
+        return verification_document(self, explain=explain, hints=hints)
 
     def require_passed(self) -> None:
         """Raise AttnvizError if a check failed."""

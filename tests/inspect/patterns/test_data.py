@@ -82,7 +82,7 @@ def test_json(pattern_reports: Reports) -> None:
 def test_csv(pattern_reports: Reports) -> None:
     report = pattern_reports(control=True, missing=("duplicate",))
     stream = io.StringIO()
-    CsvTable(stream).writerows(patterns_rows(report))
+    CsvTable(stream).writerows(patterns_rows(report, None))
     rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
     assert len(rows) == len(report.heads)
     for row, entry in zip(rows, report.heads, strict=True):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.engine.effects import (
     METRICS,
@@ -27,6 +27,9 @@ from attnviz.engine.effects import (
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 _MOST_LISTED = 4
 """The most heads that the name of a joint ablation lists."""
@@ -128,9 +131,21 @@ class AblationReport(Report, Provenance):
 
     command = "ablate"
     lists = ("heads", "together")
-    data = written_in("attnviz.inspect.interventions.ablate.data:ablation_data")
-    rows = written_in("attnviz.inspect.interventions.ablate.data:ablation_rows")
-    document = written_in("attnviz.inspect.interventions.ablate.document:ablation_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.interventions.ablate.data import ablation_data
+
+        return ablation_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.interventions.ablate.data import ablation_rows
+
+        return iter(ablation_rows(self))
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.interventions.ablate.document import ablation_document
+
+        return ablation_document(self, explain=explain, hints=hints)
 
     @property
     def ranked_by(self) -> MetricInfo:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
@@ -19,6 +19,9 @@ from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 class AskedToken(NamedTuple):
@@ -162,9 +165,21 @@ class PatchReport(Report, Provenance):
 
     command = "patch"
     lists = ("heads", "by_token", "pairs")
-    data = written_in("attnviz.inspect.interventions.patch.data:patch_data")
-    rows = written_in("attnviz.inspect.interventions.patch.data:patch_rows")
-    document = written_in("attnviz.inspect.interventions.patch.document:patch_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.interventions.patch.data import patch_data
+
+        return patch_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.interventions.patch.data import patch_rows
+
+        return patch_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.interventions.patch.document import patch_document
+
+        return patch_document(self, explain=explain, hints=hints)
 
     @property
     def whole_layers(self) -> bool:

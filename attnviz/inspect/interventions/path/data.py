@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from attnviz.draw.values import json_number, model_facts, table_of, token_facts
+from attnviz.draw.values import json_number, model_facts, token_facts
 from attnviz.inspect.interventions.path.path import Listener, PathReport
 
 SCHEMA = "attnviz.path/1"
@@ -26,14 +25,13 @@ def path_data(report: PathReport) -> dict[str, Any]:
         "pair_count": len(report.pairs),
         "seed": report.seed,
         "notes": list(report.notes),
-        "heads": [path_entry(one) for one in report.listeners],
+        "heads": path_entries(report),
     }
 
 
-def path_rows(report: PathReport) -> Iterator[tuple[object, ...]]:
-    """Yield the CSV header, then a row for each later head, in the order of the report."""
-    entries = [path_entry(one) for one in report.listeners]
-    return table_of([*entries[0]], entries)
+def path_entries(report: PathReport) -> list[dict[str, Any]]:
+    """Return the JSON objects of the later heads of a report, in its order."""
+    return [path_entry(one) for one in report.listeners]
 
 
 def path_entry(one: Listener) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attnviz.draw.report import Report, written_in
+from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
+from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.patching import ATTENDED, SITES, Into, PathEffects
@@ -31,6 +32,9 @@ from attnviz.models.pace import seconds
 from attnviz.models.pool import in_turn
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import UNWATCHED, Kind, ModelInfo, Provenance, Watch
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 _BUILT_IN_STEP = 4
 """Only every fourth of the built-in pairs is used: they are enough for an interval."""
@@ -73,9 +77,22 @@ class PathReport(Report, Provenance):
     top: int = 8
 
     command = "path"
-    data = written_in("attnviz.inspect.interventions.path.data:path_data")
-    rows = written_in("attnviz.inspect.interventions.path.data:path_rows")
-    document = written_in("attnviz.inspect.interventions.path.document:path_document")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.interventions.path.data import path_data
+
+        return path_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.interventions.path.data import path_entries
+
+        entries = path_entries(self)
+        return table_of([*entries[0]], entries)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.interventions.path.document import path_document
+
+        return path_document(self, explain=explain, hints=hints)
 
     def name(self, place: Place, into: Into | None = None) -> str:
         """Return a head's name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
