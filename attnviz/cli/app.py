@@ -64,19 +64,19 @@ _LEAST = 80
 """The columns of a terminal from which on two short lines share one."""
 
 
-def _lines(commands: Mapping[str, str], room: int) -> Iterator[str]:
+def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
     """Yield the lines of the help for some commands.
 
-    commands: the help line of each by its name. room: the available width in characters. A narrow
+    commands: the help line of each by its name. max_width: in characters. A narrow
         terminal leaves out the lines of commands with short ones: their names share a line.
     """
-    if room >= _LEAST:
+    if max_width >= _LEAST:
         yield from _paired(commands)
         return
     few = [name for name, line in commands.items() if len(line) <= _SHORT]
     for name in commands:
         if name not in few:
-            yield f"{name.ljust(10)}{cut_help(commands[name], room - 19)}"
+            yield f"{name.ljust(10)}{cut_help(commands[name], max_width - 19)}"
     yield from [", ".join(few)] * bool(few)
 
 

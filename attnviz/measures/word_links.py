@@ -165,7 +165,11 @@ def _is_mark(letter: str) -> bool:
 
 
 class _Places(NamedTuple):
-    """The distance of each word pair, as an index, and how many tested pairs have each distance."""
+    """How far apart the words of each pair are, and how many tested pairs are as far apart.
+
+    distance: (query, key), query − key as an index from 0, that is plus the number of keys − 1.
+    cells: (distance,), the number of tested pairs with that distance.
+    """
 
     distance: NDArray[np.intp]
     cells: Floats

@@ -13,7 +13,7 @@ import numpy as np
 from attnviz.attention.functional import Floats
 from attnviz.attention.growing import GrowingRun
 from attnviz.engine.effects import Variant
-from attnviz.engine.patching import WHOLE_LAYER, What
+from attnviz.engine.patching import SITES, WHOLE_LAYER, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
 from attnviz.engine.scan.forks import forks
 from attnviz.engine.scan.room import Room, room_for
@@ -173,11 +173,13 @@ class NumpyRunner:
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
         shape = self._stack.shape
-        counts = {"key": shape.kv_heads, "value": shape.kv_heads, **dict.fromkeys(WHOLE_LAYER, 1)}
-        return {
-            each: dict.fromkeys(range(shape.layers), counts.get(each, shape.heads))
-            for each in sorted(what)
-        }
+
+        def heads(each: What) -> int:
+            if each in WHOLE_LAYER:
+                return 1
+            return shape.kv_heads if SITES[each].shared else shape.heads
+
+        return {each: dict.fromkeys(range(shape.layers), heads(each)) for each in sorted(what)}
 
     def plain(self, given: Input) -> Ends:
         hidden = self._stack.hidden(self._run(given, _PAST).end)

@@ -125,7 +125,7 @@ class ScoreSums:
         return found
 
     def reach(self) -> dict[str, float]:
-        """Return the share of the queries that can show each score, in [0, 1], by name."""
+        """Return by name of a score the share of the queries that it is measured on, in [0, 1]."""
         queries = len(self._text.queries)
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
