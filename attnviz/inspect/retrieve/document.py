@@ -116,7 +116,8 @@ def _more(report: RetrieveReport) -> list[str]:
 
 def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Group]:
     """Return the first screen: the grid next to that of the best head, the ranking, the rest."""
-    both = doc.Group([_grid(report), _depths(report)], beside=doc.Beside(0))
+    grids = [_grid(report)._replace(scale=None), _depths(report)]
+    both = doc.Group(grids, beside=doc.Beside(0))
     table = _table(report, report.top)._replace(least=min(3, len(report.heads)))
     return [both, doc.Group([table]), doc.Group([*map(doc.Say, _more(report))], yields=1)]
 
@@ -138,7 +139,7 @@ def _grid(report: RetrieveReport) -> doc.HeadGrid:
     rows = [f"L{layer + report.index_base}" for layer in layers]
     columns = [f"H{head + report.index_base}" for head in heads]
     legend = doc.WEIGHTS._replace(words="score", after="colour: √score")
-    return doc.HeadGrid(rows, columns, cells, [("Retrieval score", True)], scale=legend)
+    return doc.HeadGrid(rows, columns, cells, [("Retrieval score", True)], (), legend)
 
 
 def _label(one: HeadRetrieval) -> str:
