@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from attnviz.count.params.cases import NamedModel
@@ -90,14 +90,14 @@ class ShortCache(NamedTuple):
 
 
 def short_cache(
-    counted: ParamsReport, tokens: int, kept: Mapping[int, Collection[int]]
+    counted: ParamsReport, tokens: int, kept: Collection[tuple[int, int]]
 ) -> ShortCache:
     """Return the bytes of a cache in which only some key/value heads keep every token.
 
     The others keep the first ``SHORT_SINK`` tokens and the last ``SHORT_RECENT``. Latent keys and
     states, which heads share, stay whole.
-    counted: the counts of the model. tokens: the length. kept: for each layer the key/value heads
-        that keep every token.
+    counted: the counts of the model. tokens: the length. kept: the (layer, key/value
+        head) of those that keep every token.
     Raises UnsupportedError if the model's class cannot be counted.
     """
     cost = counted.counted.cases[0].cost if counted.counted.cases else None
@@ -112,7 +112,8 @@ def short_cache(
         held = min(tokens, cache.window or tokens)
         heads = attention.spec.kv_heads
         cut = max(held - SHORT_SINK - SHORT_RECENT, 0)
-        saved += (heads - len(kept.get(layer, ()))) * (cache.per_token // heads) * cut
+        others = heads - sum(at == layer for at, _ in kept)
+        saved += others * (cache.per_token // heads) * cut
     whole = count_cache(cost.spec, cost.at(tokens), batch=1, dtype=cost.cache_dtype).bytes
     short = whole - byte_count(saved, cost.cache_dtype)
     return ShortCache(tokens, whole, short, cost.cache_dtype)

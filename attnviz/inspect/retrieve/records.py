@@ -99,21 +99,16 @@ class RetrieveReport(Report, Provenance):
         return tuple(one for one in self.heads if one.retrieves)
 
     def data(self) -> dict[str, Any]:
-        cells = self.cells.items()
+        cells, changes = self.cells.items(), {"without": self.without, "random": self.random}
+        plain = ("source", "seed", "haystacks", "questions", "predicted", "loss")
         return {
             "schema": "attnviz.retrieve/1",
             "model": model_facts(self.model),
-            "source": self.source,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in plain},
+            "answer_tokens": self.tokens,
             "notes": list(self.notes),
             "lengths": list(self.lengths),
-            "haystacks": self.haystacks,
-            "questions": self.questions,
-            "answer_tokens": self.tokens,
-            "predicted": self.predicted,
-            "loss": self.loss,
-            "without": None if self.without is None else self.without._asdict(),
-            "random": None if self.random is None else self.random._asdict(),
+            **{name: None if one is None else one._asdict() for name, one in changes.items()},
             "heads": [one._asdict() for one in self.heads],
             "best_head": [
                 {"length": at[0], "depth": DEPTHS[at[1]], "score": score} for at, score in cells

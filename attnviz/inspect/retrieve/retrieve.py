@@ -8,7 +8,6 @@ is generated. The answer is given (teacher forcing), so that every question coun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -309,10 +308,7 @@ def _change(values: Floats, seed: int, ends: tuple[float, float] = (-np.inf, np.
 def _caches(model: Model, named: Sequence[Head]) -> tuple[tuple[ShortCache, ...], tuple[str, ...]]:
     """Return the caches at long lengths if only these heads kept every token, and notes."""
     info = model.info
-    kept = {
-        layer: {head * info.kv_heads // info.heads for _, head in heads}
-        for layer, heads in groupby(sorted(named), key=lambda head: head[0])
-    }
+    kept = {(layer, head * info.kv_heads // info.heads) for layer, head in named}
     try:
         counted = counted_model(model) if named else None
         return tuple(short_cache(counted, each, kept) for each in _CACHED if counted), ()

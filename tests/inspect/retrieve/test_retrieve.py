@@ -235,11 +235,11 @@ def test_a_head_is_named_above_both_base_rates() -> None:
 
 def test_the_cache_is_counted_by_hand(bundled: Bundled) -> None:
     """Six layers of four heads, 2 × 32 numbers of two bytes a token and head."""
-    found = short_cache(counted_model(bundled), 32_768, {1: {0, 2}})
+    found = short_cache(counted_model(bundled), 32_768, {(1, 0), (1, 2)})
     each = 2 * 32 * 2
     assert found.whole == 24 * each * 32_768
     assert found.short == 2 * each * 32_768 + 22 * each * (64 + 256)
-    assert short_cache(counted_model(bundled), 300, {}).short == 24 * each * 300
+    assert short_cache(counted_model(bundled), 300, ()).short == 24 * each * 300
 
 
 def test_grouped_heads_share_a_column(found: RetrieveReport, tmp_path: Path) -> None:
