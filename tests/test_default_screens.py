@@ -33,6 +33,7 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "params": lambda: attnviz.params("gpt2"),
     "params, cards": lambda: attnviz.params("gpt2", gpu="all"),
     "scaling": lambda: attnviz.scaling(samples=10),
+    "retrieve": lambda: attnviz.retrieve("tiny", lengths="192,256", haystacks=3),
     "prune": lambda: attnviz.prune("tiny", fraction=0.2, draws=1),
 }
 

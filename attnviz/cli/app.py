@@ -37,6 +37,7 @@ GROUPS = {
         "ablate": "Ablate each head and measure how much the loss rises.",
         "path": "Follow one head onwards.",
         "prune": "Remove unimportant heads.",
+        "retrieve": "Find the heads that fetch a fact from a long text.",
         "diff": "Compare two models.",
         "check": "Test rules, as in CI.",
     },

@@ -89,6 +89,10 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("path", "L0H1", "Tom saw Ann", "Ann saw Tom"),
     ),
     (
+        lambda: attnviz.retrieve("tiny", needle="The key is|blue rain", lengths="128", haystacks=1),
+        ("retrieve", "--needle", "The key is|blue rain", "--lengths", "128", "--haystacks", "1"),
+    ),
+    (
         lambda: attnviz.head("tiny", (1, 2), TEXT, [TEXT, OTHER], top=3),
         ("head", "L1H2", TEXT, "--texts", "two.txt", "--top", "3"),
     ),

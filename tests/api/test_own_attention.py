@@ -36,6 +36,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "patterns": lambda model: attnviz.patterns(model),
     "prune": lambda model: attnviz.prune(model, TEXTS, heads="L0H1"),
     "report": lambda model: attnviz.report(model, TEXTS, cards=1),
+    "retrieve": lambda model: attnviz.retrieve(model),
     "rollout": lambda model: attnviz.rollout(model, TEXT),
     "scaling": lambda model: attnviz.scaling(model, TEXT),
     "verify": lambda model: attnviz.verify(model, TEXT),
