@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.scores import ScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
@@ -81,6 +82,12 @@ class Backend(Protocol):
         """Return an object that splits logits into contributions of the model's parts.
 
         given: a text for a trial. Raises UsageError if the model predicts no tokens.
+        """
+
+    def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
+        """Return an object that splits attention scores by who wrote query and key.
+
+        kind: the kind of attention. given: a text for a trial.
         """
 
     def path_reads(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.scores import ScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
@@ -139,6 +140,11 @@ class NumpyBackend:
         raise UnsupportedError(
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
+
+    def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
+        from attnviz.engine.attribution.scores_on_numpy import NumpyScoreSplitter
+
+        return NumpyScoreSplitter(self._stack_model.stack)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]

@@ -16,6 +16,7 @@ from attnviz.engine.attribution.one_token_on_torch import (
 )
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
@@ -106,6 +107,10 @@ class TorchBackend:
         kinds = self._model.kinds
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
         return TorchAttributor.of(self._model.info, self.open_patchable(kind, given), given)
+
+    def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
+        opened = self.open_patchable(kind, given)
+        return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
