@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
@@ -140,6 +141,12 @@ class NumpyBackend:
         raise UnsupportedError(
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
+
+    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        from attnviz.engine.attribution.lens_on_numpy import numpy_lens
+
+        self.open_attributor(given)  # refuses what is no sum
+        return numpy_lens(self._stack_model.stack, given, asked)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
