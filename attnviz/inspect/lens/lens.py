@@ -51,7 +51,7 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
         )
     heads = [each.head for each in found.heads]
     kinds = kinds_shown(model, heads, request.kind)
-    chosen = chosen_heads(model, heads, request, kinds)
+    chosen = chosen_heads(model, heads, request, kinds, request.index_base)
     ids = {word for each in found.blocks for word, _ in each.top} | {found.answer}
     ids |= {word for each in found.heads for word, _ in (*each.raises, *each.lowers)}
     return LensReport(

@@ -127,7 +127,9 @@ def why(
         _require_numbers(plain.found, model)
         if not number:
             kinds = kinds_shown(model, plain.found.heads, request.kind)
-            shown = chosen_heads(model, plain.found.heads, request, kinds)
+            shown = chosen_heads(
+                model, plain.found.heads, request, kinds, request.index_base
+            )
             if shown:
                 require_maps(len(shown), *_sizes(given, shown), "choose fewer heads")
                 plain = _attributed(attributor, model, prompt, given, shown)
@@ -273,14 +275,15 @@ def position_in(tokens: Tokens, typed: str | None) -> int | None:
 
 
 def chosen_heads(
-    model: Model, heads: Collection[HeadKey], request: HeadChoice, kinds: Collection[str]
+    model: Model, heads: Collection[HeadKey], request: HeadChoice, kinds: Collection[str], base: int
 ) -> tuple[HeadKey, ...]:
     """Return those of the heads that ``--layer`` and ``--head`` name; none if neither is given.
 
-    kinds: the kinds of attention to choose from. Raises UsageError if they name no such head.
+    kinds: the kinds of attention to choose from. base: the first number of layers and heads.
+    Raises UsageError if the options name no such head.
     """
     info = model.info
-    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
+    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, base)
     if chosen is None:
         return ()
     keys = [key for key in heads if key[0] in kinds and key[2] in chosen.get(key[1], ())]
