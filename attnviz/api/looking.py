@@ -24,7 +24,18 @@ from attnviz.options import spelled_heads
 from attnviz.texts import Texts, texts_of
 
 __all__ = [
-    *("capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout", "why"),
+    *(
+        "capture",
+        "cut",
+        "generate",
+        "head",
+        "heads",
+        "lens",
+        "patterns",
+        "report",
+        "rollout",
+        "why",
+    ),
 ]
 
 if TYPE_CHECKING:
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import HeadsReport
+    from attnviz.inspect.lens.records import LensReport
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.report.records import ModelReport
     from attnviz.inspect.rollout.records import RolloutReport
@@ -354,6 +366,46 @@ def why(
     report = question.why(loaded, read, request, source=source)
     report.require_tally()
     return report
+
+
+@in_own_modes
+def lens(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    answer: str | None = None,
+    position: str | int | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+) -> LensReport:
+    """Return what a model would predict after each block, and what each head writes there.
+
+    model, tokenizer: see ``capture``. text: one prompt.
+    answer: the token that is followed, by default the model's top prediction. position: where it is
+        predicted, a word or an index; by default the last. layer, head: the heads that are listed.
+    The other options are those of ``attnviz lens``; see ``LensRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if its blocks do not add to one residual
+    stream.
+    """
+    given = locals()
+    from attnviz.inspect.lens import lens as question
+    from attnviz.inspect.lens.request import LensRequest
+    from attnviz.models.resolve import LoadOptions
+
+    request = LensRequest.of(given)
+    read = one_text(text, 'attnviz.lens("tiny", "The cat sat.")')
+    loaded = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read)
+    )
+    return question.lens(loaded, read, request)
 
 
 @in_own_modes

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
 from attnviz.engine.attribution.scores import ScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
@@ -145,6 +146,12 @@ class NumpyBackend:
         from attnviz.engine.attribution.scores_on_numpy import NumpyScoreSplitter
 
         return NumpyScoreSplitter(self._stack_model.stack)
+
+    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        from attnviz.engine.attribution.lens_on_numpy import numpy_lens
+
+        self.open_attributor(given)  # refuses what is no sum
+        return numpy_lens(self._stack_model.stack, given, asked)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]

@@ -81,6 +81,10 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("why", TEXT, "--controls", "3", "--seed", "1"),
     ),
     (
+        lambda: attnviz.lens("tiny", TEXT, answer="Ann", position=-2, layer=1),
+        ("lens", TEXT, "--answer", "Ann", "--position", "-2", "--layer", "1"),
+    ),
+    (
         lambda: attnviz.patch("tiny", "Tom saw Ann", "Ann saw Tom", layer=1),
         ("patch", "Tom saw Ann", "Ann saw Tom", "--layer", "1"),
     ),

@@ -26,6 +26,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "generate": ("generate", SENTENCE, "--tokens", "5"),
     "why": ("why", SENTENCE),
     "why with a foil": ("why", "Then Mary saw Tom. Then Mary saw", "--foil", "Mary"),
+    "lens": ("lens", SENTENCE),
     "patterns": ("patterns",),
     "patterns of a text": ("patterns", SENTENCE),
     "patterns watched": ("patterns", "--watch", "induction"),

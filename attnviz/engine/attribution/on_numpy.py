@@ -24,7 +24,7 @@ from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
 from attnviz.records import NO_PREDICTIONS, Input
 
-_ROUNDING = {"float32": 1e-4, "float64": 1e-10}
+ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 """The largest difference between logit and sum of the parts, relative to the largest logit."""
 
 _TOP = 5
@@ -88,7 +88,7 @@ class NumpyAttributor(Attributor):
             logit=float(logits[answer] - (0.0 if foil is None else logits[foil])),
             parts=tuple(parts),
             rows=rows,
-            tolerance=_ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
+            tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
             maps=drawn,
         )
 

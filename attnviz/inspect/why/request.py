@@ -42,7 +42,7 @@ class _Question(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class _WrittenKind(Kind):
+class WrittenKind(Kind):
     """The options on which heads of an encoder–decoder are shown, and on its decoder's text."""
 
     kind: Literal["decoder", "cross"] | None = option(
@@ -64,5 +64,5 @@ class _View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class WhyRequest(_Question, HeadChoice, _WrittenKind, Truncation, _View, Known, IndexBase, Seed):
+class WhyRequest(_Question, HeadChoice, WrittenKind, Truncation, _View, Known, IndexBase, Seed):
     """All options of ``why``."""
