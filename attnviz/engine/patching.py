@@ -9,7 +9,7 @@ Factual Associations in GPT"; Wang et al. 2022, "Interpretability in the Wild".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -172,12 +172,15 @@ class PatchOptions:
     position: the token of the corrupt prompt whose prediction counts; of a masked model the masked
         token. None is the last token, or a masked model's only mask token.
     max_memory: the most bytes that a pass may use; None takes a share of the free memory.
+    metrics: those of exact patches to measure; a logit difference takes no pass over the
+        vocabulary.
     """
 
     direction: Direction = "denoise"
     method: PatchMethod = "exact"
     position: int | None = None
     max_memory: int | None = None
+    metrics: Collection[PatchMetric] = get_args(PatchMetric)
 
     def __post_init__(self) -> None:
         if self.max_memory is not None and self.max_memory < 1:
@@ -207,7 +210,7 @@ class PatchScores:
     pair: the index of the prompt pair. patches: the index of each patch among those requested.
     metrics: (patch,) float64, of the patched run, or estimated by the gradient method;
         ``logit_diff`` only if a foil was given.
-    clean, corrupt: the same metrics of the two runs without a patch.
+    clean, corrupt: the metrics of the two runs without a patch.
     """
 
     pair: int
