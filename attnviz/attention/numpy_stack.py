@@ -278,30 +278,13 @@ class NumpyStack:
 
         ids: all token ids.
         """
-        first, *others = self.embeddings(ids, start).values()
+        first, *others = embedded_rows(self, ids, start).values()
         residual = sum(others, first)
         if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
         if "embedding_projection.weight" in self.tensors:
             residual = self._project("embedding_projection", residual)
         return residual
-
-    def embeddings(self, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:
-        """Return the rows of each table of embeddings for the tokens from ``start`` on.
-
-        They are named ``tokens``, ``positions`` and ``types``, and their sum is embedded. A table
-        with one row for all tokens has this row alone. ids: all token ids.
-        """
-        found = {"tokens": self.tensors.rows("tokens.weight", ids[..., start:])}
-        if self.shape.embedding_scale != 1.0:
-            found["tokens"] = found["tokens"] * self.dtype.type(self.shape.embedding_scale)
-        if "positions.weight" in self.tensors:
-            places = _places(ids, start, self.shape.padding)
-            found["positions"] = self.tensors.rows("positions.weight", places)
-        if "types.weight" in self.tensors:
-            segments = _segments(self.segments, ids, start)
-            found["types"] = self.tensors.rows("types.weight", segments)
-        return found
 
     def read(self, layer: int, residual: Floats) -> Floats:
         """Return the input of a layer's attention from the residual before it. layer: its index."""
@@ -398,6 +381,25 @@ class NumpyStack:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
+
+
+def embedded_rows(stack: NumpyStack, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:
+    """Return the rows of each table of embeddings for the tokens from ``start`` on.
+
+    They are named ``tokens``, ``positions`` and ``types``, and their sum is embedded. A table with
+    one row for all tokens has this row alone. ids: all token ids.
+    """
+    shape, tensors = stack.shape, stack.tensors
+    found = {"tokens": tensors.rows("tokens.weight", ids[..., start:])}
+    if shape.embedding_scale != 1.0:
+        found["tokens"] = found["tokens"] * stack.dtype.type(shape.embedding_scale)
+    if "positions.weight" in tensors:
+        places = _places(ids, start, shape.padding)
+        found["positions"] = tensors.rows("positions.weight", places)
+    if "types.weight" in tensors:
+        segments = _segments(stack.segments, ids, start)
+        found["types"] = tensors.rows("types.weight", segments)
+    return found
 
 
 def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:

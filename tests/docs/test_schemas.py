@@ -28,6 +28,7 @@ OBJECTS = {
     "cut": ["heads", SENTENCE, "--cut", "it→cat"],
     "rollout": ["rollout", SENTENCE],
     "why": ["why", SENTENCE, "--head", "L1H0"],
+    "link": ["link", SENTENCE, "--controls", "2"],
     "generate": ["generate", SENTENCE, "--tokens", "3"],
     "patterns": ["patterns", SENTENCE],
     "steps": ["generate", SENTENCE, "--tokens", "3", "--span", "who=1:3"],

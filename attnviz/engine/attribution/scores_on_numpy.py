@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import NumpyStack, embedded_rows
 from attnviz.engine.attribution.recorded_run import RecordedRun
 from attnviz.engine.attribution.scores import (
     AskedLink,
@@ -197,7 +197,7 @@ def _embedded(run: RecordedRun) -> Iterator[tuple[StreamPart, Floats]]:
     """Yield what is written before the first layer: parts, and what each wrote, (token, width)."""
     projection = run.tensors.optional("embedding_projection.weight")
     constant = np.zeros_like(run.embedded)
-    for table, rows in run.embeddings(run.ids).items():
+    for table, rows in embedded_rows(run, run.ids).items():
         write = run.moved("embedding_norm", rows) if "embedding_norm" in run.given else rows
         write = write if projection is None else project(write, projection)
         if len(rows) == 1 < len(constant):  # the same for every token
