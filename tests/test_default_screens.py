@@ -27,6 +27,7 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "generate": lambda: attnviz.generate("tiny", CAT[:35], tokens=20),
     "why": lambda: attnviz.why("tiny", MARY),
     "lens": lambda: attnviz.lens("tiny", MARY),
+    "link": lambda: attnviz.link("tiny", MARY),
     "patterns": lambda: attnviz.patterns("tiny"),
     "patch": lambda: attnviz.patch("tiny"),
     "ablate": lambda: attnviz.ablate("tiny", MARY),

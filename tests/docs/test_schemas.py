@@ -29,6 +29,7 @@ OBJECTS = {
     "rollout": ["rollout", SENTENCE],
     "why": ["why", SENTENCE, "--head", "L1H0"],
     "lens": ["lens", SENTENCE],
+    "link": ["link", SENTENCE, "--controls", "2"],
     "generate": ["generate", SENTENCE, "--tokens", "3"],
     "patterns": ["patterns", SENTENCE],
     "steps": ["generate", SENTENCE, "--tokens", "3", "--span", "who=1:3"],
