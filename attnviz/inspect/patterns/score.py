@@ -260,10 +260,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     probes: all texts, of which some are annotated.
     """
     found = {
-        relation
-        for text in probes
-        if text.words is not None
-        for relation, _, _ in text.words.pairs()
+        relation for text in probes if text.words is not None for relation, _, _ in text.words.pairs
     }
     known = [name for name in LABELS if name in found]
     return (*known, *sorted(found - set(known)))
