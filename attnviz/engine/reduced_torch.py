@@ -72,15 +72,15 @@ class TorchLayer:
         if buckets is not None:
             size = -(-queries // buckets), -(-keys // buckets)
             pooled = self._query.new_zeros(*shape[:2], *size)
-        for head, start, stop, low, scores in self._blocks(buckets or 1):
-            rows = (head, slice(None), slice(start, stop))
+        for heads, start, stop, low, scores in self._blocks(buckets or 1):
+            rows = (heads, slice(None), slice(start, stop))
             most = scores.amax(-1, keepdim=True)
             if self._sink is not None:
-                most = torch.maximum(most, self._sink[head])
+                most = torch.maximum(most, self._sink[heads])
             shifted = scores.sub_(most)
             raised = shifted.exp()
             own = raised.sum(-1, keepdim=True)
-            every = own if self._sink is None else own + (self._sink[head] - most).exp()
+            every = own if self._sink is None else own + (self._sink[heads] - most).exp()
             share, logs[rows] = own / every, (most + every.log())[..., 0]
             surprise = -shifted.mul_(raised).sum(-1, keepdim=True) / every
             total[rows] = share[..., 0]
@@ -92,7 +92,7 @@ class TorchLayer:
                 sums = _bucket_sums(raised, buckets) / every
                 of_rows = torch.arange(start, stop, device=sums.device) // buckets
                 place = slice(low // buckets, low // buckets + sums.shape[-1])
-                pooled[head][..., place].index_add_(1, of_rows, sums)
+                pooled[heads][..., place].index_add_(2, of_rows, sums)
             if before is not None:
                 raised = raised.tril_(start - low)
                 mixed[rows][..., mixing.shape[1] :] = (raised @ before[seen]) / every
@@ -105,14 +105,14 @@ class TorchLayer:
 
     def rows(self, start: int, stop: int) -> Weights:
         found = self._query.new_zeros(*self._query.shape[:2], stop - start, self._key.shape[1])
-        for head, begin, end, low, scores in self._blocks(1, start, stop):
+        for heads, begin, end, low, scores in self._blocks(1, start, stop):
             if self._sink is not None:
-                edge = self._sink[head].expand(-1, end - begin, 1)
+                edge = self._sink[heads].expand(-1, -1, end - begin, 1)
                 weights = torch.cat([scores, edge], -1).softmax(-1)[..., :-1]
             else:
                 weights = scores.softmax(-1)
             place = slice(low, low + scores.shape[-1])
-            found[head, :, begin - start : end - start, place] = weights
+            found[heads, :, begin - start : end - start, place] = weights
         return _numpy(found.flatten(0, 1))
 
     def single(self, keys: Ints) -> Weights:
@@ -157,8 +157,8 @@ class TorchLayer:
         """Return the logarithm of each row's normaliser, (key/value head, group, query)."""
         if self._logarithms is None:
             found = self._query.new_empty(self._query.shape[:3])
-            for head, start, stop, _, scores in self._blocks(1):
-                found[head, :, start:stop] = scores.logsumexp(-1)
+            for heads, start, stop, _, scores in self._blocks(1):
+                found[heads, :, start:stop] = scores.logsumexp(-1)
             if self._sink is not None:
                 found = torch.logaddexp(found, self._sink[..., 0])
             self._logarithms = found
@@ -170,8 +170,8 @@ class TorchLayer:
 
     def _blocks(
         self, buckets: int, start: int = 0, stop: int | None = None
-    ) -> Iterator[tuple[int, int, int, int, Tensor]]:
-        """Yield (key/value head, first query, past, first key, scores (group, rows, keys)).
+    ) -> Iterator[tuple[slice, int, int, int, Tensor]]:
+        """Yield (key/value heads, first query, past, first key, scores (heads, group, rows, keys)).
 
         buckets: the first key of a block is a multiple of it. start, stop: of the queries.
         """
@@ -190,13 +190,15 @@ class TorchLayer:
                 keys = np.arange(low + edge.start, low + edge.stop)
                 mask = (keys < first[:, None]) | (keys >= past[:, None])
                 hidden.append((edge, torch.from_numpy(mask).to(device)))
-            for head in range(len(self._key)):
-                asking = self._query[head, :, start:end].flatten(0, 1)
-                scores = asking @ self._key[head, low:high].T
-                scores = scores.unflatten(0, (groups, end - start))
+            several = max(1, self._most_cells // (groups * (end - start) * (high - low)))
+            for head in range(0, len(self._key), several):
+                heads = slice(head, head + several)
+                asking = self._query[heads, :, start:end].flatten(1, 2)
+                scores = asking @ self._key[heads, low:high].transpose(-1, -2)
+                scores = scores.unflatten(1, (groups, end - start))
                 for edge, mask in hidden:
                     scores[..., edge].masked_fill_(mask, _HIDDEN)
-                yield head, start, end, low, scores
+                yield heads, start, end, low, scores
             start = end
 
     def _tensor(self, columns: Weights) -> Tensor:
