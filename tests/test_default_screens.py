@@ -26,6 +26,7 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "rollout": lambda: attnviz.rollout("tiny", CAT),
     "generate": lambda: attnviz.generate("tiny", CAT[:35], tokens=20),
     "why": lambda: attnviz.why("tiny", MARY),
+    "why, inputs": lambda: attnviz.why("tiny", MARY, inputs=True),
     "lens": lambda: attnviz.lens("tiny", MARY),
     "link": lambda: attnviz.link("tiny", MARY),
     "patterns": lambda: attnviz.patterns("tiny"),

@@ -116,6 +116,8 @@ def why(
     foil: str | None = None,
     position: str | int | None = None,
     controls: int | None = None,
+    inputs: bool = False,
+    draws: int = 20,
     layer: str | int | None = None,
     head: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
@@ -134,6 +136,8 @@ def why(
         logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
         default the last. controls: the number of changed prompts, with another token wherever the
         answer occurs.
+    inputs: also measure what the prediction loses with ``draws`` other words in the place of each
+        word, and with each word hidden; see ``InputEffects``.
     layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
     The other options are those of ``attnviz why``; see ``WhyRequest``.
 

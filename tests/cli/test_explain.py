@@ -26,6 +26,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "generate": ("generate", SENTENCE, "--tokens", "5"),
     "why": ("why", SENTENCE),
     "link": ("link", SENTENCE),
+    "why with inputs": ("why", SENTENCE, "--inputs"),
     "why with a foil": ("why", "Then Mary saw Tom. Then Mary saw", "--foil", "Mary"),
     "lens": ("lens", SENTENCE),
     "patterns": ("patterns",),

@@ -28,6 +28,7 @@ OBJECTS = {
     "cut": ["heads", SENTENCE, "--cut", "it→cat"],
     "rollout": ["rollout", SENTENCE],
     "why": ["why", SENTENCE, "--head", "L1H0"],
+    "inputs": ["why", SENTENCE, "--inputs", "--draws", "2"],
     "lens": ["lens", SENTENCE],
     "link": ["link", SENTENCE, "--controls", "2"],
     "generate": ["generate", SENTENCE, "--tokens", "3"],
