@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.attention.functional import Floats
 from attnviz.attention.stack_shape import LayerTrace, StackShape
