@@ -28,6 +28,7 @@ __all__ = ["capture", "cut", "generate", "head", "heads", "patterns", "report", 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
+    from attnviz.engine.observer import Reduce
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.heads.cut import CutReport
@@ -238,20 +239,20 @@ def patterns(
     watch: str | None = None,
     stats: bool = False,
     top: int | None = None,
+    reduce: Reduce = "auto",
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
 ) -> PatternReport:
     """Score each head's attention by every measure, with its chance level, and label the head.
 
-    model, tokenizer: see ``capture``. text: the text for the scores, instead of the built-in
-        probes.
-    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``. probe:
-        files of annotated sentences. raw, without_first, norm_weighted: score the attention weights
-        as they are (the default), without the first token, or times the norm of each key's value.
+    model, tokenizer, layer, head: see ``capture``. text: is scored instead of the built-in probes.
+    chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
+        norm_weighted: score the attention weights as they are (the default), without the first
+        token, or times the norm of each key's value.
     control: ``random-weights`` also scores the same architecture with random weights. watch: the
         label by which heads are ranked.
-    The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
+    The other options are those of ``attnviz patterns``, among them ``reduce``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.

@@ -15,7 +15,7 @@ from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBackend
-from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer
+from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer, ObserveSums, Reduce
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, Reader
@@ -42,13 +42,22 @@ class Backend(Protocol):
     in_order: bool
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
         """Run the model once over inputs of one length.
 
         Hand the requested attention weights to ``observer``.
         cells: the most attention weights in a block; None hands over whole matrices.
-        Raises UsageError if whole matrices are needed and do not fit into memory.
+        sums: receives the layers of a long text instead, if their sums can be computed without
+            their weights. reduce: how to read them; a model in NumPy is always read in blocks.
+        Raises UsageError if whole matrices are needed and do not fit into memory, UnsupportedError
+        if this attention cannot be read as ``reduce`` says.
         """
 
     def observe_queries_keys(

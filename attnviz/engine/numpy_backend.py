@@ -22,7 +22,9 @@ from attnviz.engine.observer import (
     Floats,
     ObserveHeads,
     Observer,
+    ObserveSums,
     QueriesKeys,
+    Reduce,
     hand_over,
     nothing_to_compare,
     products,
@@ -53,9 +55,17 @@ class NumpyBackend:
         self._model = model
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
         model = self._model
+        if reduce == "fused":
+            raise _in_blocks(model.info.name)
 
         def take(layer: int, start: int, weights: Floats, norms: Floats | None) -> None:
             mask = model.mask(layer, start, *weights.shape[-2:])
@@ -220,6 +230,13 @@ class NumpyBackend:
         return NumpyRunner(self._model, in_torch, max_memory, texts)
 
 
+def _in_blocks(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name!r} runs in NumPy, which reads attention in blocks of rows: leave out --reduce "
+        "fused, or run a checkpoint with --backend torch"
+    )
+
+
 class BundledBackend(NumpyBackend):
     """Runs the bundled model in NumPy, or in torch where gradients are needed."""
 
@@ -241,10 +258,16 @@ class OwnBackend(NumpyBackend):
         self._own = model
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
         if inputs[0].target is None:
-            super().observe(observer, inputs, cells=cells)
+            super().observe(observer, inputs, cells=cells, reduce=reduce)
             return
         if observer.norms:
             raise UnsupportedError(

@@ -26,7 +26,15 @@ from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observe_torch import observe_pass, observe_torch
-from attnviz.engine.observer import BLOCK_CELLS, KeepWeights, ObserveHeads, Observer, to_numpy
+from attnviz.engine.observer import (
+    BLOCK_CELLS,
+    KeepWeights,
+    ObserveHeads,
+    Observer,
+    ObserveSums,
+    Reduce,
+    to_numpy,
+)
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
@@ -52,9 +60,15 @@ class TorchBackend:
         self._model = model
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
-        observe_torch(self._model, observer, inputs, cells)
+        observe_torch(self._model, observer, inputs, cells, sums=sums, reduce=reduce)
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads

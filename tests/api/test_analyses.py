@@ -85,6 +85,10 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("lens", TEXT, "--answer", "Ann", "--position", "-2", "--layer", "1"),
     ),
     (
+        lambda: attnviz.link("tiny", TEXT, head=(1, 2), query=-1, controls=3, seed=1),
+        ("link", TEXT, "--head", "L1H2", "--query", "-1", "--controls", "3", "--seed", "1"),
+    ),
+    (
         lambda: attnviz.patch("tiny", "Tom saw Ann", "Ann saw Tom", layer=1),
         ("patch", "Tom saw Ann", "Ann saw Tom", "--layer", "1"),
     ),

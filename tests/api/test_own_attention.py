@@ -31,6 +31,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "head": lambda model: attnviz.head(model, "L0H1", TEXT, TEXTS),
     "heads": lambda model: attnviz.heads(model, TEXT),
     "lens": lambda model: attnviz.lens(model, TEXT),
+    "link": lambda model: attnviz.link(model, TEXT),
     "params": lambda model: attnviz.params(model),
     "patch": lambda model: attnviz.patch(model, "the cat sat", "the dog sat"),
     "path": lambda model: attnviz.path(model, "L0H0", "the cat sat", "the dog sat"),

@@ -25,6 +25,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "rollout": ("rollout", SENTENCE),
     "generate": ("generate", SENTENCE, "--tokens", "5"),
     "why": ("why", SENTENCE),
+    "link": ("link", SENTENCE),
+    "why with inputs": ("why", SENTENCE, "--inputs"),
     "why with a foil": ("why", "Then Mary saw Tom. Then Mary saw", "--foil", "Mary"),
     "lens": ("lens", SENTENCE),
     "patterns": ("patterns",),

@@ -27,8 +27,10 @@ from attnviz.engine.attribution.parts import (
     place_of,
 )
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
+from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
 from attnviz.engine.patchable import PatchableModel, probe_of
+from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input, ModelInfo
@@ -94,6 +96,32 @@ class TorchAttributor(Attributor):
             uncapped=uncapped,
             notes=() if len(rows) == sum(part.kind == "head" for part in parts) else (_NO_ROWS,),
         )
+
+    def logits_of_texts(
+        self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
+    ) -> NDArray[np.float64]:
+        model = self.model
+        with torch.no_grad(), model.hook_points.borrowed():
+            if not hidden:
+                found = batch_logits(model, texts[0], place, *texts[1:])
+            else:
+                found = torch.cat(
+                    [
+                        self._hidden(given, place, at)
+                        for given, at in zip(texts, hidden, strict=True)
+                    ]
+                )
+        return found[:, 0].double().cpu().numpy()
+
+    def _hidden(self, given: Input, place: int, token: int) -> Tensor:
+        """Return logits (1, 1, vocab) at ``place`` while no other token attends to ``token``."""
+        heads = [(at, head) for at, heads in self.model.heads.items() for head in range(heads)]
+        edges = [(query, token) for query in range(len(given.text)) if query != token]
+        try:
+            with cutting(self.model, heads, edges, given):
+                return batch_logits(self.model, given, place)
+        except LostTrackError as error:
+            raise not_its_own(self.model.root, str(error)) from error
 
     def place_in(self, given: Input, position: int | None) -> int:
         """Return the position from 0; raise UsageError if the model predicts no token there.
@@ -245,8 +273,11 @@ def logits_of(model: PatchableModel, given: Input, place: int | None) -> Tensor:
     return batch_logits(model, given, place)[0]
 
 
-def batch_logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
-    """Return ``logits_of`` each row of the batch that a hook may make of one text."""
+def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: Input) -> Tensor:
+    """Return logits (text, token, vocab), with a row for each text, or that a hook makes of one.
+
+    place: as for ``logits_of``. more: further texts of the same length.
+    """
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = slice(None) if place is None else slice(place, place + 1)
@@ -255,7 +286,7 @@ def batch_logits(model: PatchableModel, given: Input, place: int | None) -> Tens
     with ExitStack() as hooks:
         if model.head is not None:
             hooks.enter_context(hooked(model.head.register_forward_pre_hook(shorten)))
-        logits = model.run(given)
+        logits = model.run(given, *more)
     if logits is None:
         raise UsageError("this model puts out no logits: there is nothing to take apart")
     return logits

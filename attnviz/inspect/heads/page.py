@@ -34,6 +34,9 @@ from attnviz.records import HeadScores, HeadsRecord
 _LOOK = 5
 """The most places that a page offers for a look."""
 
+WITHOUT_WITH = "difference: without − with"
+"""The name of what an intervention changes."""
+
 _SINK_WEIGHT = "sink_weight"
 _LESS = "; all of them: --layer, --head or a shorter text, or --save x.npz for the numbers"
 
@@ -63,7 +66,8 @@ def heads_page(
         else:
             named = f"{name}: " if name else ""
             cut = replace(capture, name=f"{named}without {removed_words(run)}")
-            both = without_and_with(page_capture(whole, f"{named}every head", given), cut, named)
+            every = page_capture(whole, f"{named}every head", given)
+            both = [*with_difference(every, cut, f"{named}{WITHOUT_WITH}")]
             captures += both
             places = [*largest_changes(both), *(each._replace(capture=1) for each in places)][:most]
         look += [each._replace(capture=each.capture + first) for each in places]
@@ -73,19 +77,13 @@ def heads_page(
     return Page(found.first.record.model.name, captures, known, look[:_LOOK], _LESS, link)
 
 
-def without_and_with(whole: PageCapture, cut: PageCapture, named: str = "") -> list[PageCapture]:
-    """Return both with their difference. named: what the name of the difference begins with."""
-    return [*with_difference(whole, cut, f"{named}difference: without − with")]
-
-
 def cut_page(whole: HeadsRecord, cut: HeadsRecord, edge: str, place: tuple[int, int]) -> Page:
     """Return the page of ``heads --cut``: every head with an edge, without it, and the difference.
 
     edge: in words. place: (query, key) of the edge, where the page begins.
     """
-    captures = without_and_with(
-        page_capture(whole, "as it is"), page_capture(cut, f"without {edge}")
-    )
+    sides = page_capture(whole, "as it is"), page_capture(cut, f"without {edge}")
+    captures = [*with_difference(*sides, WITHOUT_WITH)]
     known = [*measures(captures[0].heads), LARGEST_CHANGE]
     look = [*largest_changes(captures)]
     opened = captures[0].heads[look[0].head if look else 0].name

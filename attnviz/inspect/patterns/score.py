@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
+from attnviz.engine.observer import Reduce
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.examples import examples_of
@@ -73,6 +74,7 @@ def score_patterns(
     index_base: int = 0,
     examples: bool = True,
     no_known_labels: bool = False,
+    reduce: Reduce = "auto",
 ) -> PatternReport:
     """Measure the pattern scores of the heads of ``model``, and label the heads.
 
@@ -88,6 +90,7 @@ def score_patterns(
     progress: called as ``progress(done, total)``, in query–key pairs.
     examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
+    reduce: how the attention is read, see ``Backend.observe``.
 
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
     its attention, or values that a weight transform needs, cannot be observed.
@@ -101,7 +104,7 @@ def score_patterns(
     work = _Work(runs * sum(cells_of(text, probing.kind) for text in probes), progress)
     relations = _relations(probes)
     attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
-    results = measure(probing, probes, attention, heads, work.add)
+    results = measure(probing, probes, attention, heads, work.add, reduce)
     found = summaries(results, relations)
     if not found:
         raise UsageError(
@@ -109,7 +112,7 @@ def score_patterns(
         )
     twin: Mapping[Place, HeadSummary] = {}
     if control is not None:
-        random = measure(probing.twin(control), probes, attention, heads, work.add)
+        random = measure(probing.twin(control), probes, attention, heads, work.add, reduce)
         twin = summaries(random, relations)
     names = _labels(found, relations)
     floors = _floors(twin)
@@ -260,10 +263,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     probes: all texts, of which some are annotated.
     """
     found = {
-        relation
-        for text in probes
-        if text.words is not None
-        for relation, _, _ in text.words.pairs()
+        relation for text in probes if text.words is not None for relation, _, _ in text.words.pairs
     }
     known = [name for name in LABELS if name in found]
     return (*known, *sorted(found - set(known)))

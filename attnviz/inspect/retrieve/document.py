@@ -16,8 +16,8 @@ from attnviz.inspect.retrieve.records import (
     RECENT,
     SINK,
     STREAMS,
-    Change,
     HeadRetrieval,
+    LossChange,
     RetrieveReport,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
@@ -89,7 +89,7 @@ def _finding(report: RetrieveReport) -> str:
     return f"{told}, without {counted(len(found), 'random head')} by {_change(report.random)}."
 
 
-def _change(change: Change) -> str:
+def _change(change: LossChange) -> str:
     if change.ci_low is None or change.ci_high is None:
         return f"{change.value:+.2f}"
     return f"{change.value:+.2f} ({change.ci_low:+.2f} to {change.ci_high:+.2f})"

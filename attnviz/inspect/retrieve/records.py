@@ -26,7 +26,7 @@ STREAMS = 0.9
 """The share of its weight on them from which a head is called streaming."""
 
 
-class Change(NamedTuple):
+class LossChange(NamedTuple):
     """A mean over haystacks with both ends of its 95% interval, None for fewer than five."""
 
     value: float
@@ -86,8 +86,8 @@ class RetrieveReport(Report, Provenance):
     loss: float
     heads: tuple[HeadRetrieval, ...]
     cells: Mapping[tuple[int, int], float]
-    without: Change | None
-    random: Change | None
+    without: LossChange | None
+    random: LossChange | None
     caches: tuple[ShortCache, ...]
     top: int = 8
 

@@ -25,8 +25,8 @@ from attnviz.inspect.retrieve.records import (
     RECENT,
     SINK,
     STREAMS,
-    Change,
     HeadRetrieval,
+    LossChange,
     RetrieveReport,
 )
 from attnviz.inspect.retrieve.request import RetrieveRequest
@@ -261,7 +261,7 @@ class _Study:
 
     def ablated(
         self, named: Sequence[Head], losses: Sequence[float], seed: int
-    ) -> tuple[Change | None, Change | None]:
+    ) -> tuple[LossChange | None, LossChange | None]:
         """Return the rise of the answers' loss without the named heads, and without random others.
 
         losses: of the whole model, by haystack. seed: of the random heads; each haystack has its
@@ -276,7 +276,7 @@ class _Study:
             order = np.random.default_rng((seed, haystack)).permutation(len(rest))
             return sorted(rest[place] for place in order[: len(named)])
 
-        def change(what: str, without: Callable[[int], Sequence[Head]]) -> Change:
+        def change(what: str, without: Callable[[int], Sequence[Head]]) -> LossChange:
             found = self.read(what, without)
             means = [np.mean([each.loss for each in answers]) for answers in found]
             return _change(np.array(means) - losses, seed)
@@ -297,12 +297,12 @@ def _mean(answers: Sequence[Answered]) -> Floats:
     return mean
 
 
-def _change(values: Floats, seed: int, ends: tuple[float, float] = (-np.inf, np.inf)) -> Change:
+def _change(values: Floats, seed: int, ends: tuple[float, float] = (-np.inf, np.inf)) -> LossChange:
     """Return the mean over haystacks with its interval. ends: the least and largest value."""
     if len(values) < LEAST_TEXTS:
-        return Change(float(values.mean()), None, None)
-    low, high = bootstrap_interval(values[:, None], seed)
-    return Change(float(values.mean()), max(float(low[0]), ends[0]), min(float(high[0]), ends[1]))
+        return LossChange(float(values.mean()), None, None)
+    low, high = np.clip(np.ravel(bootstrap_interval(values[:, None], seed)), *ends).tolist()
+    return LossChange(float(values.mean()), low, high)
 
 
 def _caches(model: Model, named: Sequence[Head]) -> tuple[tuple[ShortCache, ...], tuple[str, ...]]:

@@ -24,6 +24,7 @@ from attnviz.engine.capture import Choice, encoded, require_maps, written_target
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.inspect.why.inputs import LONG, input_effects
 from attnviz.inspect.why.records import ExplainedPrompt, WhyReport
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.measures.bootstrap import copies_note
@@ -116,6 +117,8 @@ def why(
         for prompt in prompts
     ]
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
+    if request.inputs and asked[1:]:
+        raise UsageError("--inputs explains one prompt: leave out --texts, or --inputs")
     wanted = _wanted(request, len(asked))
     first = asked[0][1]
     attributor = backend_of(model).open_attributor(first)
@@ -138,6 +141,10 @@ def why(
         values = np.array(base).reshape(len(base), len(plain.found.heads))
         found.append(replace(plain, base=values))
         advance((number + 1) / len(asked))
+    inputs = None
+    if request.inputs and found[0].found.tallies:
+        others = _others(model.vocabulary(), found[0], request.draws, (request.seed, 0))
+        inputs = input_effects(model, found[0].given, found[0].found, others, advance)
     copying = None
     if request.copying:
         from attnviz.engine.attribution.copying import copying_scores  # few ask for it
@@ -153,6 +160,7 @@ def why(
         kinds=kinds,
         labels={} if request.no_known_labels else labels_of(model, found[0].found.heads),
         copying=copying,
+        inputs=inputs,
         seed=request.seed,
         source=source,
         top=request.top,
@@ -175,7 +183,10 @@ def open_model(
     if request.copying:
         return load(name, options)
     runs = 1 + _wanted(request, len(prompts))
-    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    tokens = sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    if request.inputs and tokens > LONG // 2:  # gradients may be needed
+        return load(name, options)
+    tokens *= runs + (tokens * request.draws if request.inputs else 0)
     return load_apart(name, replace(options, tokens=tokens))
 
 

@@ -211,6 +211,28 @@ def test_the_loss_without_heads_is_that_of_a_model_without_them(
     assert found.without.value == pytest.approx(float(np.mean(rises)), abs=1e-4)
 
 
+def test_pairs_of_words_are_recalled_by_the_heads_that_are_named(
+    bundled: Bundled, tmp_path: Path
+) -> None:
+    """Keys and values without grammar, which nothing but a look at the earlier pair predicts."""
+    words = "floor wine church grass pond bird book mill bridge giant music blood village lamp bear"
+    words += " bread hill hand boat dream moon king horse river gold stone"
+    keys = words.split()
+    pairs = [f"{key}|{value}" for key, value in zip(keys[:10:2], keys[1:10:2], strict=True)]
+    draw = np.random.default_rng(0)
+    text = "\n".join(" ".join(draw.permutation(keys[10:])) for _ in range(20))
+    (tmp_path / "hay.txt").write_text(text)
+    report = attnviz.retrieve(
+        bundled, needle=pairs, haystack=tmp_path / "hay.txt", lengths="96", haystacks=8
+    )
+    assert {(1, 0), (1, 2)} <= {one.place for one in report.named}
+    assert report.without is not None
+    assert report.random is not None
+    assert report.without.ci_low is not None
+    assert report.random.ci_high is not None
+    assert report.without.ci_low > max(1.0, report.random.ci_high)
+
+
 def test_random_weights_name_no_head() -> None:
     for seed in range(_RANDOM_SEEDS):
         report = attnviz.retrieve(
