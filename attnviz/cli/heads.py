@@ -173,6 +173,8 @@ def _show_saved(
 
 def _noted(kept: HeadVectors) -> HeadVectors:
     """Return what a file keeps of queries, keys and norms, with a note on what it does not."""
+    if kept.notes:
+        return kept  # of another program's capture
     missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)
     how = "heads --vectors keeps them in .npz and .safetensors, as far as the model shows them"
     return replace(kept, notes=(f"The file has no {', '.join(missing)}: {how}.",) * bool(missing))
