@@ -115,6 +115,23 @@ class TorchLayer:
             found[heads, :, begin - start : end - start, place] = weights
         return _numpy(found.flatten(0, 1))
 
+    def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
+        found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
+        groups, left_out = self._query.shape[1], self._index(hidden)
+        for heads, start, stop, low, scores in self._blocks(1):
+            weights = (scores - self._log_sums[heads, :, start:stop, None]).exp_()
+            keys = weights.shape[-1]
+            weights.masked_fill_(left_out[low : low + keys], 0)
+            best = weights.flatten(0, 1).flatten(1)
+            values, places = best.topk(min(number, best.shape[1]))
+            for head, (row, at) in enumerate(zip(values.tolist(), places.tolist(), strict=True)):
+                known = found[heads.start * groups + head]
+                pairs = zip(row, at, strict=True)
+                known += [(one, start + i // keys, low + i % keys) for one, i in pairs if one > 0]
+                known.sort(key=lambda pair: -pair[0])
+                del known[number:]
+        return found
+
     def single(self, keys: Ints) -> Weights:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
         scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)

@@ -70,6 +70,12 @@ class ReducedLayer(Protocol):
     def rows(self, start: int, stop: int) -> Weights:
         """Return the attention weights (head, rows, key) of the queries from start to stop."""
 
+    def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
+        """Return each head's largest weights as (weight, query, key), the largest first.
+
+        number: how many at most. hidden: (key,), the keys that do not count.
+        """
+
     def single(self, keys: Ints) -> Weights:
         """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""
 

@@ -417,8 +417,13 @@ def whole_scores(
         query, if it has only the last ones. mask: boolean (query, key), True if the query sees the
         key; None for the plain mask. A measure is NaN if no row counts.
     """
-    block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
-    return {name: _mean(*formula(block)) for name, formula in formulas.items()}
+    return scores_of(RowBlock(text, weights, start, mask), names)
+
+
+def scores_of(rows: AttentionRows, names: Collection[str] | None = None) -> dict[str, Weights]:
+    """Return the measures (...) of rows, which are all rows of a text; see ``whole_scores``."""
+    formulas = rows.text.attention.formulas(names)
+    return {name: _mean(*formula(rows)) for name, formula in formulas.items()}
 
 
 class BaseRates(NamedTuple):
