@@ -205,6 +205,8 @@ def _long_heads(
     count = info.layers * info.heads if chosen is None else sum(map(len, chosen.values()))
     kept = count if chosen is not None else _SHOWN + info.heads
     needed = 4 * info.heads * len(tokens) * (2 * info.head_dim + 32) + 4 * count * _BUCKETS**2
+    asked = max(len(part[0]) if part else 0, len(word.span) if word else 0)
+    needed += 4 * info.heads * asked * len(tokens)
     needed += 4 * kept * ((len(part[0]) * len(part[1]) if part else 0) + len(tokens))
     require_room(
         f"the sums of {count:,} heads over {len(tokens):,} tokens take beside the model",
@@ -367,7 +369,7 @@ class _Reading:
     def _of_word(self, found: ReducedLayer) -> Floats | None:
         if self._word is None:
             return None
-        return found.rows(self._word.span.start, self._word.span.stop).mean(1)
+        return np.asarray(found.rows(self._word.span.start, self._word.span.stop).mean(1))
 
     def _keep_few(self) -> None:
         """Keep parts and rows only of the heads with the most weight in them, beside the sink."""
@@ -380,4 +382,5 @@ class _Reading:
                 if (values := getattr(head, name)) is not None
             }
             for place in sorted(weights, key=lambda each: -weights[each])[_SHOWN:]:
-                self.heads[place] = self.heads[place]._replace(**{name: None})
+                dropped: dict[str, Any] = {name: None}
+                self.heads[place] = self.heads[place]._replace(**dropped)

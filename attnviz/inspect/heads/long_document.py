@@ -126,14 +126,14 @@ def _number(value: float | None) -> str:
 def _part(found: LongHeads) -> list[doc.Group]:
     if found.part is None:
         return []
-    axes = [found.tokens.taken(each) for each in found.part]
+    queries, keys = (found.tokens.taken(each) for each in found.part)
     drawn = [
-        doc.Map(_name(found, head), head.part, *axes)
+        doc.Map(_name(found, head), head.part, queries, keys)
         for head in found.heads
         if head.part is not None
     ]
-    queries, keys = (f"{each.start:,}–{each.stop - 1:,}" for each in found.part)
-    title = [("In full", True), (f"queries {queries}, keys {keys}", False)]
+    first, second = (f"{each.start:,}–{each.stop - 1:,}" for each in found.part)
+    title = [("In full", True), (f"queries {first}, keys {second}", False)]
     return [doc.Group([doc.Maps(drawn, title)])]
 
 
