@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+from attnviz.engine.attribution.scores import ScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
@@ -90,6 +92,19 @@ class Backend(Protocol):
         """Return an object that splits logits into contributions of the model's parts.
 
         given: a text for a trial. Raises UsageError if the model predicts no tokens.
+        """
+
+    def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
+        """Return an object that splits attention scores by who wrote query and key.
+
+        kind: the kind of attention. given: a text for a trial.
+        """
+
+    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        """Return what the model would predict without its later blocks, and what heads write.
+
+        given: the text. asked: which position and answer.
+        Raises UsageError if the model predicts no tokens, or not there.
         """
 
     def path_reads(

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+from attnviz.engine.attribution.scores import ScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
+    Floats,
     ObserveHeads,
     Observer,
     ObserveSums,
@@ -41,8 +44,6 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.scan.scan import Scan
     from attnviz.models.bundled import Bundled
     from attnviz.models.stack_model import StackModel
-
-Floats = NDArray[np.floating]
 
 
 class NumpyBackend:
@@ -150,6 +151,17 @@ class NumpyBackend:
         raise UnsupportedError(
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
+
+    def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
+        from attnviz.engine.attribution.scores_on_numpy import NumpyScoreSplitter
+
+        return NumpyScoreSplitter(self._stack_model.stack)
+
+    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        from attnviz.engine.attribution.lens_on_numpy import numpy_lens
+
+        self.open_attributor(given)  # refuses what is no sum
+        return numpy_lens(self._stack_model.stack, given, asked)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]

@@ -220,7 +220,8 @@ class TorchLayer:
             start = end
 
     def _tensor(self, columns: Columns) -> Tensor:
-        return torch.from_numpy(columns).to(self._query.device, self._query.dtype)
+        found: Tensor = torch.from_numpy(columns).to(self._query.dtype)
+        return found.to(self._query.device)
 
     def _index(self, array: Any) -> Tensor:
         found: Tensor = torch.from_numpy(array).to(self._query.device)

@@ -9,13 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.one_token_on_torch import (
     require_language_model,
     torch_one_token_logits,
 )
-from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.parts import AskedLogit, HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
@@ -120,6 +123,13 @@ class TorchBackend:
         kinds = self._model.kinds
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
         return TorchAttributor.of(self._model.info, self.open_patchable(kind, given), given)
+
+    def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
+        opened = self.open_patchable(kind, given)
+        return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
+
+    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        return torch_lens(self.open_attributor(given), given, asked)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]

@@ -27,7 +27,7 @@ from attnviz.measures.bootstrap import student_quantile
 from attnviz.measures.labels import clear_deviations
 from attnviz.measures.rows import AttentionRows
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
-from attnviz.records import REST, AttentionRecord, ModelInfo, RegionShares, Tokens
+from attnviz.records import REST, AttentionRecord, RegionShares, Tokens
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.floating]
@@ -134,17 +134,15 @@ class RegionSums:
 
 
 def shares(
-    model: ModelInfo,
     queries: Tokens,
     keys: Tokens,
     layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
 ) -> RegionShares:
-    """Return the attention shares of all heads between the regions of a text.
+    """Return the attention shares of some heads between the regions of a text.
 
-    model: has the number of all heads. queries, keys: the tokens, with their regions.
-    layers: the sums of each layer, by its index and the indices of its heads.
-    If a person chose some heads, ``clear`` is still judged as if all heads of the model were
-    tested.
+    queries, keys: the tokens, with their regions.
+    layers: the sums of each layer, by its index and the indices of its heads. ``clear`` is judged
+        for as many tests as these heads have pairs of regions.
     """
     found = np.concatenate([*layers.values()], axis=1)
     sizes = np.asarray([*regions_of(queries).values()])[:, None]
@@ -178,4 +176,4 @@ def region_shares(record: AttentionRecord) -> RegionShares | None:
         sums = RegionSums(record.queries, record.keys, sink)
         sums.add(layer.weights, 0, record.seen(layer))
         layers[layer.layer, layer.heads] = sums.sums()
-    return shares(record.model, record.queries, record.keys, layers)
+    return shares(record.queries, record.keys, layers)

@@ -431,7 +431,7 @@ def scores_of(rows: AttentionRows, names: Collection[str] | None = None) -> dict
 class BaseRates(NamedTuple):
     """The pattern scores of uniform attention over the keys that each query sees.
 
-    scores: by name; None if the text cannot show it. rows: number of rows in each mean.
+    scores: by name; None if the text has no case of it. rows: by name, the rows in the mean.
     """
 
     scores: Mapping[str, float | None]

@@ -10,7 +10,7 @@ sum over source tokens j of α_ij ⟨∂logit/∂z_i, v_j⟩. Effects through la
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -175,6 +175,16 @@ class Attributor(ABC):
 
         Subclasses implement it.
         given: the text. The errors are those of ``attribute``, which calls this method.
+        """
+
+    @abstractmethod
+    def logits_of_texts(
+        self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
+    ) -> NDArray[np.float64]:
+        """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
+
+        hidden: for each text the index of a token to which no other token attends, in any head;
+            empty to hide none. Raises UnsupportedError if attention scores cannot be edited.
         """
 
 

@@ -43,7 +43,7 @@ from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, RegionShares, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -149,14 +149,14 @@ def score_patterns(
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
-        regions=_regions(model.info, results),
+        regions=_regions(results),
         labels_from=_source(said),
         labels_date=max((label.date for label in (said or {}).values()), default=""),
     )
     return examples_of(probing, probes, report) if examples else report
 
 
-def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | None:
+def _regions(results: Sequence[TextScores]) -> RegionShares | None:
     """Return the attention shares between the regions of the user's text; None without regions.
 
     results: the scores of each text, the user's own first.
@@ -164,7 +164,7 @@ def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | N
     passage, layers = results[0].text.passage, results[0].layers
     sums = {(at, one.heads): one.regions for at, one in layers.items() if one.regions is not None}
     kind: Kind = "self" if passage.target is None else "cross"
-    return shares(info, passage.queries(kind), passage.keys(kind), sums) if sums else None
+    return shares(passage.queries(kind), passage.keys(kind), sums) if sums else None
 
 
 class _Rule(NamedTuple):
@@ -263,10 +263,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     probes: all texts, of which some are annotated.
     """
     found = {
-        relation
-        for text in probes
-        if text.words is not None
-        for relation, _, _ in text.words.pairs()
+        relation for text in probes if text.words is not None for relation, _, _ in text.words.pairs
     }
     known = [name for name in LABELS if name in found]
     return (*known, *sorted(found - set(known)))

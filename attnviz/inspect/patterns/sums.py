@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,9 @@ Selection = Mapping[int, Container[int]]
 
 SHUFFLES = 8
 """The number of token orders whose mean is the base rate of scores that ask if tokens are equal."""
+
+_TOGETHER = 4_000_000
+"""The most attention weights that wait until all layers of their text are scored at once."""
 
 _STILL = 1e-9
 """A variance of the attended places below which a head attends to one place for all queries."""
@@ -128,7 +131,7 @@ class ScoreSums:
         return found
 
     def reach(self) -> dict[str, float]:
-        """Return the share of the queries that can show each score, in [0, 1], by name."""
+        """Return by name of a score the share of the queries that it is measured on, in [0, 1]."""
         queries = len(self._text.queries)
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
@@ -286,6 +289,25 @@ class LayerScores:
     found: Sequence[FoundPair] = ()
     regions: NDArray[np.float64] | None = None
 
+    def of(self, heads: tuple[int, ...], first: int) -> LayerScores:
+        """Return the scores of some of the heads as those of a layer of their own.
+
+        heads: their indices in that layer. first: the place of the first of them among all.
+        """
+        some = slice(first, first + len(heads))
+        return replace(
+            self,
+            heads=heads,
+            scores={name: values[some] for name, values in self.scores.items()},
+            shuffled={name: values[some] for name, values in self.shuffled.items()},
+            delimiters={mark: values[some] for mark, values in self.delimiters.items()},
+            found=[
+                FoundPair(pair.relation, pair.offset, pair.by_chance, pair.hits[some])
+                for pair in self.found
+            ],
+            regions=None if self.regions is None else self.regions[:, some],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
@@ -352,7 +374,9 @@ class _Scoring:
         self._sums: dict[tuple[int, int], LayerSums] = {}
         self._evens = [Evens({}, {}) for _ in texts]
         self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
-        self._found: dict[tuple[int, int], list[FoundPair]] = {}
+        self._layers: list[dict[int, LayerScores]] = [{} for _ in texts]
+        self._waiting: dict[int, dict[int, Weights]] = {}
+        self._cells = 0
         self._lost: set[tuple[int, int, int]] = set()
 
     @property
@@ -383,7 +407,13 @@ class _Scoring:
         broken = np.isnan(weights).any(axis=(-2, -1))
         self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
         shown = in_view(self._attention.view, weights, norms)
-        if self._texts[text].words is not None:
+        facts = self._facts[text]
+        if mask is None and shown.shape[1:] == (len(facts.queries), len(facts.keys)):
+            self._waiting.setdefault(text, {})[layer] = shown.copy()
+            self._cells += shown.size
+            if self._cells > _TOGETHER:
+                self._score_waiting()
+        elif self._texts[text].words is not None:
             self._collect(text, layer, start, shown, mask)
         else:
             self._sums_of(text, layer).add(shown, start, mask)
@@ -426,22 +456,43 @@ class _Scoring:
         matrix[:, rows, : weights.shape[2]] = weights
         seen[rows, : weights.shape[2]] = RowBlock(facts, weights, start, mask).seen
         if rows.stop == shape[0] and words is not None:
-            self._found[text, layer] = words.find(*self._matrices.pop((text, layer)))
+            found = words.find(*self._matrices.pop((text, layer)))
+            self._layers[text][layer] = LayerScores(self._kept[layer], found=found)
+
+    def _score_waiting(self) -> None:
+        """Score the whole matrices that wait, all layers of a text as if they were one.
+
+        Most of the time of a short text is that of the calls, not of its numbers.
+        """
+        for text, by_layer in self._waiting.items():
+            weights, words = np.concatenate(list(by_layer.values())), self._texts[text].words
+            every = tuple(range(len(weights)))
+            if words is None:
+                sums = LayerSums(self._facts[text], self._evens[text])
+                sums.add(weights, 0)
+                scores = sums.scores(every)
+            else:
+                seen = RowBlock(self._facts[text], weights, 0).seen
+                scores = LayerScores(every, found=words.find(weights, seen))
+            first = 0
+            for layer, own in by_layer.items():
+                self._layers[text][layer] = scores.of(self._kept[layer], first)
+                first += len(own)
+        self._waiting, self._cells = {}, 0
 
     def results(self) -> list[TextScores]:
         """Return the pattern scores of the batch, text by text."""
-        return [self._result(number, text) for number, text in enumerate(self._texts)]
-
-    def _result(self, number: int, text: ProbeText) -> TextScores:
-        layers = {}
-        for layer, heads in sorted(self._kept.items()):
-            if (number, layer) in self._sums:
-                sums = self._sums[number, layer]
-                layers[layer] = sums.scores(heads)
-            elif (number, layer) in self._found:
-                layers[layer] = LayerScores(heads, found=self._found[number, layer])
-        lost = frozenset((layer, head) for place, layer, head in self._lost if place == number)
-        return TextScores(text, layers, lost)
+        self._score_waiting()
+        for (text, layer), sums in self._sums.items():
+            self._layers[text][layer] = sums.scores(self._kept[layer])
+        return [
+            TextScores(
+                text,
+                dict(sorted(self._layers[number].items())),
+                frozenset((layer, head) for place, layer, head in self._lost if place == number),
+            )
+            for number, text in enumerate(self._texts)
+        ]
 
 
 def _facts(text: ProbeText, attention: Conditions) -> TextFacts:

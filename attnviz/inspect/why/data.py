@@ -36,6 +36,7 @@ def why_data(report: WhyReport) -> dict[str, Any]:
         "notes": list(report.notes),
         "controls": len(first.base),
         **_copying(report),
+        **({} if report.inputs is None else {"inputs": report.inputs.data()}),
         "parts": [_part(report, part, effects) for part in first.found.parts]
         if report.tallies
         else [],
