@@ -142,10 +142,9 @@ class NumpyBackend:
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
 
-    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         from attnviz.engine.attribution.lens_on_numpy import numpy_lens
 
-        self.open_attributor(given)  # refuses what is no sum
         return numpy_lens(self._stack_model.stack, given, asked)
 
     def path_reads(
