@@ -141,8 +141,8 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
     name: the option's name. declared: how its class declares it.
-    NumPy's numbers become Python's, a text becomes a path, and a single value becomes a tuple of
-    one.
+    NumPy's numbers become Python's, an index its digits, a text a path, and a single value a tuple
+    of one.
     Raises UsageError for another type, or a value out of range or not among the choices.
     """
     kind, rules = declared.type, declared.field.metadata
@@ -167,6 +167,8 @@ def _single(name: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
         return value
     if kind is Path:
         return Path(value) if isinstance(value, str | os.PathLike) else value
+    if kind is str and isinstance(value, Integral) and "INDEX" in rules.get("metavar", ""):
+        value = str(int(value))
     if kind in (int, float) and not isinstance(value, bool):
         if isinstance(value, Integral):
             value = kind(int(value))

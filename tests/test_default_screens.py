@@ -28,6 +28,7 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "why": lambda: attnviz.why("tiny", MARY),
     "why, inputs": lambda: attnviz.why("tiny", MARY, inputs=True),
     "lens": lambda: attnviz.lens("tiny", MARY),
+    "link": lambda: attnviz.link("tiny", MARY),
     "patterns": lambda: attnviz.patterns("tiny"),
     "patch": lambda: attnviz.patch("tiny"),
     "ablate": lambda: attnviz.ablate("tiny", MARY),
@@ -35,6 +36,7 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "params": lambda: attnviz.params("gpt2"),
     "params, cards": lambda: attnviz.params("gpt2", gpu="all"),
     "scaling": lambda: attnviz.scaling(samples=10),
+    "retrieve": lambda: attnviz.retrieve("tiny", lengths="192,256", haystacks=3),
     "prune": lambda: attnviz.prune("tiny", fraction=0.2, draws=1),
 }
 

@@ -55,6 +55,7 @@ MAY_IMPORT = {
     "explore": {"heads", "generate"} | SHARED,
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
     "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
+    "retrieve": {"params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": CAPABILITIES | SHARED,

@@ -1,4 +1,4 @@
-"""The functions that show what heads attend to and add; each has the name of its command.
+"""The functions that show what heads attend to; each has the name of its command.
 
 The order of arguments is the same everywhere: the model, the text or texts, then keywords.
 ``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
@@ -23,34 +23,20 @@ from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import Texts, texts_of
 
-__all__ = [
-    *(
-        "capture",
-        "cut",
-        "generate",
-        "head",
-        "heads",
-        "lens",
-        "patterns",
-        "report",
-        "rollout",
-        "why",
-    ),
-]
+__all__ = ["capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
+    from attnviz.engine.observer import Reduce
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import HeadsReport
-    from attnviz.inspect.lens.records import LensReport
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.report.records import ModelReport
     from attnviz.inspect.rollout.records import RolloutReport
-    from attnviz.inspect.why.records import WhyReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind
@@ -253,20 +239,20 @@ def patterns(
     watch: str | None = None,
     stats: bool = False,
     top: int | None = None,
+    reduce: Reduce = "auto",
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
 ) -> PatternReport:
     """Score each head's attention by every measure, with its chance level, and label the head.
 
-    model, tokenizer: see ``capture``. text: the text for the scores, instead of the built-in
-        probes.
-    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``. probe:
-        files of annotated sentences. raw, without_first, norm_weighted: score the attention weights
-        as they are (the default), without the first token, or times the norm of each key's value.
+    model, tokenizer, layer, head: see ``capture``. text: is scored instead of the built-in probes.
+    chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
+        norm_weighted: score the attention weights as they are (the default), without the first
+        token, or times the norm of each key's value.
     control: ``random-weights`` also scores the same architecture with random weights. watch: the
         label by which heads are ranked.
-    The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
+    The other options are those of ``attnviz patterns``, among them ``reduce``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
@@ -317,99 +303,6 @@ def rollout(
     request = RolloutRequest.of(given)
     read = one_text(text, 'attnviz.rollout("tiny", "The cat sat.")')
     return question.rollout(open_given(model, tokenizer, for_one_pass(read)), read, request)
-
-
-@in_own_modes
-def why(
-    model: AnyModel,
-    prompts: str | Iterable[str],
-    *,
-    tokenizer: Any = None,
-    answer: str | None = None,
-    foil: str | None = None,
-    position: str | int | None = None,
-    controls: int | None = None,
-    inputs: bool = False,
-    draws: int = 20,
-    layer: str | int | None = None,
-    head: AnyHeads = None,
-    kind: Literal["decoder", "cross"] | None = None,
-    target: str | None = None,
-    truncate: bool = False,
-    top: int = 8,
-    copying: bool = False,
-    no_known_labels: bool = False,
-    index_base: int = 0,
-    seed: int = 0,
-) -> WhyReport:
-    """Split the predicted token's logit exactly into what each head adds to it.
-
-    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
-    answer: the token whose logit is explained, by default the model's top prediction. foil: explain
-        logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
-        default the last. controls: the number of changed prompts, with another token wherever the
-        answer occurs.
-    inputs: also measure what the prediction loses with ``draws`` other words in the place of each
-        word, and with each word hidden; see ``InputEffects``.
-    layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
-    The other options are those of ``attnviz why``; see ``WhyRequest``.
-
-    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
-    """
-    given = locals()
-    from attnviz.inspect.why import why as question
-    from attnviz.inspect.why.request import WhyRequest
-    from attnviz.models.resolve import LoadOptions
-
-    request = WhyRequest.of(given)
-    read, source = question.read_prompts(request, texts=texts_of(prompts))
-    loaded = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
-    )
-    report = question.why(loaded, read, request, source=source)
-    report.require_tally()
-    return report
-
-
-@in_own_modes
-def lens(
-    model: AnyModel,
-    text: str,
-    *,
-    tokenizer: Any = None,
-    answer: str | None = None,
-    position: str | int | None = None,
-    layer: str | int | None = None,
-    head: AnyHeads = None,
-    kind: Literal["decoder", "cross"] | None = None,
-    target: str | None = None,
-    truncate: bool = False,
-    no_known_labels: bool = False,
-    index_base: int = 0,
-) -> LensReport:
-    """Return what a model would predict after each block, and what each head writes there.
-
-    model, tokenizer: see ``capture``. text: one prompt.
-    answer: the token that is followed, by default the model's top prediction. position: where it is
-        predicted, a word or an index; by default the last. layer, head: the heads that are listed.
-    The other options are those of ``attnviz lens``; see ``LensRequest``.
-
-    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if its blocks do not add to one residual
-    stream.
-    """
-    given = locals()
-    from attnviz.inspect.lens import lens as question
-    from attnviz.inspect.lens.request import LensRequest
-    from attnviz.models.resolve import LoadOptions
-
-    request = LensRequest.of(given)
-    read = one_text(text, 'attnviz.lens("tiny", "The cat sat.")')
-    loaded = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read)
-    )
-    return question.lens(loaded, read, request)
 
 
 @in_own_modes

@@ -18,6 +18,7 @@ from attnviz.engine.attribution.one_token_on_torch import (
 )
 from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
@@ -26,7 +27,15 @@ from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, uns
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.labels import with_labels
 from attnviz.engine.observe_torch import observe_pass, observe_torch
-from attnviz.engine.observer import BLOCK_CELLS, KeepWeights, ObserveHeads, Observer, to_numpy
+from attnviz.engine.observer import (
+    BLOCK_CELLS,
+    KeepWeights,
+    ObserveHeads,
+    Observer,
+    ObserveSums,
+    Reduce,
+    to_numpy,
+)
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
@@ -52,9 +61,15 @@ class TorchBackend:
         self._model = model
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
-        observe_torch(self._model, observer, inputs, cells)
+        observe_torch(self._model, observer, inputs, cells, sums=sums, reduce=reduce)
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
@@ -113,6 +128,10 @@ class TorchBackend:
             opened if opened.head is not None else with_labels(self._model.model, opened, given)
         )
         return TorchAttributor.of(self._model.info, labelled, given)
+
+    def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
+        opened = self.open_patchable(kind, given)
+        return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
 
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         assert isinstance(attributor, TorchAttributor)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.attention.stack_shape import LayerTrace, StackShape
 from attnviz.engine.attribution.parts import (
     AskedLogit,
@@ -24,8 +25,6 @@ from attnviz.engine.attribution.parts import (
 from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
 from attnviz.records import NO_PREDICTIONS, Input
-
-Floats = NDArray[np.floating]
 
 ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 """The largest difference between logit and sum of the parts, relative to the largest logit."""

@@ -48,7 +48,7 @@ def heads(
     the same; UnsupportedError if the attention cannot be observed.
     """
     reports: list[HeadsRecord] = []
-    before: HeadsRecord | None = None
+    before: list[HeadsRecord] = []
     pairs: list[PairLinks] = []
     model, opened, text = None, None, given
     for changes, choice in requested_runs(request):
@@ -78,14 +78,14 @@ def heads(
         if vectors and request.ablate and not request.norm_weighted:
             wanted = asked(model, text, choice)
             whole = TextReader(model).read(wanted).record
-            before = report(whole, vectors=vectors_of(model, wanted))
+            before.append(report(whole, vectors=vectors_of(model, wanted)))
     word = request.token
     words = [] if word is None else [find_word(each.record, word) for each in reports]
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
     if len(ways) < len(reports):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
-    return replace(compare_heads(reports), view=view, before=before)
+    return replace(compare_heads(reports), view=view, before=tuple(before))
 
 
 def heads_of_texts(
@@ -112,7 +112,8 @@ def heads_of_texts(
         words=[word for each in asked for word in each.words],
         pairs=[pair for each in asked for pair in each.pairs],
     )
-    return replace(compare_heads([each.first for each in found]), view=view)
+    before = tuple(record for each in found for record in each.before)
+    return replace(compare_heads([each.first for each in found]), view=view, before=before)
 
 
 def _captured(

@@ -105,6 +105,7 @@ def patterns(
         progress=lambda done, total: advance(done / max(total, 1)),
         index_base=base,
         no_known_labels=request.no_known_labels,
+        reduce=request.reduce,
         examples=examples,
     )
     notes = report.notes

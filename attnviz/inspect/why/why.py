@@ -150,7 +150,7 @@ def why(
         inputs = input_effects(model, found[0].given, found[0].found, others, advance)
     copying = None
     if request.copying:
-        from attnviz.engine.attribution.copying import copying_scores  # imports torch
+        from attnviz.engine.attribution.copying import copying_scores  # few ask for it
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
