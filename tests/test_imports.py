@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "rollout": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
-    "explore": {"heads", "generate"} | SHARED,
+    "explore": {"heads", "generate", "link"} | SHARED,
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
     "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
     "retrieve": {"params"} | SHARED,

@@ -60,6 +60,7 @@ KEYS = (
     KeyBinding("t", "t", "temperature(0.1)", "temperature up", "Change", listed=_WARM),
     KeyBinding("r", "r", "reseed", "another seed", "Change"),
     KeyBinding("s", "s", "save", "save what is seen", "Keep", "save"),
+    KeyBinding("w", "w", "why", "why the head looks there", "Keep"),
     KeyBinding("y", "y", "yank", "copy this command", "Keep"),
     KeyBinding("question_mark", "?", "keys", "all keys", "Keep", "keys"),
     KeyBinding("colon", ":", "commands", "all commands", "Keep"),

@@ -14,6 +14,7 @@ from attnviz.inspect.explore.dialogs import KeysPane
 from attnviz.inspect.explore.field import AskedLine, Field
 from attnviz.inspect.explore.saving import save_view
 from attnviz.inspect.explore.scene import places_of
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.measures.words import joined
 
 
@@ -88,6 +89,17 @@ class Questions:
         name = f"{desk.view.scene.name(desk.view.scene.head)}.svg"
         name = "written.jsonl" if desk.view.written is not None else name
         self._line.ask(AskedLine("save as ", Field(name), answered))
+
+    def why(self) -> None:
+        desk, session = self._desk, self._desk.source.session
+        scene, shown = desk.view.scene, desk.view.shown
+        if not desk.live("does not tell who wrote queries and keys"):
+            return
+        if scene.removed or desk.view.written is not None or not isinstance(session, LiveSession):
+            desk.say("only of the text itself, with every head: Esc, and X")
+            return
+        place = scene.head, scene.query, scene.key
+        desk.jobs.later("link", lambda _: session.link(shown.text, *place), desk.say)
 
     def yank(self) -> None:
         desk = self._desk

@@ -26,6 +26,9 @@ from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.link.link import LinkPrompt, link
+from attnviz.inspect.link.request import LinkRequest
+from attnviz.inspect.link.words import in_a_line
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink
@@ -264,6 +267,27 @@ class LiveSession:
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
         return removal_effects(self.model, wanted, advance)
+
+    def link(self, text: str, head: Head, query: int, key: int) -> str:
+        """Return in a line why a head attends from one token to another; two passes.
+
+        Raises UsageError if the query does not see the key, UnsupportedError if query or key cannot
+        be followed to what wrote them.
+        """
+        base, choice = self._choice.index_base, self._choice
+        request = LinkRequest(
+            head=f"L{head[0] + base}H{head[1] + base}",
+            controls=0,
+            kind=choice.kind,
+            target=choice.target,
+            truncate=choice.truncate,
+            index_base=base,
+        )
+        if choice.encode is not None:
+            raise UnsupportedError("a chat or a text with regions has no links: give a plain text")
+        report = link(self.model, [LinkPrompt(text, str(query), str(key), None)], request)
+        report.require_tally()
+        return in_a_line(report)
 
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()

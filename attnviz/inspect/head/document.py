@@ -118,6 +118,8 @@ def _hints(card: HeadCard, explained: bool) -> list[str]:
         hints.append("--texts FILE your data")
     if card.sources and (clear := clear_sources(card)):
         hints.append(f"attnviz head {card.head_name(clear[0].sender)} what it reads from")
+    if card.head[0]:
+        hints.append(f"attnviz link --head {card.head_name(card.head)} why it looks there")
     return hints + ["--explain"] * (not explained)
 
 

@@ -30,14 +30,14 @@ _GAP = 3
 _TABLE = 76
 """The columns of the table of parts next to the grid."""
 
-_MOST = 12
-"""The most parts of each side in the grid of the whole document."""
+_MOST, _ROOM = 12, 80
+"""The most parts of the query in the grid of the whole document, and its columns."""
 
 _EVERY = 1_000_000
 """A limit of rows that no model reaches."""
 
-_CELL = 7
-"""The columns of a cell of the grid, such as ``+3.6`` with its glyph."""
+_CELL = 6
+"""The least columns of a cell of the grid, such as ``+3.6`` with its glyph."""
 
 
 def link_document(
@@ -56,7 +56,7 @@ def link_document(
     if report.tallies:
         groups += [
             doc.Group([part_table(report)]),
-            doc.Group([pair_grid(report, _MOST, _MOST)]),
+            doc.Group([pair_grid(report, _MOST, _ROOM)]),
             doc.Group(_sources(report)),
         ]
         groups.append(doc.Group([doc.Say(text, _LONGEST) for text in caveats(report)]))
@@ -129,14 +129,16 @@ def part_table(report: LinkReport, most: Sequence[int] = (_EVERY, _EVERY)) -> do
     return table._replace(columns=[first._replace(title="into the key"), *others], rows=lines)
 
 
-def pair_grid(report: LinkReport, rows: int, columns: int, scaled: bool = True) -> doc.HeadGrid:
+def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> doc.HeadGrid:
     """Return the grid of the lead by (part of the query, part of the key).
 
-    rows, columns: how many of each; the smaller parts share the last, so that all tally.
-    scaled: True adds a colour bar.
+    The smaller parts of each share the last row and column, so that all tally. rows: the most of
+    them. room: the available width in characters. scaled: True adds a colour bar.
     """
     matrix = np.mean([each.found.matrix(each.towards) for each in report.prompts], axis=0)
     names = [report.name(part) for part in report.first.found.parts]
+    longest = max(map(len, names))
+    columns = max((room - longest) // (max(longest, _CELL) + 1), 2)
     for axis, most in ((0, rows), (1, columns)):
         order = np.argsort(-np.abs(matrix.sum(1 - axis)), kind="stable")
         kept = order if len(order) <= most else order[: most - 1]
@@ -194,14 +196,12 @@ def first_groups(report: LinkReport, columns: int, lines: int) -> list[doc.Group
     parts, half = len(report.first.found.parts), (columns - _GAP) // 2
     if half >= _TABLE:
         rows = max(lines - 6, 4)
-        most = max((half - 10) // _CELL, 2)
         table = part_table(report, _shared(parts, rows))
-        grid = pair_grid(report, min(rows, 2 * _MOST), most, scaled=False)
+        grid = pair_grid(report, min(rows, 2 * _MOST), half, scaled=False)
         return [words, doc.Group([table, grid], beside=doc.Beside(half, _GAP))]
-    most = max((columns - 10) // _CELL, 2)
     height = min(parts, max(lines // 6, 3))
     table = part_table(report, _shared(parts, max(lines - height - 8, 4)))
-    grid = pair_grid(report, height, most, scaled=False)
+    grid = pair_grid(report, height, columns, scaled=False)
     return [words, doc.Group([table]), doc.Group([grid], yields=1)]
 
 

@@ -15,6 +15,9 @@ from attnviz.records import Tokens
 
 _LONGEST_TOKEN = 14
 
+_FEW = 3
+"""The parts that are named where one line is all there is."""
+
 _WHOLE = 0.005
 """The share of the lead by which a part that is called the whole lead may differ from it."""
 
@@ -68,6 +71,7 @@ def finding(report: LinkReport) -> str:
         return _of_many(report, best)
     queries = first.given.queries(first.asked.head[0])
     query, key = placed(queries, first.asked.query), placed(first.tokens, first.asked.key)
+    key = "itself" if key == query else key
     than = "" if first.asked.than is None else f" over {placed(first.tokens, first.asked.than)}"
     if report.model.weights == "random":
         return (
@@ -116,6 +120,14 @@ def by_what(report: LinkReport, part: LinkPart) -> str:
         tokens = report.first.tokens
         source = f" from {placed(tokens, part.source)}" if not by.crosses else ""
     return f"what {report.name(by)} wrote there{source}"
+
+
+def in_a_line(report: LinkReport) -> str:
+    """Return the link, its lead and the largest parts of the key in one short line."""
+    first, parts = report.first, report.of_side("key")
+    said = ", ".join(f"{report.name(one.part)} {nats(one.lead)}" for one in parts[:_FEW])
+    key = placed(first.tokens, first.asked.key, False)
+    return f"{report.head} → {key}: {said} of {nats(report.sum)} nats: attnviz link"
 
 
 def _without(part: LinkPart) -> str:

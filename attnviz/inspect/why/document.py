@@ -96,6 +96,9 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
     first, hints = report.first, list[str]()
     if not report.shown and (best := report.best) is not None:
         hints.append(f"--head {report.name(best.head).split()[0]} its write map")
+    if report.shown:
+        name = report.name(report.shown[0]).split()[0]
+        hints.append(f"attnviz link --head {name} why there")
     if first.foil is None and not report.many:
         others = [first.words[one] for one, _ in first.found.top if one != first.found.answer]
         words = [word.strip() for word in others if word.strip().isalpha()]

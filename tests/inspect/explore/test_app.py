@@ -619,6 +619,16 @@ def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
     np.testing.assert_allclose(weights, played.view.weights, atol=1e-6)
 
 
+def test_the_reason_of_the_cell_is_said_in_a_line() -> None:
+    text = "When Nancy met John, nobody knew why Nancy met"
+    said = LiveSession(Bundled()).link(text, (1, 2), 10, 4)
+    assert said.startswith("L1H2 → John (4): L0H0 +8.46, ")
+    assert said.endswith(" of +9.06 nats: attnviz link")
+    played = play(explorer(text), "w", size=(120, 40))
+    assert played.lines[-1].endswith("nats: attnviz link")
+    assert "with every head" in play(explorer(text), "x", "w", size=(120, 40)).lines[-1]
+
+
 # The mouse, the end --------------------------------------------------------------------------
 
 
