@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts", "regions"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
+    "lens": {"why"} | SHARED,
     "rollout": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,

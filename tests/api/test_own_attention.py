@@ -30,6 +30,8 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "generate": lambda model: attnviz.generate(model, TEXT),
     "head": lambda model: attnviz.head(model, "L0H1", TEXT, TEXTS),
     "heads": lambda model: attnviz.heads(model, TEXT),
+    "lens": lambda model: attnviz.lens(model, TEXT),
+    "link": lambda model: attnviz.link(model, TEXT),
     "params": lambda model: attnviz.params(model),
     "patch": lambda model: attnviz.patch(model, "the cat sat", "the dog sat"),
     "path": lambda model: attnviz.path(model, "L0H0", "the cat sat", "the dog sat"),
