@@ -34,7 +34,7 @@ class StackReader:
         an unknown one, or more of them than the context holds.
         """
         text = tuple(ids)
-        known = 0 if self._is_turned_anew(len(text)) else _common(text[:-1], self._ids)
+        known = 0 if self._is_turned_anew(len(text)) else shared(text[:-1], self._ids)
         self._ids = ()  # a failed run must leave nothing cached
         for layer in self._past:
             layer.cut(known)
@@ -63,7 +63,7 @@ class StackReader:
         return before != now
 
 
-def _common(text: Sequence[int], other: Sequence[int]) -> int:
+def shared(text: Sequence[int], other: Sequence[int]) -> int:
     """Return how many tokens at their beginning two texts share."""
     alike = 0
     for one, two in zip(text, other, strict=False):

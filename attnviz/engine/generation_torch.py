@@ -1,15 +1,15 @@
 """Read a growing text with a torch model, using the model's own cache of keys and values.
 
-At the first step of each length class (up to 2, 4, 8 … tokens) the result for the last token is
-compared with a pass over the whole text. A model whose cached steps differ, or that has no cache,
-reads the whole text for every token.
+At the first step of each length class (up to 2, 4, 8 … tokens), of the same text and of another
+that begins alike, the result for the last token is compared with a pass over the whole text. A
+model whose cached steps differ, or that has no cache, reads the whole text for every token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnviz.attention.stack_reader import shared
 from attnviz.engine.attention_calls import borrowed
 from attnviz.engine.head_run import Run
 from attnviz.engine.hook_points import HookedCall, LostTrackError
@@ -170,7 +171,8 @@ class _Looking:
         if "logits_to_keep" in signature(model.root.forward).parameters:
             self._options["logits_to_keep"] = 1
         self._cached = "use_cache" in self._options
-        self._tried: set[int] = set()
+        self._rereads = True
+        self._tried: set[tuple[int, bool]] = set()
         self._encoded: Any = None
         self.causal = True
         self._ids: tuple[int, ...] = ()
@@ -212,18 +214,24 @@ class _Looking:
         return self._read.scores, self._read.rows
 
     def _next(self, text: tuple[int, ...], before: _Read | None) -> _Read:
-        if before is None or before.cache is None or not self._cached or text[:-1] != self._ids:
+        known = shared(text[:-1], self._ids)
+        if before is None or before.cache is None or not self._cached or not known:
+            return self._pass(text)
+        other = text[:-1] != self._ids  # another text that begins alike
+        if other and not (self._rereads and hasattr(before.cache, "crop")):
             return self._pass(text)
         with suppress(*MISFITS):
-            found = self._pass(text[-1:], before)
-            place = length_class(len(text))
+            if known < len(self._ids):
+                before.cache.crop(known - len(self._ids))
+            found = self._pass(text[known:], replace(before, tokens=known))
+            place = length_class(len(text)), other
             if place in self._tried:
                 return found
             whole = self._pass(text)
             if _alike(found, whole, _most(self._model)):
                 self._tried.add(place)
                 return found
-        self._cached = False
+        self._cached, self._rereads = self._cached and other, False
         return self._pass(text)
 
     @torch.inference_mode()

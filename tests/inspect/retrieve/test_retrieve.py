@@ -252,6 +252,29 @@ def test_a_head_is_named_above_both_base_rates() -> None:
     assert retrieval_heads(scores[:4], unasked[:4], shuffled[:4]) == ()
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_reader_goes_back_to_where_two_texts_part(
+    kind: str, checkpoint: Any, one_thread: None
+) -> None:
+    """Questions about one haystack share its keys and values; each is read as if it were alone."""
+    model = attnviz.load(str(checkpoint(kind)), backend="torch")
+    begun = Tokens.bare(model.vocabulary().plain.tolist()[:2])
+
+    def opened() -> Any:
+        return backend_of(model).open_reader(begun, begun, "self", ())
+
+    plain = model.vocabulary().plain.tolist()
+    text = np.random.default_rng(0).choice(plain, 8).tolist()
+    reader = opened()
+    for end in (plain[:3], plain[2:4], [*plain[:2], *plain[3:5]]):
+        for step in range(1, len(end) + 1):
+            scores, rows = reader.read((*text, *end[:step]))
+            expected, others = opened().read((*text, *end[:step]))
+            np.testing.assert_allclose(scores, expected, atol=1e-4)
+            for layer, row in rows.items():
+                np.testing.assert_allclose(row, others[layer], atol=1e-4)
+
+
 # The cache -----------------------------------------------------------------------------------
 
 
