@@ -107,7 +107,8 @@ class _Ranges:
 class EvenRows(_Ranges):
     """The rows (1, query) of uniform attention over the keys that each query sees.
 
-    asked: the columns that formulas have asked for, which other rows are then asked for as well.
+    asked: the columns that formulas have summed these rows over. The same formulas will ask for
+        them of every other layer, which computes them all at once.
     """
 
     def __init__(self, text: TextFacts, first: Ints, past: Ints) -> None:

@@ -119,7 +119,10 @@ class _Way:
         return points
 
     def _run(self, points: Tensor) -> Tensor:
-        """Return the measure (row,) of embeddings (row, token, width) in place of the text's."""
+        """Run the model once per row of embeddings; return the measure of its logits, (row,).
+
+        points: (row, token, width), the embeddings that replace those of the text.
+        """
         texts = [self._given] * len(points)
         with hooked(self._table.register_forward_hook(lambda table, args, output: points)):
             logits = batch_logits(self._model, texts[0], self._place, *texts[1:])

@@ -173,7 +173,11 @@ class SplitScores:
 
     @cached_property
     def own_logs(self) -> NDArray[np.float64]:
-        """Return ln A (key,) of the model's weights; for weights that vanish what the sums say."""
+        """Return the logarithms (key,) of the model's attention weights A.
+
+        For a weight too small for a number it is the score that the parts sum to, shifted as the
+        scores of the other keys are.
+        """
         logs, sums = np.log(np.maximum(self.weights, _VANISHED)), self.limited(self.scores)
         shift = (logs - sums)[self._known].max(initial=-np.inf)
         vanished = (self.weights <= _VANISHED) & np.isfinite(self.added)

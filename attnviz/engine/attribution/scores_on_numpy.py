@@ -180,9 +180,11 @@ def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart]
 def _carried(
     run: RecordedRun, writes: Floats, layer: int, since: int, *, fed: bool = False
 ) -> Floats:
-    """Return writes (part, token, width) in front of ``layer``, behind the norms in between.
+    """Return what parts wrote to the stream as it arrives at ``layer``, (part, token, width).
 
-    since: the layer that wrote. fed: whether its feed-forward block did.
+    If norms follow the blocks, they have scaled it on the way; else it arrives as it was written.
+    writes: what the parts wrote. since: the layer in which they wrote. fed: whether they wrote
+        after its attention: its feed-forward block did.
     """
     if run.shape.order != "after":
         return writes

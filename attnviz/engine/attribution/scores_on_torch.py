@@ -152,8 +152,9 @@ class _Entry(NamedTuple):
 
 
 class _TrackedRun:
-    """One tracked pass up to an attention call, whose query and keys are linear in its leaves.
+    """One tracked pass that ends at an attention call.
 
+    The query and the keys of the call are linear in the leaves of the pass: what its parts wrote.
     call: the index of the attention call among all of a pass. mixing: whether the weights and
         values of the calls before it are kept, to split a head by what it read.
     """

@@ -74,7 +74,8 @@ class RetrieveReport(Report, Provenance):
     cells: the first head's score by (length, index of the depth).
     without, random: the rise of the loss without the retrieval heads, and without as many random
         ones, others for each haystack; None if there are no such heads.
-    caches: at long lengths if only retrieval heads kept every token. top: rows of the ranking.
+    caches: the sizes of the cache, for long texts, if only retrieval heads kept every token.
+    top: the rows of the ranking.
     """
 
     model: ModelInfo
