@@ -10,7 +10,7 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import IO, Any, get_args
@@ -181,7 +181,8 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     """
     from safetensors import deserialize
 
-    tensors = {tensor: _tensor(tensor, **one) for tensor, one in deserialize(content)}
+    unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
+    tensors = {tensor: _tensor(tensor, **one) for tensor, one in unpack(content)}
     size = int.from_bytes(content[:8], "little")
     metadata = parse_json(content[8 : 8 + size], name).get("__metadata__", {})
     if "capture" in metadata:
