@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.long import LongHeads
     from attnviz.inspect.heads.report import HeadsReport
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.report.records import ModelReport
@@ -66,9 +67,7 @@ def capture(
     kind: for an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``; ``mha`` takes
         ``cross``. target: the decoder's text, by default what the model writes itself; for ``mha``
         the text of the queries.
-    truncate: cut a text that is longer than the model's context.
-    spans: regions of the text by name, see ``heads``.
-    no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
+    truncate, no_known_labels: as the options of that name. spans: see ``heads``.
     vectors: also keep queries, keys and the norms of values, for the page: a second pass.
 
     The attention weights are those of the model's own eager attention; each row sums to one.
@@ -132,25 +131,28 @@ def heads(
     score: str | None = None,
     no_known_labels: bool = False,
     index_base: int = 0,
+    queries: str | None = None,
+    keys: str | None = None,
+    reduce: Literal["auto", "fused", "full"] = "auto",
     vectors: bool = False,
-) -> HeadsReport:
+) -> HeadsReport | LongHeads:
     """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
-    model, tokenizer: see ``capture``. text: one, or several, which stand side by side.
-    kind, score: one, or several with commas to compare them.
+    model, tokenizer, vectors: see ``capture``. text: one, or several, which stand side by side.
+    kind, score: one, or several with commas to compare them; score and compare_mask need ``mha``.
     chat: a list of messages with role and content, or a file, in place of the text. spans: regions
         of the text by name, each (start, end) in tokens or words, or a file. second: a text that
         the tokenizer joins to the first, as ``--and`` does.
-    vectors: see ``capture``. sort: the name of a score. compare_mask, score: only for the model
-        name ``mha``.
-    The options are those of ``attnviz heads``; see ``HeadsRequest``.
+    The options are those of ``attnviz heads``. Over a long text the maps are pooled.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if its attention cannot be observed.
     """
     given = locals()
     from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.heads.long import heads_of_any_length
     from attnviz.inspect.heads.request import HeadsRequest
+    from attnviz.inspect.heads.runs import requested_runs
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
     from attnviz.regions import given_text
 
@@ -178,7 +180,8 @@ def heads(
 
     if isinstance(read, Texts):
         return question.heads_of_texts(opening, read, request, vectors=vectors)
-    return question.heads(opening, read, request, vectors=vectors)
+    first = opening(requested_runs(request)[0][0])
+    return heads_of_any_length(first, opening, read, request, vectors=vectors)
 
 
 @in_own_modes
@@ -197,8 +200,7 @@ def cut(
 ) -> CutReport:
     """Knock out the attention of one word to another, and measure how the prediction changes.
 
-    model, tokenizer: see ``capture``. edge: query and key, such as ``"it→animal"``, or a tuple of
-        both.
+    model, tokenizer: see ``capture``. edge: such as ``"it→animal"``, or a tuple of query and key.
     The options are those of ``attnviz heads --cut``.
 
     Raises UsageError (also a ValueError) for words, heads or a text that do not fit, LoadError for
@@ -250,9 +252,7 @@ def patterns(
     chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
         norm_weighted: score the attention weights as they are (the default), without the first
         token, or times the norm of each key's value.
-    control: ``random-weights`` also scores the same architecture with random weights. watch: the
-        label by which heads are ranked.
-    The other options are those of ``attnviz patterns``, among them ``reduce``.
+    The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
@@ -329,9 +329,8 @@ def generate(
 ) -> GenerateReport:
     """Let a model continue a prompt, and show which tokens its heads attend to at each step.
 
-    Iterating over the report gives the generation steps. Each step has ``text``, ``id``,
-    ``probability``, ``likely``, ``entropy`` and ``rows``: by layer the attention weights (head,
-    key) of the newest token.
+    The report yields steps with ``text``, ``id``, ``probability``, ``likely``, ``entropy`` and
+    ``rows``: by layer the attention weights (head, key) of the newest token.
 
     model, tokenizer: see ``capture``. chat, spans, second: see ``heads``; generated tokens are the
         region ``assistant``, or ``written``. on_step: is called with each step. Ctrl-C ends the

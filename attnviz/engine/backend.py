@@ -100,11 +100,11 @@ class Backend(Protocol):
         kind: the kind of attention. given: a text for a trial.
         """
 
-    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         """Return what the model would predict without its later blocks, and what heads write.
 
-        given: the text. asked: which position and answer.
-        Raises UsageError if the model predicts no tokens, or not there.
+        attributor: the model's. given: the text. asked: which position and answer.
+        Raises UsageError for a position or token that does not exist.
         """
 
     def path_reads(

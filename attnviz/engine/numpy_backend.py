@@ -157,10 +157,9 @@ class NumpyBackend:
 
         return NumpyScoreSplitter(self._stack_model.stack)
 
-    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
+    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         from attnviz.engine.attribution.lens_on_numpy import numpy_lens
 
-        self.open_attributor(given)  # refuses what is no sum
         return numpy_lens(self._stack_model.stack, given, asked)
 
     def path_reads(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
 from attnviz.measures.reduced import Equals, Ints, Reduced
-from attnviz.measures.rows import Weights
+from attnviz.measures.rows import Columns, Weights
 
 _CELLS = {"cpu": 2**19, "cuda": 2**27}
 """The most weights in a block: so many are in a processor's cache, and fill a GPU."""
@@ -56,10 +56,10 @@ class TorchLayer:
 
     @property
     def heads(self) -> int:
-        return self._query.shape[0] * self._query.shape[1]
+        return len(self._key) * int(self._query.shape[1])
 
     def reduced(
-        self, columns: Weights, earlier: Weights | None = None, buckets: int | None = None
+        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
     ) -> Reduced:
         queries, keys = self._query.shape[2], self._key.shape[1]
         mixing = self._tensor(columns)
@@ -115,6 +115,23 @@ class TorchLayer:
             found[heads, :, begin - start : end - start, place] = weights
         return _numpy(found.flatten(0, 1))
 
+    def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
+        found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
+        groups, left_out = self._query.shape[1], self._index(hidden)
+        for heads, start, stop, low, scores in self._blocks(1):
+            weights = (scores - self._log_sums[heads, :, start:stop, None]).exp_()
+            keys = weights.shape[-1]
+            weights.masked_fill_(left_out[low : low + keys], 0)
+            best = weights.flatten(0, 1).flatten(1)
+            values, places = best.topk(min(number, best.shape[1]))
+            for head, (row, at) in enumerate(zip(values.tolist(), places.tolist(), strict=True)):
+                known = found[heads.start * groups + head]
+                pairs = zip(row, at, strict=True)
+                known += [(one, start + i // keys, low + i % keys) for one, i in pairs if one > 0]
+                known.sort(key=lambda pair: -pair[0])
+                del known[number:]
+        return found
+
     def single(self, keys: Ints) -> Weights:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
         scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
@@ -124,7 +141,7 @@ class TorchLayer:
         """Return the share of each row that no sink takes, (query, head, 1)."""
         if self._sink is None:
             return torch.ones((), device=self._query.device)
-        share = 1 - (self._sink[..., 0] - self._log_sums).exp()
+        share: Tensor = 1 - (self._sink[..., 0] - self._log_sums).exp()
         return share.flatten(0, 1).T[..., None]
 
     def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
@@ -176,7 +193,7 @@ class TorchLayer:
         buckets: the first key of a block is a multiple of it. start, stop: of the queries.
         """
         stop = len(self.first) if stop is None else stop
-        groups, device = self._query.shape[1], self._query.device
+        groups = self._query.shape[1]
         while start < stop:
             wide = np.maximum.accumulate(self.past[start : start + _ROWS]) - self.first[start]
             area = groups * wide * np.arange(1, len(wide) + 1)
@@ -188,8 +205,9 @@ class TorchLayer:
             hidden = []
             for edge in edges:
                 keys = np.arange(low + edge.start, low + edge.stop)
-                mask = (keys < first[:, None]) | (keys >= past[:, None])
-                hidden.append((edge, torch.from_numpy(mask).to(device)))
+                hidden.append(
+                    (edge, self._index((keys < first[:, None]) | (keys >= past[:, None])))
+                )
             several = max(1, self._most_cells // (groups * (end - start) * (high - low)))
             for head in range(0, len(self._key), several):
                 heads = slice(head, head + several)
@@ -201,11 +219,13 @@ class TorchLayer:
                 yield heads, start, end, low, scores
             start = end
 
-    def _tensor(self, columns: Weights) -> Tensor:
-        return torch.from_numpy(columns).to(self._query.device, self._query.dtype)
+    def _tensor(self, columns: Columns) -> Tensor:
+        found: Tensor = torch.from_numpy(columns).to(self._query.dtype)
+        return found.to(self._query.device)
 
     def _index(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self._query.device)
+        found: Tensor = torch.from_numpy(array).to(self._query.device)
+        return found
 
 
 def _bucket_sums(weights: Tensor, size: int) -> Tensor:

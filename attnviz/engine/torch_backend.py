@@ -16,7 +16,7 @@ from attnviz.engine.attribution.one_token_on_torch import (
     require_language_model,
     torch_one_token_logits,
 )
-from attnviz.engine.attribution.parts import AskedLogit, HeadKey
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
 from attnviz.engine.edges import Cutter
@@ -25,6 +25,7 @@ from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
 from attnviz.engine.hook_points import HeadOutputs
+from attnviz.engine.labels import with_labels
 from attnviz.engine.observe_torch import observe_pass, observe_torch
 from attnviz.engine.observer import (
     BLOCK_CELLS,
@@ -122,14 +123,19 @@ class TorchBackend:
     def open_attributor(self, given: Input) -> TorchAttributor:
         kinds = self._model.kinds
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
-        return TorchAttributor.of(self._model.info, self.open_patchable(kind, given), given)
+        opened = self.open_patchable(kind, given)
+        labelled = (
+            opened if opened.head is not None else with_labels(self._model.model, opened, given)
+        )
+        return TorchAttributor.of(self._model.info, labelled, given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
         opened = self.open_patchable(kind, given)
         return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
 
-    def read_lens(self, given: Input, asked: AskedLogit) -> LensReading:
-        return torch_lens(self.open_attributor(given), given, asked)
+    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
+        assert isinstance(attributor, TorchAttributor)
+        return torch_lens(attributor, given, asked)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.rows import Bools, Rows, TextFacts, Weights, rescaled
+from attnviz.measures.rows import Bools, Columns, Rows, TextFacts, Weights, rescaled
 
 Ints = NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class ReducedLayer(Protocol):
     def past(self) -> Ints: ...
 
     def reduced(
-        self, columns: Weights, earlier: Weights | None = None, buckets: int | None = None
+        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
     ) -> Reduced:
         """Return the sums over all rows.
 
@@ -69,6 +69,12 @@ class ReducedLayer(Protocol):
 
     def rows(self, start: int, stop: int) -> Weights:
         """Return the attention weights (head, rows, key) of the queries from start to stop."""
+
+    def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
+        """Return each head's largest weights as (weight, query, key), the largest first.
+
+        number: how many at most. hidden: (key,), the keys that do not count.
+        """
 
     def single(self, keys: Ints) -> Weights:
         """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""
@@ -106,7 +112,7 @@ class EvenRows(_Ranges):
 
     def __init__(self, text: TextFacts, first: Ints, past: Ints) -> None:
         super().__init__(text, first, past)
-        self.asked: list[Weights] = []
+        self.asked: list[Columns] = []
         self._share = np.divide(1, self.visible, where=self.visible > 0, out=np.zeros(len(first)))
 
     @property
@@ -127,7 +133,7 @@ class EvenRows(_Ranges):
         seen = (keys >= self.first[:, None]) & (keys < self.past[:, None])
         return rescaled(seen.astype(np.float64))[None]
 
-    def mixed(self, columns: Weights) -> Weights:
+    def mixed(self, columns: Columns) -> Weights:
         self.asked += [columns] if columns.ndim == 1 else [*columns.T]
         before = _summed(columns.astype(np.float64))
         sums = (before[self.past] - before[self.first]).T * self._share
@@ -200,7 +206,8 @@ class SummedRows(_Ranges):
             earlier = np.stack([np.arange(len(text.keys)), np.ones(len(text.keys))], 1)
         self._heads = slice(None) if heads is None else list(heads)
         found = layer.reduced(every, earlier, buckets)
-        self.found = Reduced(*(None if part is None else part[self._heads] for part in found))
+        parts: Any = (None if part is None else part[self._heads] for part in found)
+        self.found = Reduced(*parts)
         self.total, self.entropy = self.found.total, self.found.entropy
         self.largest = self.found.largest
 
@@ -208,12 +215,12 @@ class SummedRows(_Ranges):
     def weights(self) -> Weights:
         return self._layer.rows(0, len(self.queries))[self._heads]
 
-    def mixed(self, columns: Weights) -> Weights:
-        places = [self._place.get(_name(column)) for column in np.atleast_2d(columns.T)]
-        if None in places:
-            found = self._layer.reduced(columns.reshape(len(columns), -1)).mixed[self._heads]
+    def mixed(self, columns: Columns) -> Weights:
+        names = [_name(column) for column in np.atleast_2d(columns.T)]
+        if all(name in self._place for name in names):
+            found = self.found.mixed[..., [self._place[name] for name in names]]
         else:
-            found = self.found.mixed[..., places]
+            found = self._layer.reduced(columns.reshape(len(columns), -1)).mixed[self._heads]
         return np.asarray(found if columns.ndim == 2 else found[..., 0])
 
     def at(self, keys: Ints) -> Rows:
@@ -240,10 +247,10 @@ class SummedRows(_Ranges):
         return np.asarray(signed + 2 * (self.queries * ones - places))
 
 
-def _name(column: Weights) -> bytes:
+def _name(column: Columns) -> bytes:
     return column.astype(np.float32).tobytes()
 
 
-def _summed(columns: Weights) -> Weights:
+def _summed(columns: Columns) -> Columns:
     """Return the sums of the values before each key, (1 + keys, ...)."""
     return np.concatenate([np.zeros_like(columns[:1]), columns.cumsum(0)])

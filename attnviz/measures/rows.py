@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from attnviz.records import Kind, Tokens
 
 Weights = NDArray[np.floating]
 Bools = NDArray[np.bool_]
+Columns = NDArray[Any]
+"""Numbers or booleans (key,) or (key, column)."""
 
 Rows = tuple[Weights, Bools]
 """Values (..., rows), and whether each row counts, (rows,) or (..., rows)."""
@@ -187,7 +189,7 @@ class AttentionRows(Protocol):
     @property
     def largest(self) -> Weights: ...
 
-    def mixed(self, columns: Weights) -> Weights:
+    def mixed(self, columns: Columns) -> Weights:
         """Return Σⱼ A[i, j]·columns[j], (..., rows) or (..., rows, column).
 
         columns: (key,) or (key, column), for all keys of the text.
@@ -271,7 +273,7 @@ class RowBlock:
     def largest(self) -> Weights:
         return np.asarray(self.weights.max(-1))
 
-    def mixed(self, columns: Weights) -> Weights:
+    def mixed(self, columns: Columns) -> Weights:
         weights = self.weights
         return np.asarray(weights @ columns[: weights.shape[-1]].astype(weights.dtype))
 
@@ -417,8 +419,13 @@ def whole_scores(
         query, if it has only the last ones. mask: boolean (query, key), True if the query sees the
         key; None for the plain mask. A measure is NaN if no row counts.
     """
-    block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
-    return {name: _mean(*formula(block)) for name, formula in formulas.items()}
+    return scores_of(RowBlock(text, weights, start, mask), names)
+
+
+def scores_of(rows: AttentionRows, names: Collection[str] | None = None) -> dict[str, Weights]:
+    """Return the measures (...) of rows, which are all rows of a text; see ``whole_scores``."""
+    formulas = rows.text.attention.formulas(names)
+    return {name: _mean(*formula(rows)) for name, formula in formulas.items()}
 
 
 class BaseRates(NamedTuple):

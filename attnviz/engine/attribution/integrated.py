@@ -115,7 +115,8 @@ class _Way:
 
     def _points(self, at: NDArray[np.float64]) -> Tensor:
         way = torch.tensor(at, dtype=self._base.dtype, device=self._base.device)
-        return self._base + way[:, None, None] * self._change
+        points: Tensor = self._base + way[:, None, None] * self._change
+        return points
 
     def _run(self, points: Tensor) -> Tensor:
         """Return the measure (row,) of embeddings (row, token, width) in place of the text's."""

@@ -67,6 +67,7 @@ class LensReading:
     heads: in the order of layers. apart: the largest difference, over the vocabulary, between the
         sum of all parts and the model's own logit. tolerance: how large it may be.
     softcap: whether the model limits its logits; what a head adds is then counted before that.
+    notes: sentences that a reader must know about the computation.
     """
 
     position: int
@@ -76,6 +77,7 @@ class LensReading:
     apart: float
     tolerance: float
     softcap: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def tallies(self) -> bool:

@@ -8,7 +8,7 @@ blocks is done to each: no final norm is known here. The last row must be the mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from attnviz.engine.attribution.on_torch import (
 from attnviz.engine.attribution.parts import AskedLogit, HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian
 from attnviz.engine.hook_points import hooked
-from attnviz.engine.patchable import PatchableModel
+from attnviz.engine.patchable import PatchableModel, blocks_of
 from attnviz.engine.scan.plan import MISFITS
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input
@@ -65,6 +65,7 @@ def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> 
         apart=float((_total(run, jacobian) - own).abs().max()),
         tolerance=tolerance,
         softcap=run.squeezed is not None,
+        notes=run.notes,
     )
 
 
@@ -95,13 +96,11 @@ def _without_later_blocks(model: PatchableModel, given: Input, place: int) -> tu
             model, given, place, lambda at, output: rows if at == len(left) - 1 else None
         ).double()
 
-    try:
-        found = read(stream)
-    except MISFITS:  # the model runs batches of the size that it was given
-        found = torch.cat([read(row[None]) for row in stream])
-    if len(found) != len(stream):
-        raise _apart(model)
-    return found, own
+    with suppress(*MISFITS):
+        if len(found := read(stream)) == len(stream):
+            return found, own
+    # The model runs batches of the size that it was given.
+    return torch.cat([read(row[None]) for row in stream]), own
 
 
 def _run(
@@ -132,28 +131,10 @@ def _run(
         return other if isinstance(output, Tensor) else (other, *output[1:])
 
     with ExitStack() as hooks:
-        for block in _blocks(model):
+        for block in blocks_of(model):
             hooks.enter_context(hooked(block.register_forward_pre_hook(before, with_kwargs=True)))
             hooks.enter_context(hooked(block.register_forward_hook(after)))
         return batch_logits(model, given, place)[:, 0]
-
-
-def _blocks(model: PatchableModel) -> list[nn.Module]:
-    """Return the blocks: entries of the outermost ``ModuleList``s that hold attention."""
-    attention = {id(point.module) for point in model.hook_points.found if point.kind != "encoder"}
-    found: list[nn.Module] = []
-
-    def search(module: nn.Module) -> None:
-        for child in module.children():
-            if not attention & {id(part) for part in child.modules()}:
-                continue
-            if isinstance(child, nn.ModuleList):
-                found.extend(child)
-            else:
-                search(child)
-
-    search(model.root)
-    return found
 
 
 def _apart(model: PatchableModel) -> UnsupportedError:

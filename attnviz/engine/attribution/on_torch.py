@@ -29,6 +29,7 @@ from attnviz.engine.attribution.parts import (
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
+from attnviz.engine.labels import POOLED, of_labels, place_of_label
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
@@ -47,6 +48,10 @@ class TorchAttributor(Attributor):
 
     def __init__(self, model: PatchableModel, given: Input) -> None:
         self.model = model
+        self.labels = model.labels
+        self._causal = True
+        if model.labels:
+            return
         with torch.no_grad(), model.hook_points.borrowed():
             self._causal = is_causal(model, probe_of(given))
 
@@ -60,8 +65,8 @@ class TorchAttributor(Attributor):
         """
         if opened.head is None:
             raise UsageError(
-                f"{info.name!r} predicts no tokens: there is no logit to take apart, choose "
-                "a model with a language-model head"
+                f"{info.name!r} predicts no tokens, and no one label: there is no logit to take "
+                "apart, choose a model with a language-model head or a classifier"
             )
         return cls(opened, given)
 
@@ -94,7 +99,11 @@ class TorchAttributor(Attributor):
             maps=_maps(run, run.slopes(towards.sum()), chosen) if chosen else {},
             softcap=softcap,
             uncapped=uncapped,
-            notes=() if len(rows) == sum(part.kind == "head" for part in parts) else (_NO_ROWS,),
+            notes=(
+                *([_NO_ROWS] if len(rows) < sum(part.kind == "head" for part in parts) else []),
+                *run.notes,
+            ),
+            labels=self.labels,
         )
 
     def logits_of_texts(
@@ -129,6 +138,8 @@ class TorchAttributor(Attributor):
         given: the text. position: as typed, negative from the end; None for the default.
         """
         read, mask = given.predicted.ids, self.model.mask_id
+        if self.labels:
+            return place_of_label(self.model, given, position)
         if self._causal:
             return place_of(position, len(read), len(read) - 1)
         if mask is None:
@@ -177,6 +188,7 @@ class FollowedRun:
     row: the row of this prediction in ``logits``.
     squeezed: the softcap's input (vocab,) for that row; None without a softcap.
     mixing: the attention weights and values by attention call, for that row alone or for all rows.
+    notes: sentences that a reader must know about the pass.
     """
 
     model: PatchableModel
@@ -186,6 +198,7 @@ class FollowedRun:
     place: int
     squeezed: Tensor | None
     mixing: Mapping[int, Mixing]
+    notes: tuple[str, ...] = ()
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
         """Return the derivative of the target by every leaf; None for a leaf without influence.
@@ -255,7 +268,7 @@ def follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int
             logits = logits_of(model, given, None if whole else place)
     except LostTrackError as error:
         raise lost(model) from error
-    row = place if whole else 0
+    row = place if len(logits) > 1 else 0
     squeezed = None if flow.squeezed is None else flow.squeezed.flatten(0, -2)[row]
     return FollowedRun(
         model=model,
@@ -265,6 +278,7 @@ def follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int
         place=place,
         squeezed=squeezed,
         mixing=keep.mixing,
+        notes=(POOLED,) if model.labels and flow.by_ratio else (),
     )
 
 
@@ -284,12 +298,12 @@ def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: 
         return (args[0][:, rows], *args[1:])
 
     with ExitStack() as hooks:
-        if model.head is not None:
+        if model.head is not None and not model.labels:
             hooks.enter_context(hooked(model.head.register_forward_pre_hook(shorten)))
         logits = model.run(given, *more)
     if logits is None:
         raise UsageError("this model puts out no logits: there is nothing to take apart")
-    return logits
+    return of_labels(logits, place) if model.labels else logits
 
 
 class _Keep:

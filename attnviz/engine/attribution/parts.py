@@ -64,6 +64,7 @@ class Attribution:
     uncapped: the difference before the softcap, to which the parts add up; None without one.
     tolerance: the allowed difference between sum and logit, in logits; it depends on the dtype.
     notes: sentences that a reader must know about the computation.
+    labels: the names that stand for the token ids, if the model is a classifier; else empty.
     """
 
     position: int
@@ -78,6 +79,7 @@ class Attribution:
     softcap: float | None = None
     uncapped: float | None = None
     notes: tuple[str, ...] = ()
+    labels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         heads = self.heads
@@ -146,7 +148,12 @@ class AskedLogit(NamedTuple):
 
 
 class Attributor(ABC):
-    """The interface to split the logits of one model into contributions of its parts."""
+    """The interface to split the logits of one model into contributions of its parts.
+
+    labels: the names of a classifier's labels, which stand for token ids then; empty for words.
+    """
+
+    labels: Sequence[str] = ()
 
     def attribute(
         self,

@@ -90,6 +90,7 @@ class ResidualPass(FunctionWatch):
     leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
         values (1, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
+    by_ratio: whether an activation behind the blocks was passed by its ratio.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class ResidualPass(FunctionWatch):
         self._unembedded = self._encoding = False
         self.leaves: list[Leaf] = []
         self.squeezed: Tensor | None = None
+        self.by_ratio = False
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -250,8 +252,13 @@ class ResidualPass(FunctionWatch):
             return self._norm
         if name == "tanh" and self._unembedded:
             return self._uncapped
-        # Half precision clamps the stream itself against overflow.
-        return by_ratio if name == "clamp" or (name in ACTIVATIONS and not reads) else None
+        if name == "clamp":  # half precision clamps the stream itself against overflow
+            return by_ratio
+        pooler = name == "tanh" and bool(self._model.labels)  # elsewhere it is a part of a gelu
+        if (name in ACTIVATIONS or pooler) and not reads:
+            self.by_ratio = True
+            return by_ratio
+        return None
 
     def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
         """Return a summand of the residual stream; if it is not tracked yet, it becomes a leaf.

@@ -28,11 +28,13 @@ Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
 
 
-def reckoned_length(text: str | Texts, request: HeadsRequest) -> int:
-    """Return about how many tokens the model will run on for this request.
+def reckoned_length(text: str | Texts, request: HeadsRequest) -> int | None:
+    """Return about how many tokens the model will run on for this request; None if it needs torch.
 
     The number decides which backend (NumPy or torch) is faster.
     """
+    if request.asks_sums:
+        return None
     tokens = sum(map(reckoned_tokens, (text,) if isinstance(text, str) else text.texts))
     return tokens * (1 if request.pair is None else 1 + DRAWS)
 

@@ -32,6 +32,7 @@ def lens_data(report: LensReport) -> dict[str, Any]:
         ),
         "position": found.position,
         "answer": {"id": found.answer, "token": report.answer},
+        **({"labels": list(report.classes)} if report.classes else {}),
         "entry": report.entry,
         "softcap": found.softcap,
         "apart": json_number(found.apart),

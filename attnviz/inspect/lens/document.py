@@ -52,7 +52,7 @@ def lens_document(
     if report.given.target is not None:
         about.append(doc.Quote("target", "".join(report.given.target.texts), lead=8))
     question = "asked for" if report.asked else "the top prediction"
-    about.append(doc.Facts([(f"{quoted(report.answer)}, {question} after {at}", False)]))
+    about.append(doc.Facts([(f"{quoted(report.answer)}, {question} at {at}", False)]))
     advice = _hints(report, explain) if hints else []
     return doc.Document(
         name=f"logit lens of {report.model.name}",
@@ -74,7 +74,7 @@ def lens_document(
             *named(report.model),
             ("logit lens", False),
             (blocks, False),
-            (f"after {at}", False),
+            (f"{'at' if report.classes else 'after'} {at}", False),
         ],
         quoted=report.text,
         finding=_finding(report),
@@ -83,7 +83,7 @@ def lens_document(
 
 
 def _hints(report: LensReport, explained: bool) -> list[str]:
-    hints = ["--position WORD"]
+    hints = [] if report.classes else ["--position WORD"]
     if not report.chosen and report.ordered:
         hints.append(f"--head {report.name(report.ordered[0].head).split()[0]}")
     return hints if explained else [*hints, "--explain"]
@@ -95,7 +95,10 @@ def _hints(report: LensReport, explained: bool) -> list[str]:
 def _finding(report: LensReport) -> str:
     """Return from where on the answer stays the likeliest word, with its probability there."""
     end, entry = report.end, report.entry
-    whole = next_word(report.given.predicted, report.found.position, report.answer)
+    kind = "label" if report.classes else "word"
+    whole = quoted(report.answer)
+    if not report.classes:
+        whole = next_word(report.given.predicted, report.found.position, report.answer)
     if report.model.weights == "random":
         return (
             f"Random weights: where a prediction forms is arbitrary; {whole} "
@@ -112,7 +115,7 @@ def _finding(report: LensReport) -> str:
     reading = report.found.blocks[entry]
     if not entry:
         return (
-            f"{whole} {probability(end.probability)} is the likeliest word from the embedding on."
+            f"{whole} {probability(end.probability)} is the likeliest {kind} from the embedding on."
         )
     before = report.found.blocks[entry - 1]
     start = f"{whole} is first from {report.block_name(reading.block)} on: "

@@ -10,16 +10,17 @@ from attnviz.errors import UnsupportedError
 from attnviz.inspect.lens.records import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.inspect.why.why import (
+    asked_words,
     chosen_heads,
     encoded_prompt,
     kinds_shown,
     labels_of,
     load_apart,
     position_in,
+    words_of,
 )
 from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
-from attnviz.texts import answer_and_foil
 
 
 def open_model(name: str, options: LoadOptions, text: str) -> Model:
@@ -38,10 +39,11 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     stream between its blocks cannot be read, or if its parts do not add up to its logits.
     """
     given = encoded_prompt(model, text, request.target, request.truncate)
-    answer, _ = answer_and_foil(model, request.answer, None)
+    backend = backend_of(model)
+    attributor = backend.open_attributor(given)
+    answer, _ = asked_words(model, attributor.labels, request.answer, None)
     place = position_in(given.predicted, request.position)
-    asked = AskedLogit(place, None if answer is None else answer[0], None, ())
-    found = backend_of(model).read_lens(given, asked)
+    found = backend.read_lens(attributor, given, AskedLogit(place, answer, None, ()))
     require_number("logit", found.blocks[-1].probability, model.info)
     if not found.tallies:
         raise UnsupportedError(
@@ -60,11 +62,12 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
         source=source,
         given=given,
         found=found,
-        words=dict(zip(ids, model.vocabulary().texts(list(ids)), strict=True)),
+        words=words_of(model, attributor.labels, sorted(ids)),
+        classes=tuple(attributor.labels),
         asked=answer is not None,
         chosen=chosen,
         kinds=kinds,
         labels={} if request.no_known_labels else labels_of(model, heads),
         index_base=request.index_base,
-        notes=model.notes_for(given.text),
+        notes=(*model.notes_for(given.text), *found.notes),
     )

@@ -26,7 +26,7 @@ class LensReport(Report, Provenance):
     words: the texts of the token ids in ``found``.
     asked: whether the user named the answer; else it is the model's own top prediction.
     chosen: the heads that the user chose, none for all. kinds: the attention whose heads are shown.
-    labels: of heads that have one.
+    labels: of heads that have one. classes: the labels of a classifier; empty for words.
     """
 
     model: ModelInfo
@@ -37,6 +37,7 @@ class LensReport(Report, Provenance):
     chosen: tuple[HeadKey, ...] = ()
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
 
     command = "lens"
     lists = ("layers", "heads")

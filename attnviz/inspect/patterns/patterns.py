@@ -57,6 +57,8 @@ def reckoned_size(
     the built-in probes, or None.
     sentences: the result of ``read_sentences``.
     """
+    if request.reduce == "fused":
+        return None
     if request.control and name not in ("tiny", "mha"):
         return None  # torch draws the random twin
     return reckoned_probe_tokens(text, sentences)

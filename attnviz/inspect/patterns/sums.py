@@ -423,10 +423,8 @@ class _Scoring:
         kept = self._heads_of(layer, sums.heads)
         if kept:
             rows = self._sums_of(text, layer).add_sums(sums, kept)
-            broken = np.isnan(rows.entropy).any(-1)
-            self._lost |= {
-                (text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost
-            }
+            broken = np.flatnonzero(np.isnan(rows.entropy).any(-1))
+            self._lost |= {(text, layer, kept[place]) for place in broken.tolist()}
 
     def _sums_of(self, text: int, layer: int) -> LayerSums:
         key = text, layer

@@ -15,7 +15,7 @@ from attnviz.inspect.why.words import next_word, placed, quoted
 _NAMED, _MAIN = 3, 0.25
 """The most words that the finding names, and the least share of the largest effect of each."""
 
-_ERRORS = 2.0
+_ERRORS = 3.0
 """How many standard errors an effect must be from zero to be named."""
 
 _LEAST = 3
@@ -25,7 +25,9 @@ def input_finding(report: WhyReport, inputs: InputEffects) -> str:
     """Return which words the prediction needs, and by how much, in a sentence."""
     first = report.first
     found, tokens = first.found, first.given.predicted
-    word = next_word(tokens, found.position, first.answer)
+    word = quoted(first.answer)
+    if not found.labels:
+        word = next_word(tokens, found.position, first.answer)
     what = "ln p"
     if first.foil is not None:
         what = f"{quoted(first.answer)} over {quoted(first.foil)}"
@@ -44,14 +46,18 @@ def input_finding(report: WhyReport, inputs: InputEffects) -> str:
     if not clear:
         return f"{word}: there is no single word in the prompt without which {what} clearly falls."
     names = listed([placed(tokens, at) for at in clear], "and" if inputs.steps else "or")
-    falls = listed([f"{effects[at]:.1f}" for at in clear])
+    falls = listed([_short(effects[at]) for at in clear])
     rest = [abs(effects[at]) for at in order if at not in clear]
-    others = f"; no other by more than {max(rest):.1f}" if rest else ""
+    others = f"; no other by more than {_short(max(rest))}" if rest else ""
     if inputs.steps:
         return (
             f"{word}: of {what}, {inputs.own:.1f} above that of mean words, {names} give {falls}."
         )
     return f"{word}: with another word for {names}, {what} falls by {falls}{others}."
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _stands(inputs: InputEffects, token: int) -> bool:

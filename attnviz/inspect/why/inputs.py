@@ -92,6 +92,11 @@ def input_effects(
         raise UsageError("--inputs reads models of one stack: leave it out for an encoder-decoder")
     if len(given.text) > LONG:
         return _integrated(model, given, found)
+    if len(others) < 2:
+        raise UsageError(
+            "--inputs: the vocabulary has fewer than 2 words that are not in the prompt: nothing "
+            "could stand in a word's place"
+        )
     attributor = backend_of(model).open_attributor(given)
     read = _Reader(attributor, found, len(given.text))
     (own,) = read.values([given])

@@ -43,6 +43,9 @@ _CONTROLS, _FEW = 20, 5
 _TRIED = 8
 """How many tokens are tried for each control."""
 
+_LABELS = 8
+"""The most labels that a message lists."""
+
 _QUESTION = ("answer", "foil", "position")
 _ROWS = (".csv", ".jsonl", ".ndjson")
 """The endings of files whose prompts may each have their own question."""
@@ -236,12 +239,12 @@ def _attributed(
     given: its tokens. maps: the heads whose contribution maps (query, key) are included.
     """
     try:
-        answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
+        answer, foil = asked_words(model, attributor.labels, prompt.answer, prompt.foil)
         found = attributor.attribute(
             given,
             position=position_in(given.predicted, prompt.position),
-            answer=None if answer is None else answer[0],
-            foil=None if foil is None else foil[0],
+            answer=answer,
+            foil=foil,
             maps=maps,
         )
     except UsageError as error:
@@ -249,9 +252,36 @@ def _attributed(
         raise UsageError(f"{where}{error}") from error
     ids = [found.answer, *(one for one, _ in found.top)]
     ids += [] if found.foil is None else [found.foil]
-    words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
+    words = words_of(model, found.labels, ids)
     none = np.zeros((0, len(found.heads)))
     return ExplainedPrompt(prompt.text, given, found, words, answer is not None, none)
+
+
+def asked_words(
+    model: Model, labels: Sequence[str], answer: str | None, foil: str | None
+) -> tuple[int | None, int | None]:
+    """Return the ids of the words that ``--answer`` and ``--foil`` name; None if not given.
+
+    labels: those of a classifier, whose places are their ids; empty for a language model.
+    Raises UsageError for a value that is not one token, or no label, and if both are the same.
+    """
+    if not labels:
+        words = answer_and_foil(model, answer, foil)
+        return tuple(None if word is None else word[0] for word in words)  # type: ignore[return-value]
+    typed = {"--answer": answer, "--foil": foil}
+    plain = [label.casefold() for label in labels]
+    for option, name in typed.items():
+        if name is not None and name.casefold() not in plain:
+            some = ", ".join(map(visible, labels[:_LABELS])) + ", …" * (len(labels) > _LABELS)
+            raise UsageError(f"{option} {visible(name)!r} is no label of the model: it has {some}")
+    one, other = (None if name is None else plain.index(name.casefold()) for name in typed.values())
+    return one, other
+
+
+def words_of(model: Model, labels: Sequence[str], ids: Sequence[int]) -> dict[int, str]:
+    """Return the text of each id: of a token, or of one of the ``labels`` if there are any."""
+    texts = [labels[one] for one in ids] if labels else model.vocabulary().texts(ids)
+    return dict(zip(ids, texts, strict=True))
 
 
 def _require_numbers(found: Attribution, model: Model) -> None:
@@ -346,7 +376,7 @@ def _controls(
     answer, or if the parts do not sum to the logit.
     """
     given, found = plain.given, plain.found
-    if not (found.tallies and wanted):
+    if not (found.tallies and wanted) or found.labels:
         return
     places = _earlier(given.predicted, found)
     text = [at for at, token in enumerate(given.ids) if token == found.answer]

@@ -42,6 +42,11 @@ def asked(position: int | None = None, answer: int | None = None) -> AskedLogit:
     return AskedLogit(position, answer, None, ())
 
 
+def read_lens(model: Any, given: Input, question: AskedLogit) -> LensReading:
+    backend = backend_of(model)
+    return backend.read_lens(backend.open_attributor(given), given, question)
+
+
 # The bundled model: computed outside of attnviz, in float64 ------------------------------------
 
 RANKS = [3438, 3882, 1, 1, 1, 1, 1]
@@ -59,7 +64,7 @@ def test_the_bundled_model(backend: str) -> None:
     model = Bundled()
     given = Input(model.encode(PROMPT))
     if backend == "numpy":
-        found = backend_of(model).read_lens(given, asked())
+        found = read_lens(model, given, asked())
     else:
         patchable = backend_of(model).open_patchable("self", given)
         found = torch_lens(TorchAttributor(patchable, given), given, asked())
@@ -143,7 +148,7 @@ def test_numpy_reads_what_torch_reads(directory: Any, kind: str) -> None:
     both = []
     for backend in ("numpy", "torch"):
         model = load(place, LoadOptions(backend=backend, tokens=9))
-        both.append(backend_of(model).read_lens(Input(model.encode(TEXT)), asked(position=-3)))
+        both.append(read_lens(model, Input(model.encode(TEXT)), asked(position=-3)))
     for one, other in zip(*(each.blocks for each in both), strict=True):
         assert (one.block, one.rank) == (other.block, other.rank)
         assert one.kl == pytest.approx(other.kl, abs=1e-5)
