@@ -70,19 +70,19 @@ def _name(found: LongHeads, head: LongHead) -> str:
 
 
 def _finding(found: LongHeads) -> str:
-    """Return how many heads rest on the first token, and which other reaches back furthest."""
-    resting = [head for head in found.heads if (head.scores.get("first") or 0) > SINK_WEIGHT]
-    others = [head for head in found.heads if head not in resting]
-    count = counted(len(found.heads), "head")
-    words = f"{len(resting) or 'None'} of {count} rests on the first token"
-    if resting:
-        verb = "rest" if len(resting) > 1 else "rests"
-        words = f"{len(resting)} of {count} {verb} on the first token (above {SINK_WEIGHT})"
+    """Return how many heads sink on the first token, and which other head reaches back furthest."""
+    sinking = [head for head in found.heads if (head.scores.get("first") or 0) > SINK_WEIGHT]
+    others = [head for head in found.heads if head not in sinking]
+    verb = "sinks" if len(sinking) < 2 else "sink"
+    words = (
+        f"{len(sinking) or 'None'} of {counted(len(found.heads), 'head')} {verb} on the first token "
+        f"(weight above {SINK_WEIGHT})"
+    )
     if not others:
         return f"{words}."
     furthest = max(others, key=lambda head: head.scores.get("distance") or 0.0)
     distance = furthest.scores.get("distance") or 0.0
-    which = "of the others, " if resting else ""
+    which = "of the others, " if sinking else ""
     return (
         f"{words}; {which}{_name(found, furthest)} looks furthest away, {distance:,.0f} tokens in "
         "the mean."

@@ -94,7 +94,7 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
     if not report.tallies or not report.effects:
         return []
     first, hints = report.first, list[str]()
-    if not report.shown and (best := report.best) is not None:
+    if report.inputs is None and not report.shown and (best := report.best) is not None:
         hints.append(f"--head {report.name(best.head).split()[0]} its write map")
     if report.shown:
         name = report.name(report.shown[0]).split()[0]
@@ -103,8 +103,8 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
         others = [first.words[one] for one, _ in first.found.top if one != first.found.answer]
         words = [word.strip() for word in others if word.strip().isalpha()]
         hints += [f"--foil {word}: compare with it" for word in words[:1]]
-    if not report.many:
-        hints.append("--texts FILE")
+    if not report.many and report.inputs is None:
+        hints += ["--inputs", "--texts FILE"]
     if not explained:
         hints.append("--explain")
     return hints

@@ -101,7 +101,9 @@ def _size(report: WhyReport) -> str:
 def heading(report: WhyReport) -> Words:
     """Return one line: the model, the number of heads, the method and the size of the sample."""
     heads = counted(len(report.effects), "head")
-    words = (heads, "direct logit attribution", _size(report))
+    words: tuple[str, ...] = (heads, "direct logit attribution", _size(report))
+    if report.inputs is not None:
+        words = ("what the prediction needs", _size(report))
     return [*named(report.model), *((word, False) for word in words)]
 
 
