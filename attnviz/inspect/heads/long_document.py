@@ -75,8 +75,8 @@ def _finding(found: LongHeads) -> str:
     others = [head for head in found.heads if head not in sinking]
     verb = "sinks" if len(sinking) < 2 else "sink"
     words = (
-        f"{len(sinking) or 'None'} of {counted(len(found.heads), 'head')} {verb} on the first token "
-        f"(weight above {SINK_WEIGHT})"
+        f"{len(sinking) or 'None'} of {counted(len(found.heads), 'head')} {verb} on the first "
+        f"token (weight above {SINK_WEIGHT})"
     )
     if not others:
         return f"{words}."

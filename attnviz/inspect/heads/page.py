@@ -24,9 +24,13 @@ from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, quoted_ends, said_links, scored
 from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
-from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
+from attnviz.inspect.heads.report import (
+    HeadsReport,
+    HeadsView,
+    compare_heads,
+    kept_vectors,
+)
 from attnviz.inspect.heads.words import removed_words, score_words
-from attnviz.inspect.heads.written import kept_vectors
 from attnviz.measures.registry import MEASURES, label_named
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsRecord

@@ -290,3 +290,28 @@ def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
         }
         moved.append(distances or None)
     return HeadsReport(tuple(reports), tuple(moved))
+
+
+def kept_vectors(
+    report: HeadsRecord, heads: Sequence[HeadScores]
+) -> dict[str, NDArray[np.floating]]:
+    """Return what a run knows of how its weights came about, by name; empty if it was not asked.
+
+    ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
+    ``query_key_factor``, that of their product. heads: those of the arrays, in their order.
+    """
+    if report.vectors is None:
+        return {}
+    found = {
+        "value_norms": report.vectors.norms,
+        "queries": report.vectors.queries,
+        "keys": report.vectors.keys,
+    }
+    arrays = {
+        name: np.stack([by_layer[each.layer][each.head] for each in heads])
+        for name, by_layer in found.items()
+        if all(each.layer in by_layer for each in heads)
+    }
+    if "queries" in arrays and "keys" in arrays:
+        arrays["query_key_factor"] = np.array(report.vectors.factor)
+    return arrays

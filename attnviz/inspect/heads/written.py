@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,7 +26,7 @@ from attnviz.inspect.heads.data import (
     run_facts,
     write_heads_csv,
 )
-from attnviz.inspect.heads.report import HeadsReport, HeadsView
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, kept_vectors
 from attnviz.records import HeadScores, HeadsRecord
 
 if TYPE_CHECKING:
@@ -120,31 +120,6 @@ def _provenance(found: HeadsReport) -> str:
 def _entries(found: HeadsReport, run: HeadsRecord) -> list[HeadScores]:
     """Return the heads of one run in the order of the file, which is that of the first run."""
     return [scores for _, report, scores in head_entries(found) if report is run]
-
-
-def kept_vectors(
-    report: HeadsRecord, heads: Sequence[HeadScores]
-) -> dict[str, NDArray[np.floating]]:
-    """Return what a run knows of how its weights came about, by name; empty if it was not asked.
-
-    ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
-    ``query_key_factor``, that of their product. heads: those of the arrays, in their order.
-    """
-    if report.vectors is None:
-        return {}
-    found = {
-        "value_norms": report.vectors.norms,
-        "queries": report.vectors.queries,
-        "keys": report.vectors.keys,
-    }
-    arrays = {
-        name: np.stack([by_layer[each.layer][each.head] for each in heads])
-        for name, by_layer in found.items()
-        if all(each.layer in by_layer for each in heads)
-    }
-    if "queries" in arrays and "keys" in arrays:
-        arrays["query_key_factor"] = np.array(report.vectors.factor)
-    return arrays
 
 
 def write_heads_npz(found: HeadsReport, stream: BinaryIO) -> None:
