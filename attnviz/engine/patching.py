@@ -42,14 +42,17 @@ class SiteSort(NamedTuple):
     """One kind of patch site, such as heads' outputs or queries, with its names.
 
     words: what is patched, for a sentence. hook: where it is replaced.
-    shared: True if the query heads of a group share it. last: True if all tokens together carry
-        everything, so that only the last one is patched unless others are chosen.
+    shared: True if the query heads of a group share it; its tokens are then those of the keys.
+    by_position: True if it depends on a token's position, and means something else at another one.
+    last: True if all tokens together carry everything, so that only the last one is patched unless
+        others are chosen.
     note: what the help adds to the name. lead: the words before the name of a site in a sentence.
     """
 
     words: str
     hook: Hook
     shared: bool = False
+    by_position: bool = False
     last: bool = False
     note: str = ""
     lead: str = ""
@@ -57,10 +60,12 @@ class SiteSort(NamedTuple):
 
 SITES: Mapping[What, SiteSort] = {
     "output": SiteSort("head outputs", "output"),
-    "query": SiteSort("queries", "input"),
-    "key": SiteSort("keys", "input", shared=True),
+    "query": SiteSort("queries", "input", by_position=True),
+    "key": SiteSort("keys", "input", shared=True, by_position=True),
     "value": SiteSort("values", "input", shared=True),
-    "pattern": SiteSort("attention patterns", "weights", note=" (attention weights)"),
+    "pattern": SiteSort(
+        "attention patterns", "weights", by_position=True, note=" (attention weights)"
+    ),
     "mlp": SiteSort("MLP outputs", "block", lead="The MLP of "),
     "residual": SiteSort("residual stream", "block", last=True, note=" stream"),
 }

@@ -1,27 +1,32 @@
 """Finds the links between words of a text that heads make beyond their habits, and beyond chance.
 
 A large weight is no news if the head gives it at every place: a previous-token head, a sink. So a
-link of a head is compared with the *habit* of the same head on the same text: uniform attention
-over the keys that the query sees, times how much more than uniform the head gives elsewhere at
-this distance, or to this word from the other queries, whichever is more. The two means are shrunk
-towards uniform attention by ``_PRIOR`` observations, for a text has few of each. What the weight
-has above the habit is the *excess*.
+link of a head is compared with the *habit* of the same head on the same text: the mean of its other
+weights at this distance, or to this word, whichever is more. Weights to a word are compared as
+multiples of uniform attention over the keys that the query sees; weights at a distance in that unit
+or as they are, whichever foretells the head's weights better (a previous-token head gives each
+query's key the same, a diffuse head less the more keys there are). Each mean is shrunk towards
+uniform attention by ``_PRIOR`` observations, for a text has few. What the weight has above the
+habit is the *excess*.
 
 One excess is no evidence: a head with random weights has some as well. The evidence is that heads
-agree. The excess is summed over all heads, and compared with the same sum if each head chose, in
-each row, one of its own excesses at random: ``evidence.upper_deviate`` gives the tail of that sum
-from its mean, variance and third cumulant. The chance of a link is that tail times the number of
-pairs of words that are tested (Bonferroni): how many texts of a hundred would have such a link in
-some place if heads were independent. No further pass of the model is needed.
+agree, and the control keeps what makes them agree for no reason: they all read the same residual
+stream, where a word that is unlike the others draws much or little attention in every head. In a
+*reversed* head the scores beside the sink have the other sign. Random weights are as likely as
+their negatives, so that a random head is as likely as its reverse. The statistic of a link is the
+sum over heads of its excess minus its excess in the reversed head. In each of ``DRAWS`` draws every
+head is reversed or not at random, for all words alike; the chance of a link is the share of draws
+in which some pair of words reaches its sum (a max-statistic, Westfall & Young 1993,
+"Resampling-Based Multiple Testing"; of sign flips, Winkler et al. 2014, "Permutation inference for
+the general linear model", NeuroImage 92). No further pass of the model is needed.
 
 Left out: special tokens, the first token of causal attention, punctuation, a word and itself.
 Tokens of one word count together: weight to a word is the sum over its tokens, weight from it the
 mean (Clark et al. 2019).
 
 Measured by ``tests/benchmarks/bench_links.py``: of models with random weights and the usual
-initialisation (``mha``; GPT-2, BERT, Llama with a standard deviation of 0.02) no text has a link
-that ``beats_chance``. With 0.3 and 0.5, which make heads peaked, fewer than one text in a hundred
-has one, of GPT-2 three: there the heads of all layers read nearly the same residual stream.
+initialisation (a standard deviation of 0.02) no text has a link that ``beats_chance``; with 0.3 and
+0.5, which make heads peaked, MEASURED.
 """
 
 from __future__ import annotations
@@ -29,12 +34,12 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.evidence import upper_deviate
 from attnviz.measures.rows import even_weights, visible_keys
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import text_of, word_ranges
@@ -43,8 +48,11 @@ from attnviz.records import AttentionRecord, Tokens
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-CHANCE = 0.01
+CHANCE = 0.02
 """The chance below which a link is said to beat chance."""
+
+DRAWS = 1000
+"""How many draws of reversed heads a link is compared with."""
 
 AGREEING = 0.1
 """The excess above which a head counts as one that makes the link; two must, or it is no finding:
@@ -53,10 +61,17 @@ in nearly uniform heads, as of a model before training, tiny excesses agree."""
 FEWEST_HEADS = 8
 """The fewest heads that can agree beyond chance."""
 
-MOST_CELLS = 2**26
+MOST_CELLS = 2**23
 """The most pairs of words times heads that are tested: two seconds of work."""
 
+_MOST_DRAWN = 4096
+"""The most pairs of words that a draw looks at: those where reversing heads changes most."""
+
 _PRIOR = 2.0
+_ROUNDING = 1e-5
+_LEAST, _TIED = 1e-38, 20.0
+"""The least weight whose score is known, and by how many nats the scores below may differ."""
+
 _LISTED = 30
 _UNKNOWN = ("[UNK]", "<unk>")
 
@@ -67,8 +82,8 @@ class WordLink(NamedTuple):
     The excess of a head is its weight above its habit, the weight that is usual for it. query, key:
     the tokens of the two words. layer, head: the head with the largest excess.
     weight, habit: of that head, in [0, 1]. heads: how many heads have an excess above ``AGREEING``.
-    chance: how likely such a link is by chance in a text, at most 1; NaN if fewer than
-        ``FEWEST_HEADS`` were measured.
+    chance: the share of draws of reversed heads with such a link in some place, in (0, 1]; NaN if
+        fewer than ``FEWEST_HEADS`` were measured.
     """
 
     query: range
@@ -110,22 +125,29 @@ def agreed_links(record: AttentionRecord) -> WordLinks | None:
     apart = np.ones((len(queries.words), len(keys.words)), bool)
     if record.kind != "cross":
         apart &= ~np.eye(len(apart), dtype=bool)
-    sums = _Sums(np.zeros(apart.shape), np.zeros((2, len(apart))), np.zeros(apart.shape, bool))
+    ties = np.frombuffer(Random(0).randbytes(apart.size), np.uint8).reshape(apart.shape) / 255
+    over_reversed = np.zeros((heads, *apart.shape), np.float32)
     best = _Best(apart.shape)
+    pairs = np.zeros(apart.shape, bool)
+    done = 0
     for layer in record.layers:
         seen = record.seen(layer)
         even = _by_word(queries, keys, even_weights(seen))
         tested = apart & queries.plain[:, None] & keys.plain & (even > 0)
         if record.causal:
             tested &= visible_keys(len(tested), len(tested), causal=True)
+        pairs |= tested
         places = _places(tested) if record.kind != "cross" else None
         for head, weights in zip(layer.heads, layer.weights, strict=True):
             linked = _by_word(queries, keys, np.nan_to_num(weights))
             habit = _habit(linked, even, tested, places)
             excess = np.where(tested, np.maximum(linked - habit, 0), 0)
-            sums.add(excess, tested)
             best.take((layer.layer, head), excess, linked, habit)
-    return _links(queries.words, keys.words, sums, best, heads)
+            other = _reversed(linked, (even > 0) & ~keys.sink, ties)
+            usual = _habit(other, even, tested, places)
+            over_reversed[done] = excess - np.where(tested, np.maximum(other - usual, 0), 0)
+            done += 1
+    return _links(queries.words, keys.words, over_reversed, best, pairs)
 
 
 class _Axis:
@@ -135,11 +157,12 @@ class _Axis:
         self.words = word_ranges(tokens)
         self.starts = [word.start for word in self.words]
         self.sizes = np.asarray([len(word) for word in self.words], float)
+        self.sink: Bools = np.asarray([sink[list(word)].any() for word in self.words])
         texts = [text_of(tokens.texts[word.start : word.stop]).strip() for word in self.words]
         self.plain: Bools = np.asarray(
             [
-                not (text in _UNKNOWN or all(map(_is_mark, text)) or sink[list(word)].any())
-                for text, word in zip(texts, self.words, strict=True)
+                not (text in _UNKNOWN or all(map(_is_mark, text)) or of_sink)
+                for text, of_sink in zip(texts, self.sink, strict=True)
             ]
         )
 
@@ -165,10 +188,24 @@ def _is_mark(letter: str) -> bool:
 
 
 class _Places(NamedTuple):
-    """The distance of each word pair, as an index, and how many tested pairs have each distance."""
+    """How far apart the words of each pair are, and how many tested pairs are as far apart.
+
+    distance: (query, key), query − key as an index from 0, that is plus the number of keys − 1.
+    cells: (distance,), the number of tested pairs with that distance.
+    """
 
     distance: NDArray[np.intp]
     cells: Floats
+
+    def means(self, values: Floats, prior: Floats) -> Floats:
+        """Return for each word pair the mean over the other pairs at its distance, shrunk.
+
+        values: (query, key), 0 where a pair is not tested. prior: (query, key), the value of
+            ``_PRIOR`` further observations.
+        """
+        sums = np.bincount(self.distance.ravel(), values.ravel(), len(self.cells))
+        others = np.maximum(self.cells - 1, 0)[self.distance] + _PRIOR
+        return np.asarray((sums[self.distance] - values + _PRIOR * prior) / others)
 
 
 def _places(tested: Bools) -> _Places:
@@ -186,37 +223,30 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
     """
     more = np.divide(linked, even, out=np.zeros_like(linked), where=tested)
     others = np.maximum(tested.sum(0) - 1, 0) + _PRIOR
-    habits = np.maximum((more.sum(0) - more + _PRIOR) / others, 1)
+    habits = np.maximum((more.sum(0) - more + _PRIOR) / others, 1) * even
     if places is not None:
-        size = len(places.cells)
-        at = np.bincount(places.distance.ravel(), more.ravel(), minlength=size)
-        others = np.maximum(places.cells - 1, 0) + _PRIOR
-        distant = (at[places.distance] - more + _PRIOR) / others[places.distance]
-        habits = np.maximum(habits, distant)
-    return np.asarray(np.minimum(habits * even, 1))
+        weights = np.where(tested, linked, 0)
+        one = np.ones_like(even)
+        distant = [places.means(weights, even), places.means(more, one) * even]
+        errors = [float(np.square(each - linked)[tested].sum()) for each in distant]
+        habits = np.maximum(habits, distant[errors.index(min(errors))])
+    return np.asarray(np.minimum(habits, 1))
 
 
-class _Sums(NamedTuple):
-    """Sums over heads of attention weights minus the heads' usual weights, by word pair.
+def _reversed(linked: Floats, seen: Bools, ties: Floats) -> Floats:
+    """Return the weights (query, key) that a head has if its scores change their sign.
 
-    above: (query, key), the excess minus its mean over the row. cumulants: (2, query), the second
-        and the third cumulant of the row's excess. tested: (query, key), which cells count.
+    seen: (query, key), the words that a query sees beside the sink; they keep their sum. ties:
+        (query, key), in [0, 1], the order of words whose weight is too small for a number.
     """
-
-    above: Floats
-    cumulants: Floats
-    tested: Bools
-
-    def add(self, excess: Floats, tested: Bools) -> None:
-        choices = np.maximum(tested.sum(1), 1)
-        square = excess * excess
-        mean, second, cube = (
-            total / choices
-            for total in (excess.sum(1), square.sum(1), np.einsum("qk,qk->q", square, excess))
-        )
-        self.above[...] += np.where(tested, excess - mean[:, None], 0)
-        self.cumulants[...] += second - mean**2, cube - 3 * mean * second + 2 * mean**3
-        self.tested[...] |= tested
+    scores = np.log(np.maximum(linked, _LEAST)) - np.where(linked < _LEAST, _TIED * ties, 0)
+    lowest = np.where(seen, scores, np.inf).min(1, keepdims=True, initial=np.inf)
+    turned = np.where(seen, np.exp(np.where(seen, lowest - scores, 0)), 0)
+    total = np.where(seen, linked, 0).sum(1, keepdims=True)
+    factors: NDArray[np.float64] = np.divide(
+        total, turned.sum(1, keepdims=True), out=total, where=total > 0
+    )
+    return turned * factors
 
 
 class _Best:
@@ -236,19 +266,29 @@ class _Best:
 
 
 def _links(
-    queries: Sequence[range], keys: Sequence[range], sums: _Sums, best: _Best, heads: int
+    queries: Sequence[range],
+    keys: Sequence[range],
+    over_reversed: NDArray[np.float32],
+    best: _Best,
+    tested: Bools,
 ) -> WordLinks:
-    pairs = int(sums.tested.sum())
-    second, third = sums.cumulants[:, :, None]
-    deviates = np.where(best.excess > 0, upper_deviate(sums.above, second, third), -math.inf)
+    """Return the links of a text. over_reversed: (head, query, key), excess minus reversed excess.
+
+    queries, keys: the tokens of the words. best: the heads furthest above usual. tested: (query,
+        key), which pairs of words count.
+    """
+    heads = len(over_reversed)
+    enough = heads >= FEWEST_HEADS
+    sums = over_reversed.sum(0, dtype=float)
+    drawn = _drawn(over_reversed) if enough else np.empty(0)
+    order = np.where(best.excess > 0, sums, -np.inf) if enough else best.excess
     links = []
-    order = deviates if heads >= FEWEST_HEADS else best.excess
     for place in np.argsort(-order, axis=None, kind="stable")[:_LISTED].tolist():
         query, key = divmod(place, len(keys))
         cell = query, key
         if not best.excess[cell]:
             break
-        tail = math.erfc(float(deviates[cell]) / math.sqrt(2)) / 2
+        reached = int((drawn >= sums[cell] - _ROUNDING).sum())
         links.append(
             WordLink(
                 queries[query],
@@ -258,7 +298,21 @@ def _links(
                 weight=float(best.weight[cell]),
                 habit=float(best.habit[cell]),
                 heads=int(best.heads[cell]),
-                chance=min(pairs * tail, 1.0) if heads >= FEWEST_HEADS else math.nan,
+                chance=(1 + reached) / (1 + DRAWS) if enough else math.nan,
             )
         )
-    return WordLinks(heads, pairs, tuple(links))
+    return WordLinks(heads, int(tested.sum()), tuple(links))
+
+
+def _drawn(over_reversed: NDArray[np.float32]) -> Floats:
+    """Return the largest sum over heads of each draw, in which random heads are reversed.
+
+    over_reversed: (head, query, key). A draw and the one with all other heads reversed go together.
+    """
+    heads = len(over_reversed)
+    spread = np.einsum("hqk,hqk->qk", over_reversed, over_reversed).ravel()
+    chosen = np.argsort(-spread, kind="stable")[:_MOST_DRAWN]
+    bits = np.frombuffer(Random(0).randbytes(DRAWS // 2 * heads), np.uint8) & 1
+    signs = (2 * bits.astype(np.float32) - 1).reshape(-1, heads)
+    sums = signs @ over_reversed.reshape(heads, -1)[:, chosen]
+    return np.concatenate([sums.max(1), -sums.min(1)]).astype(float)

@@ -3,7 +3,7 @@
 Over seeds and the sentences of ``bench_labels``: ``mha``, and GPT-2, BERT and Llama of four sizes
 with an initializer_range of 0.02, 0.3 and 0.5, as if a checkpoint held them; ``heads`` says of a
 model that it knows to be untrained that nothing beats chance. With the usual 0.02 no text may have
-one, with the others three in a hundred.
+one, with the others five in a hundred.
 Run with ``python -m pytest tests/benchmarks/bench_links.py -s``: ten minutes.
 """
 
@@ -43,10 +43,10 @@ def test_own_attention(causal: bool) -> None:
         model = OwnAttention(causal=causal, seed=seed)
         for sentence in SENTENCES:
             clears.append(clear(capture(model, model.encode(sentence), kind="self")))
-    told(f"mha {'causal' if causal else 'both ways'}", clears, 0.0)
+    told(f"mha {'causal' if causal else 'both ways'}", clears, 0.05)
 
 
-@pytest.mark.parametrize(("spread", "most"), [(0.02, 0.0), (0.3, 0.03), (0.5, 0.03)])
+@pytest.mark.parametrize(("spread", "most"), [(0.02, 0.0), (0.3, 0.05), (0.5, 0.05)])
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
 def test_random_models(kind: str, spread: float, most: float) -> None:
     import torch

@@ -50,21 +50,38 @@ def random_maps(heads: int, count: int, seed: int, sharpness: float = 2.0) -> Fl
 def excess_by_hand(weights: Floats) -> Floats:
     """The weight above the habit of one causal head over words; the first token is the sink."""
     count = len(weights)
+    cells = [(query, key) for query in range(1, count) for key in range(1, query)]
+
+    def mean(values: list[float], prior: float) -> float:
+        return (sum(values) + 2 * prior) / (len(values) + 2)
+
+    usual = {}
+    for query, key in cells:
+        even = 1 / (query + 1)
+        far = [each for each in cells if each[0] - each[1] == query - key and each[0] != query]
+        here = [each for each in cells if each[1] == key and each[0] != query]
+        multiples = [
+            [weights[each] * (each[0] + 1) for each in others] or [] for others in (far, here)
+        ]
+        usual[query, key] = (
+            mean([weights[each] for each in far], even),
+            mean(multiples[0], 1) * even,
+            max(mean(multiples[1], 1), 1) * even,
+        )
+    errors = [sum((usual[each][way] - weights[each]) ** 2 for each in cells) for way in (0, 1)]
+    way = errors.index(min(errors))
     found = np.zeros((count, count))
-    for query in range(1, count):
-        for key in range(1, query):
-            far = [
-                weights[other, other - (query - key)] * (other + 1)
-                for other in range(query - key + 1, count)
-                if other != query
-            ]
-            here = [
-                weights[other, key] * (other + 1)
-                for other in range(key + 1, count)
-                if other != query
-            ]
-            usual = max(1.0, *((sum(each) + 2) / (len(each) + 2) for each in (far, here)))
-            found[query, key] = max(weights[query, key] - min(usual / (query + 1), 1.0), 0.0)
+    for each in cells:
+        found[each] = max(weights[each] - min(max(usual[each][way], usual[each][2]), 1), 0)
+    return found
+
+
+def reversed_by_hand(weights: Floats) -> Floats:
+    """A causal head whose scores have the other sign; the sink keeps its weight."""
+    found = weights.copy()
+    for query in range(1, len(weights)):
+        row = weights[query, 1 : query + 1]
+        found[query, 1 : query + 1] = row.sum() * (1 / row) / (1 / row).sum()
     return found
 
 
@@ -73,7 +90,8 @@ def test_the_excess_is_what_loops_find() -> None:
     excess = np.stack([excess_by_hand(each) for each in maps])
     found = agreed_links(record([maps[:4], maps[4:8]]))
     assert found is not None
-    assert (found.heads, found.pairs, len(found.links)) == (8, 21, 20)
+    assert (found.heads, found.pairs) == (8, 21)
+    assert found.links
     for link in found.links:
         cell = link.query.start, link.key.start
         here = excess[:8, *cell]
@@ -84,21 +102,21 @@ def test_the_excess_is_what_loops_find() -> None:
         assert link.heads == (here > AGREEING).sum()
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_chance_is_that_of_heads_that_choose_at_random(seed: int) -> None:
-    """Draw each head's excess from its own row; count how often the sum is as large."""
+@pytest.mark.parametrize("seed", range(3))
+def test_the_chance_is_that_of_heads_that_are_reversed_at_random(seed: int) -> None:
+    """Reverse each head or not in 20,000 draws; count how often some pair has as large a sum."""
     maps = random_maps(16, 9, seed=seed)
-    excess = np.stack([excess_by_hand(each) for each in maps])
+    both = [[excess_by_hand(each), excess_by_hand(reversed_by_hand(each))] for each in maps]
+    over = np.stack([plain - other for plain, other in both])
     found = agreed_links(record([maps]))
     assert found is not None
-    link = found.links[0]
-    query, key = link.query.start, link.key.start
-    generator = np.random.default_rng(seed)
-    draws = generator.integers(1, query, size=(200_000, 16))
-    sums = excess[np.arange(16), query, draws].sum(1)
-    drawn = float((sums >= excess[:, query, key].sum() - 1e-9).mean()) * found.pairs
-    if link.chance < 1:
-        assert drawn / 2.5 - 0.02 <= link.chance <= 2.5 * drawn + 0.02
+    draws = np.random.default_rng(seed).choice([-1.0, 1.0], (20_000, 16))
+    largest = np.einsum("dh,hqk->dqk", draws, over).max((1, 2))
+    for link in found.links[:3]:
+        reached = (largest >= over[:, link.query.start, link.key.start].sum() - 1e-6).mean()
+        assert link.chance == pytest.approx(reached, abs=0.05)
+    chances = [link.chance for link in found.links]
+    assert chances == sorted(chances)
 
 
 def planted(heads: int, agreeing: int) -> Floats:
@@ -116,7 +134,7 @@ def test_heads_that_agree_on_a_link_beat_chance() -> None:
     assert (link.query, link.key) == (range(7, 8), range(3, 4))
     assert link.beats_chance
     assert link.heads >= 8
-    assert link.chance < 1e-3
+    assert link.chance < 0.02
 
 
 def test_one_head_alone_does_not() -> None:
@@ -202,18 +220,50 @@ def test_too_much_work_is_not_begun() -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_random_weights_have_no_links(causal: bool) -> None:
-    """Forty seeds of the library's own attention, over three sentences, as if it were trained."""
-    for seed in range(40):
+    """Twenty seeds of the library's own attention, over three sentences, as if it were trained."""
+    claims = []
+    for seed in range(20):
         model = OwnAttention(causal=causal, seed=seed)
         for sentence in SENTENCES:
             found = agreed_links(capture(model, model.encode(sentence), kind="self"))
             assert found is not None
-            assert not any(link.beats_chance for link in found.links)
+            claims.append(any(link.beats_chance for link in found.links))
+    assert sum(claims) <= 0.05 * len(claims)
+
+
+def test_a_word_unlike_the_others_is_no_link() -> None:
+    """Heads with random weights that read one stream, in which two words stand apart.
+
+    They draw much or little attention in every head, so that heads agree on them for no reason.
+    """
+    claims = []
+    for seed in range(100):
+        generator = np.random.default_rng(seed)
+        words = generator.normal(size=(10, 16)) * 0.3 + generator.normal(size=16)
+        words[[4, 8]] += 2 * generator.normal(size=(2, 16))
+        scores = np.einsum("qi,hij,kj->hqk", words, generator.normal(size=(16, 16, 16)) / 16, words)
+        weights = np.where(np.tri(10, dtype=bool), np.exp(scores - scores.max(-1)[..., None]), 0)
+        found = agreed_links(record([weights / weights.sum(-1, keepdims=True)]))
+        assert found is not None
+        claims.append(any(link.beats_chance for link in found.links))
+    assert sum(claims) <= 0.05 * len(claims)
+
+
+@pytest.mark.parametrize("slopes", [0.3, 1.0])
+def test_a_bias_by_distance_is_no_link(slopes: float) -> None:
+    """Scores that fall with the distance, as ALiBi's: late words see more, but nothing new."""
+    away = np.arange(14)[:, None] - np.arange(14)
+    maps = np.stack(
+        [np.where(away >= 0, np.exp(-slopes * away / (1 + head)), 0) for head in range(12)]
+    )
+    found = agreed_links(record([maps / maps.sum(-1, keepdims=True)]))
+    assert found is not None
+    assert not any(link.beats_chance for link in found.links)
 
 
 def test_a_model_before_training_has_no_links() -> None:
     """Scores with a deviation of .02: tiny excesses agree, but they are no links."""
-    for seed in range(40):
+    for seed in range(20):
         maps = [random_maps(12, 12, seed=13 * seed + layer, sharpness=0.02) for layer in range(6)]
         found = agreed_links(record(maps))
         assert found is not None

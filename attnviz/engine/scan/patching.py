@@ -16,6 +16,7 @@ from attnviz.attention.functional import Array, namespace
 from attnviz.engine.likely import log_softmax
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patching import (
+    SITES,
     WHOLE_LAYER,
     Pair,
     Patch,
@@ -35,9 +36,6 @@ Measured = dict[PatchMetric, NDArray[np.float64]]
 
 _KNOWN = 1 << 25
 """The bytes of the logits of other pairs that are kept."""
-
-_BY_PLACE: frozenset[What] = frozenset({"query", "key", "pattern"})
-"""The sorts that depend on a token's position, and mean something else at another position."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +245,7 @@ class Patching:
                     f"no {site.what} of head {site.head} in layer {site.layer}: expected 0 to "
                     f"{heads[site.layer] - 1}"
                 )
-            looks = corrupt.keys if site.what in ("key", "value") else corrupt.queries
+            looks = corrupt.keys if SITES[site.what].shared else corrupt.queries
             tokens = len(looks(self._runner.kind))
             if not all(0 <= token < tokens for token in site.tokens or ()):
                 raise UsageError(f"no token {max(site.tokens or ())}: expected 0 to {tokens - 1}")
@@ -282,7 +280,7 @@ class Patching:
                 back = {place: at for at, place in enumerate(places)}
                 places = tuple(back.get(at, -1) for at in range(len(clean.given.text)))
         if places is not None:
-            moved = sorted(_BY_PLACE & what)
+            moved = sorted(each for each in what if SITES[each].by_position)
             if moved:
                 raise UsageError(
                     f"the {moved[0]} of a token depends on where it stands, and aligned prompts "

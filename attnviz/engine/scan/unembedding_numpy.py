@@ -9,12 +9,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import project
+from attnviz.attention.functional import Floats, project
 from attnviz.engine.likely import log_softmax
 from attnviz.engine.scan.runner import Comparison
 from attnviz.models.pool import spread
-
-Floats = NDArray[np.floating]
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""

@@ -32,7 +32,7 @@ from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import run_names
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
+from attnviz.measures.word_links import DRAWS, WordLink, WordLinks, agreed_links
 from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares, Tokens
 
@@ -190,17 +190,17 @@ def _of_text(found: HeadsReport) -> str:
     if not said or not said[0].beats_chance:
         return _nearest(report, links)
     first, *others = said
-    chance = _chance(max(link.chance for link in (first, *others)))
+    chance = _reached(max(link.chance for link in (first, *others)))
     ends = quoted_ends(report, first)
     shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
     for second in others:
         best = f"{report.name(first.layer, first.head)} {share(first.weight)}"
         other = f"{report.name(second.layer, second.head)} {share(second.weight)}"
         added = f"{' to '.join(quoted_ends(report, second))} in {second.heads} ({other})"
-        both = f"{shown} ({best}), {added}; independent heads: {chance}."
+        both = f"{shown} ({best}), {added}; {chance}."
         if fits_two_lines(both):
             return both
-    return f"{shown} ({_best(report, first)}); independent heads: {_chance(first.chance)}."
+    return f"{shown} ({_best(report, first)}); {_reached(first.chance)}."
 
 
 def said_links(found: HeadsReport) -> list[WordLink]:
@@ -243,7 +243,7 @@ def _nearest(report: HeadsRecord, links: WordLinks) -> str:
         )
     return (
         f"No link between words beats chance. Nearest: {pair}, above usual in "
-        f"{_heads(links, link)} ({best}; independent heads: {_chance(link.chance)})."
+        f"{_heads(links, link)} ({best}; {_reached(link.chance)})."
     )
 
 
@@ -251,19 +251,19 @@ def quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
     """Return the two words of a link in quotes, the query's first."""
     record = report.record
     ends = (record.queries, link.query), (record.keys, link.key)
-    return [_quoted(tokens, word) for tokens, word in ends]
+    return [_quoted(tokens, word, report.index_base) for tokens, word in ends]
 
 
-def _quoted(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes; if the text has it twice, with the index of its first token.
+def _quoted(tokens: Tokens, word: range, base: int) -> str:
+    """Return a word in quotes; if the text has it twice, with the number of its first token.
 
-    word: the indices of its tokens.
+    word: the indices of its tokens. base: the number of the first token of the text.
     """
     text = word_text(tokens, word)
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
     label = label if width(label) <= LONGEST else fit(label, LONGEST)
-    return f"“{label}”" + (f" ({word.start})" if again else "")
+    return f"“{label}”" + (f" ({word.start + base})" if again else "")
 
 
 def _heads(links: WordLinks, link: WordLink) -> str:
@@ -274,19 +274,17 @@ def _best(report: HeadsRecord, link: WordLink) -> str:
     return f"{report.name(link.layer, link.head)} {share(link.weight)}, usual {share(link.habit)}"
 
 
-def _chance(chance: float) -> str:
-    """Return a probability in words, such as ``under 1 of 100 texts``.
+def _reached(chance: float) -> str:
+    """Return how many draws of reversed heads reach a link, as the end of a sentence.
 
-    chance: the probability that chance alone brings such a link in a text.
+    chance: see ``WordLink``.
     """
-    for texts in (10_000, 1_000, 100):
-        if chance < 1 / texts:
-            return f"under 1 of {texts:,} texts"
-    return "most texts" if chance > 0.5 else f"{math.ceil(100 * chance)} of 100 texts"
+    draws = round(chance * (DRAWS + 1)) - 1
+    return f"randomly reversed heads: {draws} of {DRAWS:,} draws"
 
 
 def _link(report: HeadsRecord, link: Link, name: bool = True) -> str:
-    queries, keys = link_names(report.record, LONGEST)
+    queries, keys = link_names(report.record, LONGEST, report.index_base)
     at = _at(report, link) if name else share(link.weight)
     return f"{queries[link.query]} → {keys[link.key]} {at}"
 
@@ -301,17 +299,17 @@ def _of_links(report: HeadsRecord, links: Sequence[Link]) -> str:
 
 
 def _of_word(report: HeadsRecord, view: HeadsView) -> str:
-    record = report.record
+    record, base = report.record, report.index_base
     query, key = view.words[0]
     away, towards = word_links(report, view.words[0], view.sink)
     parts = []
     if away and query is not None:
-        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key])
-        name = _quoted(record.queries, query.span)
+        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key], base)
+        name = _quoted(record.queries, query.span, base)
         parts.append(f"{name} attends most to {other} ({_at(report, away[0])})")
     if towards and key is not None:
-        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query])
-        name = "and" if parts else _quoted(record.keys, key.span)
+        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query], base)
+        name = "and" if parts else _quoted(record.keys, key.span, base)
         parts.append(f"{name} gets most attention from {other} ({_at(report, towards[0])})")
     return f"{' '.join(parts)}." if parts else "No head links the word to another one."
 

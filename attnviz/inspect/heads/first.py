@@ -47,6 +47,9 @@ from attnviz.measures.registry import label_named, said_name
 from attnviz.records import HeadScores, HeadsRecord
 
 _GAP, _APART = 2, 3
+_LABELLED, _LEAST_POOLED = 8, 12
+"""The columns of a downsampled map, and the fewest tokens that are downsampled."""
+
 _LEAST_BESIDE = 72
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
 _NARROW_SCALE = 28
@@ -201,12 +204,44 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
         return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=widths))]
     if wide > room + _APART:
         return []
+    if dense := _dense(found, view, columns, lines):
+        return dense
     tall = max(len(grid.rows) + LEAST_TEXT + 3, _MOST_LISTED)
     every += text_maps(report, view, wide, tall - len(grid.rows) - 3)
     groups = [doc.Group(each, spaced=True) for each in (every, _lists(found, view, tall))]
     above = doc.Group(groups, beside=doc.Beside(0, _APART, widths=(room + _APART, _LISTS)))
     below = examples_with_arcs(found, view, columns, lines - tall - 1)
     return [above, doc.Group(below, spaced=True, yields=1)]
+
+
+def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+    """Return all heads as downsampled maps, with an example and tables beside; else no groups.
+
+    view: the display options. columns, lines: the available width in characters and lines.
+    """
+    report = found.first
+    tokens = max(len(report.record.queries), len(report.record.keys))
+    layers = {entry.layer for entry in report.heads}
+    across = -(-len(report.heads) // len(layers))
+    size = -(-tokens // 4), max(-(-tokens // 2), _LABELLED)
+    wide = across * (size[1] + _GAP) - _GAP
+    room = columns - wide - _APART
+    tall = len(layers) * (size[0] + 3) + 1
+    if tokens < _LEAST_POOLED or tall > lines or room < _LEAST_BESIDE:
+        return []
+    maps = []
+    places = [(entry.layer, entry.head) for entry in report.heads]
+    for place, shown in zip(places, labelled_maps(report, places, HeadsView()).maps, strict=True):
+        what = described(report.scores(*place))
+        below = [(scored(what.short, what.score), what.finding)]
+        maps.append(shown._replace(words=[(shown.name, what.finding)], below=below))
+    title = _overview_title(report, shaded=False)
+    small = doc.Maps(maps, title, small=size, across=across, scale=None)
+    lists = _lists(found, view, _MOST_LISTED)
+    right = [*examples_with_arcs(found, view, room, lines - _MOST_LISTED - 2), *lists]
+    left = [small, *text_maps(report, view, wide, lines - tall - 1)]
+    groups = [doc.Group(left, spaced=True), doc.Group(right, spaced=True)]
+    return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=(wide, room)))]
 
 
 def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:

@@ -43,7 +43,7 @@ class HeadSummary:
     """The pattern scores of one head over all texts, by the name of the score.
 
     scores, base_rate, intervals, measured, statistics: as in ``PatternScores``. single: (score,
-    base rate) of each text, of a relation of each fold of its sentences.
+    base rate) of each text; for a relation, of each of the ten parts of its sentences.
     """
 
     scores: dict[str, float | None] = field(default_factory=dict)
