@@ -127,9 +127,9 @@ def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
     if not hints:
         return Block((), room)
     kept = [*hints, _EVERYTHING]
-    explains = document.explain is None  # then the last hint is --explain
     while len(kept) > 1 and width(theme.dot.join(kept)) > room:
-        del kept[-3 if explains and len(kept) > 3 else -2]
+        others = [hint for hint in kept[:-1] if not hint.startswith("--explain")]
+        kept.remove(others[-1] if others else kept[0])
     return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, room)
 
 

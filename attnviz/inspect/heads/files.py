@@ -91,7 +91,7 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
         if facts.get("schema") != SCHEMA:
             raise LoadError(
                 f"{name} holds {_told(facts)}: expected what attnviz heads --save writes as .json, "
-                ".npz or .safetensors, or attnviz generate --save as .jsonl"
+                ".npz or .safetensors"
             )
         return _comparison(facts, arrays)
 
