@@ -141,21 +141,24 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
     name: the option's name. declared: how its class declares it.
-    NumPy's numbers become Python's, a text becomes a path, and a single value becomes a tuple of
-    one.
+    NumPy's numbers become Python's, an index its digits, a text a path, and a single value a tuple
+    of one.
     Raises UsageError for another type, or a value out of range or not among the choices.
     """
     kind, rules = declared.type, declared.field.metadata
-    if get_origin(kind) is tuple:
-        several = value if isinstance(value, tuple | list) else (value,)
-        return tuple(_single(name, each, get_args(kind)[0], rules) for each in several)
-    if value is None or value is declared.field.default:
+    if value is declared.field.default or (value is None and get_origin(kind) is not tuple):
         return value
     if get_origin(kind) in (Union, UnionType):
         kinds = [each for each in get_args(kind) if each is not type(None)]
         if len(kinds) > 1:  # the request class checks it
             return value
         kind = kinds[0]
+    if get_origin(kind) is tuple:
+        several = value if isinstance(value, tuple | list) else (value,)
+        kinds = [*get_args(kind)]
+        if ... not in kinds and len(several) != len(kinds):
+            raise UsageError(f"{name} takes {len(kinds)} values, got {len(several)}")
+        return tuple(_single(name, each, get_args(kind)[0], rules) for each in several)
     return _single(name, value, kind, rules)
 
 
@@ -167,6 +170,8 @@ def _single(name: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
         return value
     if kind is Path:
         return Path(value) if isinstance(value, str | os.PathLike) else value
+    if kind is str and isinstance(value, Integral) and "INDEX" in rules.get("metavar", ""):
+        value = str(int(value))
     if kind in (int, float) and not isinstance(value, bool):
         if isinstance(value, Integral):
             value = kind(int(value))

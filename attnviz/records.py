@@ -168,7 +168,8 @@ class ModelInfo:
     layers, heads, kv_heads, head_dim: the sizes; query heads share a key/value head in groups of
         ``heads // kv_heads``. weights: ``trained`` (of the bundled model), ``checkpoint`` (from
         files, whatever they contain), ``random``, ``loaded`` (of a model object that Python code
-        passed), or ``given``: only an array of attention weights, of an unknown model.
+        passed), ``captured`` (by another program, of which only queries and keys or weights are
+        known), or ``given``: only an array of attention weights, of an unknown model.
     seed: of the random weights; None without random weights. device: where it ran.
     notes: sentences that a reader of the result must know. score: how attention scores are computed
         from queries and keys; None for a checkpoint, which has its own way.
@@ -184,7 +185,7 @@ class ModelInfo:
     heads: int
     kv_heads: int
     head_dim: int
-    weights: Literal["trained", "checkpoint", "random", "loaded", "given"] = "trained"
+    weights: Literal["trained", "checkpoint", "random", "loaded", "captured", "given"] = "trained"
     seed: int | None = None
     device: str = "cpu"
     notes: tuple[str, ...] = ()

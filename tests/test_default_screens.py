@@ -26,6 +26,9 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "rollout": lambda: attnviz.rollout("tiny", CAT),
     "generate": lambda: attnviz.generate("tiny", CAT[:35], tokens=20),
     "why": lambda: attnviz.why("tiny", MARY),
+    "why, inputs": lambda: attnviz.why("tiny", MARY, inputs=True),
+    "lens": lambda: attnviz.lens("tiny", MARY),
+    "link": lambda: attnviz.link("tiny", MARY),
     "patterns": lambda: attnviz.patterns("tiny"),
     "patch": lambda: attnviz.patch("tiny"),
     "ablate": lambda: attnviz.ablate("tiny", MARY),
@@ -33,6 +36,7 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "params": lambda: attnviz.params("gpt2"),
     "params, cards": lambda: attnviz.params("gpt2", gpu="all"),
     "scaling": lambda: attnviz.scaling(samples=10),
+    "retrieve": lambda: attnviz.retrieve("tiny", lengths="192,256", haystacks=3),
     "prune": lambda: attnviz.prune("tiny", fraction=0.2, draws=1),
 }
 

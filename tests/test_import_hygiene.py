@@ -48,6 +48,8 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
         ["heads", SENTENCE, "--token", "cat", "--sort", "entropy", "--values"],
         ["why", SENTENCE, "--head", "L1H0"],
+        ["lens", SENTENCE, "--head", "L1H0"],
+        ["link", SENTENCE, "--controls", "2"],
         ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
         ["scaling"],
         ["scaling", SENTENCE, "--from-model", "--json"],

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
+import numpy as np
 import pytest
 
 from attnviz.draw.numbers import spoken_time
 from attnviz.errors import UsageError
+from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.inspect.why.request import WhyRequest
 from attnviz.options import Budget, read_budget, read_size
 
 from .test_imports import PATHS, tree
@@ -96,3 +100,20 @@ def test_no_memory_at_all() -> None:
 @pytest.mark.parametrize(("seconds", "said"), [(3.4, "3 s"), (120, "2 min"), (9000, "2.5 h")])
 def test_spoken_time(seconds: float, said: str) -> None:
     assert spoken_time(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [(("cat",), "takes 2 values, got 1"), (("a", "b", "c"), "got 3"), ((2, 4), "takes str, got 2")],
+)
+def test_a_pair_from_python_is_two_words(pair: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        HeadsRequest.of({"pair": pair})
+
+
+def test_an_index_from_python_is_a_number_too() -> None:
+    """``position`` and ``token`` are a word or an index, which a person types as digits."""
+    assert WhyRequest.of({"position": -2}).position == "-2"
+    assert HeadsRequest.of({"token": np.int64(3)}).token == "3"
+    with pytest.raises(UsageError, match="answer takes str, got 3"):
+        WhyRequest.of({"answer": 3})

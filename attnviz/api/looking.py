@@ -1,4 +1,4 @@
-"""The functions that show what heads attend to and add; each has the name of its command.
+"""The functions that show what heads attend to; each has the name of its command.
 
 The order of arguments is the same everywhere: the model, the text or texts, then keywords.
 ``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
@@ -23,22 +23,21 @@ from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import Texts, texts_of
 
-__all__ = [
-    *("capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout", "why"),
-]
+__all__ = ["capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
+    from attnviz.engine.observer import Reduce
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.long import LongHeads
     from attnviz.inspect.heads.report import HeadsReport
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.report.records import ModelReport
     from attnviz.inspect.rollout.records import RolloutReport
-    from attnviz.inspect.why.records import WhyReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind
@@ -68,9 +67,7 @@ def capture(
     kind: for an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``; ``mha`` takes
         ``cross``. target: the decoder's text, by default what the model writes itself; for ``mha``
         the text of the queries.
-    truncate: cut a text that is longer than the model's context.
-    spans: regions of the text by name, see ``heads``.
-    no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
+    truncate, no_known_labels: as the options of that name. spans: see ``heads``.
     vectors: also keep queries, keys and the norms of values, for the page: a second pass.
 
     The attention weights are those of the model's own eager attention; each row sums to one.
@@ -134,25 +131,28 @@ def heads(
     score: str | None = None,
     no_known_labels: bool = False,
     index_base: int = 0,
+    queries: str | None = None,
+    keys: str | None = None,
+    reduce: Literal["auto", "fused", "full"] = "auto",
     vectors: bool = False,
-) -> HeadsReport:
+) -> HeadsReport | LongHeads:
     """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
-    model, tokenizer: see ``capture``. text: one, or several, which stand side by side.
-    kind, score: one, or several with commas to compare them.
+    model, tokenizer, vectors: see ``capture``. text: one, or several, which stand side by side.
+    kind, score: one, or several with commas to compare them; score and compare_mask need ``mha``.
     chat: a list of messages with role and content, or a file, in place of the text. spans: regions
         of the text by name, each (start, end) in tokens or words, or a file. second: a text that
         the tokenizer joins to the first, as ``--and`` does.
-    vectors: see ``capture``. sort: the name of a score. compare_mask, score: only for the model
-        name ``mha``.
-    The options are those of ``attnviz heads``; see ``HeadsRequest``.
+    The options are those of ``attnviz heads``. Over a long text the maps are pooled.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if its attention cannot be observed.
     """
     given = locals()
     from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.heads.long import heads_of_any_length
     from attnviz.inspect.heads.request import HeadsRequest
+    from attnviz.inspect.heads.runs import requested_runs
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
     from attnviz.regions import given_text
 
@@ -180,7 +180,8 @@ def heads(
 
     if isinstance(read, Texts):
         return question.heads_of_texts(opening, read, request, vectors=vectors)
-    return question.heads(opening, read, request, vectors=vectors)
+    first = opening(requested_runs(request)[0][0])
+    return heads_of_any_length(first, opening, read, request, vectors=vectors)
 
 
 @in_own_modes
@@ -199,8 +200,7 @@ def cut(
 ) -> CutReport:
     """Knock out the attention of one word to another, and measure how the prediction changes.
 
-    model, tokenizer: see ``capture``. edge: query and key, such as ``"it→animal"``, or a tuple of
-        both.
+    model, tokenizer: see ``capture``. edge: such as ``"it→animal"``, or a tuple of query and key.
     The options are those of ``attnviz heads --cut``.
 
     Raises UsageError (also a ValueError) for words, heads or a text that do not fit, LoadError for
@@ -241,19 +241,17 @@ def patterns(
     watch: str | None = None,
     stats: bool = False,
     top: int | None = None,
+    reduce: Reduce = "auto",
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
 ) -> PatternReport:
     """Score each head's attention by every measure, with its chance level, and label the head.
 
-    model, tokenizer: see ``capture``. text: the text for the scores, instead of the built-in
-        probes.
-    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``. probe:
-        files of annotated sentences. raw, without_first, norm_weighted: score the attention weights
-        as they are (the default), without the first token, or times the norm of each key's value.
-    control: ``random-weights`` also scores the same architecture with random weights. watch: the
-        label by which heads are ranked.
+    model, tokenizer, layer, head: see ``capture``. text: is scored instead of the built-in probes.
+    chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
+        norm_weighted: score the attention weights as they are (the default), without the first
+        token, or times the norm of each key's value.
     The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -308,55 +306,6 @@ def rollout(
 
 
 @in_own_modes
-def why(
-    model: AnyModel,
-    prompts: str | Iterable[str],
-    *,
-    tokenizer: Any = None,
-    answer: str | None = None,
-    foil: str | None = None,
-    position: str | int | None = None,
-    controls: int | None = None,
-    layer: str | int | None = None,
-    head: AnyHeads = None,
-    kind: Literal["decoder", "cross"] | None = None,
-    target: str | None = None,
-    truncate: bool = False,
-    top: int = 8,
-    copying: bool = False,
-    no_known_labels: bool = False,
-    index_base: int = 0,
-    seed: int = 0,
-) -> WhyReport:
-    """Split the predicted token's logit exactly into what each head adds to it.
-
-    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
-    answer: the token whose logit is explained, by default the model's top prediction. foil: explain
-        logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
-        default the last. controls: the number of changed prompts, with another token wherever the
-        answer occurs.
-    layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
-    The other options are those of ``attnviz why``; see ``WhyRequest``.
-
-    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
-    """
-    given = locals()
-    from attnviz.inspect.why import why as question
-    from attnviz.inspect.why.request import WhyRequest
-    from attnviz.models.resolve import LoadOptions
-
-    request = WhyRequest.of(given)
-    read, source = question.read_prompts(request, texts=texts_of(prompts))
-    loaded = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
-    )
-    report = question.why(loaded, read, request, source=source)
-    report.require_tally()
-    return report
-
-
-@in_own_modes
 def generate(
     model: AnyModel,
     prompt: str | None = None,
@@ -380,9 +329,8 @@ def generate(
 ) -> GenerateReport:
     """Let a model continue a prompt, and show which tokens its heads attend to at each step.
 
-    Iterating over the report gives the generation steps. Each step has ``text``, ``id``,
-    ``probability``, ``likely``, ``entropy`` and ``rows``: by layer the attention weights (head,
-    key) of the newest token.
+    The report yields steps with ``text``, ``id``, ``probability``, ``likely``, ``entropy`` and
+    ``rows``: by layer the attention weights (head, key) of the newest token.
 
     model, tokenizer: see ``capture``. chat, spans, second: see ``heads``; generated tokens are the
         region ``assistant``, or ``written``. on_step: is called with each step. Ctrl-C ends the

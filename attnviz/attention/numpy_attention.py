@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from attnviz.attention.functional import (
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.rotary import Rotary
 from attnviz.attention.shape import AttentionShape
+
+_PARAMETERS = ("weight", "bias")
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,15 +259,41 @@ class NumpyAttention:
         """
         return self._once(self.heads_of(x, x, x))
 
-    def moved_inputs(self, x: Floats, change: Floats) -> tuple[Floats, Floats, Floats]:
+    def alone(self, head: int) -> NumpyAttention:
+        """Return the attention of one query head and its key/value head."""
+
+        def chosen(part: str, at: int, heads: int) -> dict[str, Floats]:
+            found = {f"{part}_{kind}": getattr(self, f"{part}_{kind}") for kind in _PARAMETERS}
+            return {
+                name: array.reshape(heads, -1, *array.shape[1:])[at]
+                for name, array in found.items()
+                if array is not None
+            }
+
+        shape = self.shape
+        parts = chosen("query", head, shape.heads)
+        for part in ("key", "value"):
+            parts |= chosen(part, head // shape.groups, shape.kv_heads)
+        output = self.output_by_head[:, head]
+        given: dict[str, Any] = {**parts, "output_weight": output, "heads": 1, "kv_heads": 1}
+        return replace(self, **given, removed=())
+
+    def moved_inputs(
+        self, x: Floats, change: Floats, *, biases: bool = False
+    ) -> tuple[Floats, Floats, Floats]:
         """Return the change of queries, keys and values that a change of the input x makes.
 
         change: of x, (..., token, d_model). The result is linear in it: norms of queries and keys
-            keep the scale that they have for x.
+            keep the scale that they have for x. biases: add what the biases of the projections
+            make.
         """
-        query = self._moved(x, change, self.query_weight, self.query_bias, self.query_gain)
-        key = self._moved(x, change, self.key_weight, self.key_bias, self.key_gain)
-        value = project(change, self.value_weight)
+
+        def moved(part: str, gain: Floats | None) -> Floats:
+            weight, bias = getattr(self, f"{part}_weight"), getattr(self, f"{part}_bias")
+            return self._moved(x, change, weight, bias, gain, biases)
+
+        query, key = moved("query", self.query_gain), moved("key", self.key_gain)
+        value = moved("value", None)
         query = query * x.dtype.type(self.query_factor)
         return self._once(self.shape.separate_heads(query, key, value, self.rotary))
 
@@ -352,14 +380,20 @@ class NumpyAttention:
         return query, key[..., ::every, :, :], value[..., ::every, :, :]
 
     def _moved(
-        self, x: Floats, change: Floats, weight: Floats, bias: Floats | None, gain: Floats | None
+        self,
+        x: Floats,
+        change: Floats,
+        weight: Floats,
+        bias: Floats | None,
+        gain: Floats | None,
+        biased: bool,
     ) -> Floats:
         """Return the change of one projection of x: ``change`` times ``weight``.
 
         gain: of an RMS norm of each head, whose scale over x is fixed; None for no norm.
-        bias: of the projection, needed for that scale.
+        bias: of the projection, needed for that scale. biased: whether it is a part of the change.
         """
-        moved: Floats = project(change, weight)
+        moved: Floats = project(change, weight, bias if biased else None)
         if gain is None:
             return moved
         parts = project(x, weight, bias).reshape(*x.shape[:-1], -1, len(gain))

@@ -278,17 +278,8 @@ class NumpyStack:
 
         ids: all token ids.
         """
-        residual = self.tensors.rows("tokens.weight", ids[..., start:])
-        if self.shape.embedding_scale != 1.0:
-            residual = residual * self.dtype.type(self.shape.embedding_scale)
-        if "positions.weight" in self.tensors:
-            residual = residual + self.tensors.rows(
-                "positions.weight", _places(ids, start, self.shape.padding)
-            )
-        if "types.weight" in self.tensors:
-            residual = residual + self.tensors.rows(
-                "types.weight", _segments(self.segments, ids, start)
-            )
+        first, *others = embeddings(self, ids, start).values()
+        residual = sum(others, first)
         if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
         if "embedding_projection.weight" in self.tensors:
@@ -390,6 +381,24 @@ class NumpyStack:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
+
+
+def embeddings(stack: NumpyStack, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:
+    """Return the rows of each table of embeddings for the tokens from ``start`` on.
+
+    They are named ``tokens``, ``positions`` and ``types``, and their sum is embedded. A table
+    with one row for all tokens has this row alone. ids: all token ids.
+    """
+    found = {"tokens": stack.tensors.rows("tokens.weight", ids[..., start:])}
+    if stack.shape.embedding_scale != 1.0:
+        found["tokens"] = found["tokens"] * stack.dtype.type(stack.shape.embedding_scale)
+    if "positions.weight" in stack.tensors:
+        places = _places(ids, start, stack.shape.padding)
+        found["positions"] = stack.tensors.rows("positions.weight", places)
+    if "types.weight" in stack.tensors:
+        segments = _segments(stack.segments, ids, start)
+        found["types"] = stack.tensors.rows("types.weight", segments)
+    return found
 
 
 def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:

@@ -32,11 +32,14 @@ GROUPS = {
     },
     "Measure": {
         "why": "Show what each head writes towards the predicted token.",
+        "lens": "Show what the model would predict after each block.",
+        "link": "Show why a head attends to a token: who wrote query and key.",
         "patterns": "Score every head and label what it does, against chance.",
         "patch": "Patch heads between two prompts: which carry the difference.",
         "ablate": "Ablate each head and measure how much the loss rises.",
         "path": "Follow one head onwards.",
         "prune": "Remove unimportant heads.",
+        "retrieve": "Find the heads that fetch a fact from a long text.",
         "diff": "Compare two models.",
         "check": "Test rules, as in CI.",
     },
@@ -64,19 +67,19 @@ _LEAST = 80
 """The columns of a terminal from which on two short lines share one."""
 
 
-def _lines(commands: Mapping[str, str], room: int) -> Iterator[str]:
+def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
     """Yield the lines of the help for some commands.
 
-    commands: the help line of each by its name. room: the available width in characters. A narrow
+    commands: the help line of each by its name. max_width: in characters. A narrow
         terminal leaves out the lines of commands with short ones: their names share a line.
     """
-    if room >= _LEAST:
+    if max_width >= _LEAST:
         yield from _paired(commands)
         return
     few = [name for name, line in commands.items() if len(line) <= _SHORT]
     for name in commands:
         if name not in few:
-            yield f"{name.ljust(10)}{cut_help(commands[name], room - 19)}"
+            yield f"{name.ljust(10)}{cut_help(commands[name], max_width - 19)}"
     yield from [", ".join(few)] * bool(few)
 
 

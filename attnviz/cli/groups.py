@@ -253,14 +253,14 @@ def short_help(command: Any, often: Sequence[str]) -> str:
     )
 
 
-def option_lines(rows: Sequence[tuple[str, Any]], room: int) -> Iterator[str]:
+def option_lines(rows: Sequence[tuple[str, Any]], max_width: int) -> Iterator[str]:
     """Yield a line for each option: its spelling, and its help cut to the width.
 
-    rows: (spelling, the option). room: the available width in characters.
+    rows: (spelling, the option). max_width: in characters.
     """
     lead = max(len(typed) for typed, _ in rows)
     for typed, one in rows:
-        yield f"  {typed.ljust(lead)}  {cut_help(one.help or '', room - lead - 4)}"
+        yield f"  {typed.ljust(lead)}  {cut_help(one.help or '', max_width - lead - 4)}"
 
 
 def shell_columns() -> int:
@@ -289,14 +289,14 @@ def typed_option(one: Any) -> str:
     return f"{', '.join([*short, *long[:1]])} {one.metavar or ''}".rstrip()
 
 
-def cut_help(text: str, room: int) -> str:
+def cut_help(text: str, max_width: int) -> str:
     """Return a sentence in one line, ended early by three dots if it is too long.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
-    if len(text) <= room:
+    if len(text) <= max_width:
         return text
-    kept = text[: max(room, 12) - 4]
-    ends = [place for mark in _BREAKS[:-1] if (place := kept.rfind(mark)) > room // 2]
+    kept = text[: max(max_width, 12) - 4]
+    ends = [place for mark in _BREAKS[:-1] if (place := kept.rfind(mark)) > max_width // 2]
     end = max(ends, default=kept.rfind(_BREAKS[-1]))
     return f"{kept[:end].rstrip(' ,;:(')} ..."

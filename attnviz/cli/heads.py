@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
 from attnviz.options import Options, flag, option
+from attnviz.records import UNWATCHED
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
@@ -136,10 +138,19 @@ def heads(
             return load(model.model, replace(watched, **changes))
 
         if isinstance(content, Texts):
-            report = question.heads_of_texts(opening, content, request, vectors=vectors)
-        else:
-            report = question.heads(opening, content, request, vectors=vectors)
+            outlet.show(question.heads_of_texts(opening, content, request, vectors=vectors))
+            return
+        first = opening(variants[0][0])
+    from attnviz.inspect.heads.long import LongHeads, heads_of_any_length
+
+    shown = outlet.advancing("reading the layers") if first.info.backend == "torch" else None
+    with outlet.of(model.model), shown or nullcontext(UNWATCHED) as advance:
+        report = heads_of_any_length(
+            first, opening, content, request, vectors=vectors, advance=advance
+        )
     outlet.show(report)
+    if isinstance(report, LongHeads) and not report.complete:
+        raise KeyboardInterrupt
 
 
 def _show_saved(
@@ -173,6 +184,8 @@ def _show_saved(
 
 def _noted(kept: HeadVectors) -> HeadVectors:
     """Return what a file keeps of queries, keys and norms, with a note on what it does not."""
+    if kept.notes:
+        return kept  # of another program's capture
     missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)
     how = "heads --vectors keeps them in .npz and .safetensors, as far as the model shows them"
     return replace(kept, notes=(f"The file has no {', '.join(missing)}: {how}.",) * bool(missing))

@@ -68,21 +68,21 @@ def arcs_lines(part: Arcs) -> int:
     return max((span.level for span in spans), default=-1) + 4
 
 
-def arcs_block(part: Arcs, theme: Theme, room: int) -> Block:
+def arcs_block(part: Arcs, theme: Theme, max_width: int) -> Block:
     """Return the arcs above the text, or as a list of words if the text is too long for a line.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
-    title = wrapped(spelled_parts(part.title, theme), room, theme)
+    title = wrapped(spelled_parts(part.title, theme), max_width, theme)
     pieces = _pieces(part.tokens, theme)
-    if sum(piece.width for piece in pieces) > room:
+    if sum(piece.width for piece in pieces) > max_width:
         said = [(words, False) for words in arc_words(part)]
-        return Block((*title, *wrapped(spelled_parts(said, theme), room, theme)), room)
+        return Block((*title, *wrapped(spelled_parts(said, theme), max_width, theme)), max_width)
     levels = part.lines - len(title) - 3 if part.lines else 0
     spans = _levelled(part.arcs, _columns(pieces, part.tokens), levels)
     text: Line = [segment for piece in pieces for segment in text_line(piece.gap + piece.label)]
     legend = text_line((theme.spell(_legend(theme, len(part.arcs) - len(spans))), DIM))
-    return Block((*title, *_canvas(spans, theme), text, legend), room)
+    return Block((*title, *_canvas(spans, theme), text, legend), max_width)
 
 
 def arc_words(part: Arcs) -> list[str]:

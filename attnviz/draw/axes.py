@@ -73,24 +73,24 @@ class Axes:
         """Return how many digits the largest token index of a row or column has."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
-    def cells(self, room: int, values: bool) -> KeyCells | None:
+    def cells(self, max_width: int, values: bool) -> KeyCells | None:
         """Return the layout of a map with a line for each query, or None if it does not fit.
 
         The keys are named by their words in one line, cut to no less than four letters, or else by
         numbers that the rows have as well.
-        room: the available width in characters. values: True if each weight should be written in
+        max_width: in characters. values: True if each weight should be written in
             its cell.
         """
         count, least = max(len(self.keys), 1), self.value if values else 2
         if self.diagonal:
             widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
-            fits = [wide for wide in (least, 2) if wide * count + 1 + max(widths) <= room]
+            fits = [wide for wide in (least, 2) if wide * count + 1 + max(widths) <= max_width]
             return KeyCells(fits[0], None, values and fits[0] >= self.value) if fits else None
         whole = min(max([*map(width, self.keys), least - 1]) + 1, _WIDEST_CELL)
-        cell = min((room - self.label_width) // count, whole)
+        cell = min((max_width - self.label_width) // count, whole)
         if cell >= min(whole, _LEAST_WORD):
             return KeyCells(cell, "words" if cell >= whole else "cut words", values)
-        cell = (room - self.label_width - self.digits - 1) // count
+        cell = (max_width - self.label_width - self.digits - 1) // count
         if cell < 2:
             return None
         fit = values and cell >= self.value

@@ -49,29 +49,29 @@ class TextPiece(NamedTuple):
         return width(self.gap) + width(self.label)
 
 
-def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
+def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Block:
     """Return the text of a map of one query, and its largest values in words.
 
-    room: the available width in characters. lines: the most lines, 0 for all. A longer text is cut
+    max_width: in characters. lines: the most lines, 0 for all. A longer text is cut
         to the lines with the largest values; if at least two lines remain, a further line says
         which tokens are shown.
     """
-    pieces = pieces_of(shown, theme, room - _INDENT - 2)
-    rows = rows_of(pieces, room - _INDENT - 2)
+    pieces = pieces_of(shown, theme, max_width - _INDENT - 2)
+    rows = rows_of(pieces, max_width - _INDENT - 2)
     tall = (1 if theme.colour else 2) + bool(shown.keys.regions)
     most = max(lines // tall, 1) if lines else len(rows)
     captioned = most < len(rows) and lines > 2 * tall
     most = (lines - 1) // tall if captioned else most
     start = _strongest_window(rows, most)
     if 0 < start == len(rows) - most:  # the lines at the end of the text are full
-        rows = [rows[0], *_last_rows(pieces, room - _INDENT - 2, most)]
+        rows = [rows[0], *_last_rows(pieces, max_width - _INDENT - 2, most)]
         start = 1
     kept = rows[start : start + most]
     drawn: list[Line] = []
     if captioned:
         last = kept[-1][-1].place
         words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
-        drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
+        drawn.append(text_line((" " * _INDENT + fit(words, max_width - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""
         drawn.append([Segment(before.ljust(_INDENT)), *pieces_line(row, shown, theme)])
@@ -85,9 +85,9 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
             drawn.append([Segment(" " * _INDENT), *band_line(cells, region_marks(regions), theme)])
     if not lines:
         for said in extremes(shown, theme.encoding):
-            for line in wrapped([(word, False) for word in said], room - _INDENT, theme):
+            for line in wrapped([(word, False) for word in said], max_width - _INDENT, theme):
                 drawn.append([Segment(" " * _INDENT), *line])
-    return Block(tuple(drawn), room)
+    return Block(tuple(drawn), max_width)
 
 
 def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
@@ -111,24 +111,24 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
             yield [f"{title}: {found[0]}", *found[1:]]
 
 
-def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
+def scale_block(scale: Scale, theme: Theme, max_width: int, more: str = "") -> Block:
     """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``.
 
-    room: the available width in characters. more: a further remark, such as about blank cells.
+    max_width: in characters. more: a further remark, such as about blank cells.
     """
     samples = scale_samples(
-        scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
+        scale, theme, max_width, lambda share: theme.glyph(round(share * (STEPS - 1)))
     )
     samples += [text_line((more, DIM))] if more else []
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
-    return flow(blocks, room, gap=2, between=0)
+    return flow(blocks, max_width, gap=2, between=0)
 
 
 # From tokens to lines ------------------------------------------------------------------------
 
 
-def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
-    """Return the tokens of the text as pieces, none wider than ``room`` characters."""
+def pieces_of(shown: Map, theme: Theme, max_width: int) -> list[TextPiece]:
+    """Return the tokens of the text as pieces, none wider than ``max_width`` characters."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
     blanks = any(text.startswith(" ") for text in tokens.texts)
@@ -142,7 +142,7 @@ def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
             label = word_label(tokens.texts[first:last], theme.encoding)
         elif text and not text.strip(" "):
             label = text  # within a text a token needs no sign for its blank, as it does on an axis
-        label = fit(label, room - 1, theme.ellipsis) if width(label) >= room else label
+        label = fit(label, max_width - 1, theme.ellipsis) if width(label) >= max_width else label
         beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
         apart = beside_special or _begins_a_word(text, blanks)
         pieces.append(TextPiece(" " if apart and first else "", label, first, value))
@@ -156,20 +156,20 @@ def _begins_a_word(text: str, blanks: bool) -> bool:
     return not text.startswith("##") and any(map(str.isalnum, text))
 
 
-def rows_of(pieces: Sequence[TextPiece], room: int) -> list[list[TextPiece]]:
+def rows_of(pieces: Sequence[TextPiece], max_width: int) -> list[list[TextPiece]]:
     """Return the pieces in lines, broken before words if possible, else within words.
 
-    room: the width of a line in characters.
+    max_width: the width of a line in characters.
     """
     rows: list[list[TextPiece]] = [[]]
     used = 0
     for word in _by_word(pieces):
         length = sum(piece.width for piece in word)
-        if used and used + length > room:
+        if used and used + length > max_width:
             rows.append([])
             used = 0
         for piece in word:
-            if used and used + piece.width > room:
+            if used and used + piece.width > max_width:
                 rows.append([])
                 used = 0
             if not used:
@@ -188,16 +188,16 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
     return words
 
 
-def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
+def _last_rows(pieces: Sequence[TextPiece], max_width: int, most: int) -> list[list[TextPiece]]:
     """Return the end of the text in at most ``most`` lines.
 
-    pieces: the whole text. room: the width of a line in characters.
+    pieces: the whole text. max_width: the width of a line in characters.
     """
     words = _by_word(pieces)
     first = len(words) - 1
-    while len(rows_of([piece for word in words[first - 1 :] for piece in word], room)) <= most:
+    while len(rows_of([piece for word in words[first - 1 :] for piece in word], max_width)) <= most:
         first -= 1
-    return rows_of([piece for word in words[first:] for piece in word], room)
+    return rows_of([piece for word in words[first:] for piece in word], max_width)
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:

@@ -135,10 +135,10 @@ _BETWEEN_SIGNS = 9
 """Columns between two signs of a line."""
 
 
-def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
+def plot_block(plot: Plot, theme: Theme, max_width: int) -> Block:
     """Draw the curves of a plot, each in its own hue and with its own sign.
 
-    Later curves cover earlier ones. room: the available width in characters.
+    Later curves cover earlier ones. max_width: in characters.
     """
     curves, rows = plot.curves, plot.rows
     values = [value for curve in curves for _, value in curve.points]
@@ -149,7 +149,7 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
     ticks, digits = round_ticks(low, high)
     labels = [f"{tick:.{digits}f}" for tick in ticks]
     gutter = max(map(len, labels)) + 2
-    canvas = Canvas(max(min(room - gutter, _WIDEST), _LEAST), rows, ends, (low, high))
+    canvas = Canvas(max(min(max_width - gutter, _WIDEST), _LEAST), rows, ends, (low, high))
     for mark in plot.marks:
         for row in range(rows):
             canvas.put(canvas.column(mark.at), row, _wall(theme), DIM)
@@ -166,12 +166,12 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
         for row, line in enumerate(canvas.lines())
     ]
     floor = _axis_numbers(
-        canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, room
+        canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, max_width
     )
     lines.append([Segment(floor, DIM)])
-    head = wrapped(spelled_parts(plot.title, theme), room, theme)
-    legend = _legend(plot, pens, theme, room)
-    return trimmed(Block((*head, *lines, *legend), room))
+    head = wrapped(spelled_parts(plot.title, theme), max_width, theme)
+    legend = _legend(plot, pens, theme, max_width)
+    return trimmed(Block((*head, *lines, *legend), max_width))
 
 
 @dataclass(frozen=True)
@@ -246,13 +246,13 @@ def _level(theme: Theme) -> str:
 
 
 def _axis_numbers(
-    canvas: Canvas, ends: tuple[float, float], named: bool, across: str, gutter: int, room: int
+    canvas: Canvas, ends: tuple[float, float], named: bool, across: str, gutter: int, max_width: int
 ) -> str:
     """Return the line of numbers below the canvas, with the unit after the last one that fits.
 
     ends: the ends of the axis, left first. named: True if both ends must be shown; numbers next to
-        them are then left out. across: the unit. gutter: the characters before the canvas. room:
-        the available width in characters.
+        them are then left out. across: the unit. gutter: the characters before the canvas.
+        max_width: the available width in characters.
     """
     ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
     if named:
@@ -263,9 +263,9 @@ def _axis_numbers(
         label = short_number(tick)
         start = max(gutter + canvas.column(tick) - (len(label) // 2 if tick != ends[0] else 0), 0)
         start = min(start, gutter + canvas.width - len(label)) if named else start
-        if start > len(text) - (not text) and start + len(label) <= room:
+        if start > len(text) - (not text) and start + len(label) <= max_width:
             text = text.ljust(start) + label
-            if len(text) + 1 + len(across) <= room:
+            if len(text) + 1 + len(across) <= max_width:
                 unit = f"{text} {across}"
     if named and not unit.startswith(text):
         return text  # both ends are more important than the unit
@@ -289,7 +289,7 @@ def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
     ]
 
 
-def _legend(plot: Plot, pens: Sequence[_Pen], theme: Theme, room: int) -> list[Line]:
+def _legend(plot: Plot, pens: Sequence[_Pen], theme: Theme, max_width: int) -> list[Line]:
     entries = [
         (pen.sample, pen.style, curve.name) for curve, pen in zip(plot.curves, pens, strict=True)
     ]
@@ -300,8 +300,8 @@ def _legend(plot: Plot, pens: Sequence[_Pen], theme: Theme, room: int) -> list[L
     blocks = []
     for sample, style, name in entries:
         lead = width(sample) + 1
-        first, *rest = at_blanks(theme.spell(name), max(room - lead, 1), "", theme.ellipsis)
+        first, *rest = at_blanks(theme.spell(name), max(max_width - lead, 1), "", theme.ellipsis)
         lines = [[Segment(sample, style), Segment(f" {first}")]]
         lines += [[Segment(" " * lead + line)] for line in rest]
         blocks.append(Block(tuple(lines), widest(lines)))
-    return list(flow(blocks, room, _BETWEEN_NAMES, between=0).lines)
+    return list(flow(blocks, max_width, _BETWEEN_NAMES, between=0).lines)

@@ -102,15 +102,15 @@ class Drawing:
     parts: tuple[tuple[float, float, Drawing], ...] = ()
 
 
-def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Drawing:
-    """Put drawings side by side, and begin a new row whenever ``room`` pixels are full.
+def flow(name: str, drawings: Iterable[Drawing], max_width: float, gap: float) -> Drawing:
+    """Put drawings side by side, and begin a new row whenever ``max_width`` pixels are full.
 
     name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
     """
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
     for drawing in drawings:
-        if x and x + drawing.width > room:
+        if x and x + drawing.width > max_width:
             x, y, height = 0.0, y + height + gap, 0.0
         parts.append((x, y, drawing))
         width = max(width, x + drawing.width)

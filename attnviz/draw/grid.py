@@ -105,31 +105,33 @@ def full_width(grid: HeadGrid) -> int:
     return names_width(grid.rows) + _widest_cell(grid) * len(grid.columns)
 
 
-def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
+def grid_block(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     """Return all cells of a grid, with the title above and the key below.
 
-    room: the available width in characters. Cells hold letters and text if both fit in all, else
+    max_width: in characters. Cells hold letters and text if both fit in all, else
         the letters, cut if necessary. If not even three letters fit, rows continue in lines of one
         length if the screen has enough of them, each after the name of its first cell. Cells that
         do not exist stay blank.
     """
-    title = Block(tuple(wrapped(spelled_parts(grid.title, theme), room, theme)), room)
+    title = Block(tuple(wrapped(spelled_parts(grid.title, theme), max_width, theme)), max_width)
     halved = (
-        grid.halved and theme.half_blocks and len(grid.columns) <= room - names_width(grid.rows) - 3
+        grid.halved
+        and theme.half_blocks
+        and len(grid.columns) <= max_width - names_width(grid.rows) - 3
     )
-    drawn = _two_a_line(grid, theme, room) if halved else _cells(grid, theme, room)
+    drawn = _two_a_line(grid, theme, max_width) if halved else _cells(grid, theme, max_width)
     cells = stack([title, drawn], gap=0)
-    return stack([cells, key_block(grid.key, grid.scale, theme, room)])
+    return stack([cells, key_block(grid.key, grid.scale, theme, max_width)])
 
 
-def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
+def _cells(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     count, names = len(grid.columns), list(grid.rows)
-    per_row = _per_row(grid, theme, room - names_width(names))
+    per_row = _per_row(grid, theme, max_width - names_width(names))
     starts = range(0, count, per_row)
     if len(starts) > 1:
         names = [name + grid.columns[start] for name in names for start in starts]
     indent = names_width(names)
-    form = _form(grid, max(min((room - indent) // per_row, _widest_cell(grid)), _LEAST), theme)
+    form = _form(grid, max(min((max_width - indent) // per_row, _widest_cell(grid)), _LEAST), theme)
     lines: list[Line] = []
     if len(starts) == 1:
         lines.append([Segment(" " * indent), *_headings(grid.columns, form)])
@@ -148,15 +150,15 @@ def _ended(lines: list[Line], grid: HeadGrid) -> Block:
     return Block(tuple(lines), widest(lines))
 
 
-def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
+def _two_a_line(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     """Return a grid by its colours only: two rows in each line, with names such as ``L4 L5``.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
     count, rows = len(grid.columns), len(grid.rows)
     names = [" ".join(grid.rows[row : row + 2]) for row in range(0, rows, 2)]
     indent = names_width(names)
-    wide = min(max((room - indent) // count, 1), _LEAST)
+    wide = min(max((max_width - indent) // count, 1), _LEAST)
     lines: list[Line] = [[Segment(" " * indent), *_headings(grid.columns, _Form(wide, 0, 0, 0))]]
     for name, row in zip(names, range(0, rows, 2), strict=True):
         line = [Segment(name.ljust(indent), BOLD)]
@@ -173,20 +175,20 @@ def names_width(names: Sequence[str]) -> int:
     return max(map(width, names)) + 1
 
 
-def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
+def _per_row(grid: HeadGrid, theme: Theme, max_width: int) -> int:
     """Return how many cells stand in a line: a whole row, or fewer so that words fit.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
     count, (letters, texts) = len(grid.columns), _contents(grid)
     least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
-    if room // count >= least:
+    if max_width // count >= least:
         return count
-    most = max((room - max(map(width, grid.columns))) // least, 1)
+    most = max((max_width - max(map(width, grid.columns))) // least, 1)
     whole = max(part for part in range(1, most + 1) if count % part == 0)
     per_row = whole if 2 * whole > most else math.ceil(count / math.ceil(count / most))
     parts = math.ceil(count / per_row)
-    if parts * len(grid.rows) > theme.lines and room // count >= _LEAST:
+    if parts * len(grid.rows) > theme.lines and max_width // count >= _LEAST:
         return count
     return per_row
 
@@ -237,38 +239,42 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
     ]
 
 
-def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, room: int) -> Block:
+def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, max_width: int) -> Block:
     """Draw the legend of a grid: a sample of each colour with its meaning.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
-    samples = [line for entry in key for line in _sample(entry, theme, room)]
+    samples = [line for entry in key for line in _sample(entry, theme, max_width)]
     if scale is not None:
-        samples += scale_samples(scale, theme, room, lambda share: strength_glyph(share, theme))
+        samples += scale_samples(
+            scale, theme, max_width, lambda share: strength_glyph(share, theme)
+        )
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
-    return flow(blocks, room, gap=2, between=0)
+    return flow(blocks, max_width, gap=2, between=0)
 
 
-def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
+def _sample(entry: Key, theme: Theme, max_width: int) -> list[Line]:
     words = theme.spell(entry.words)
     if entry.tint is None:
         if entry.letter:
             return [text_line((entry.letter, DIM), f" {words}")]
-        return [text_line((line, DIM)) for line in at_blanks(words, room, "", theme.ellipsis)]
+        return [text_line((line, DIM)) for line in at_blanks(words, max_width, "", theme.ellipsis)]
     if theme.colour:
         return [[Segment(f" {entry.letter} ", theme.ground(entry.tint)), Segment(f" {words}")]]
     return [text_line(entry.letter, f" {words}")]
 
 
 def scale_samples(
-    scale: Scale, theme: Theme, room: int, glyph: Callable[[float], str]
+    scale: Scale, theme: Theme, max_width: int, glyph: Callable[[float], str]
 ) -> list[Line]:
     """Return the legend of a colour scale: its words, a sample for each tick, and its last words.
 
-    room: the available width in characters. glyph: returns the glyph that draws a level from 0 to 1
+    max_width: in characters. glyph: returns the glyph that draws a level from 0 to 1
         without colour.
     """
-    samples = [text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), room) if line]
+    samples = [
+        text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), max_width) if line
+    ]
     for place, text in scale.ticks:
         step = round(scale.first + (scale.last - scale.first) * place)
         if theme.colour:
@@ -279,4 +285,4 @@ def scale_samples(
         drawn = theme.signed.glyph(step) if signed else glyph(step / (STEPS - 1))
         samples.append(text_line(f"{drawn * 2} ", (text, DIM)))
     after = theme.spell(scale.after if theme.colour else scale.after.replace("colour", "glyph"))
-    return samples + [text_line((line, DIM)) for line in at_blanks(after, room) if line]
+    return samples + [text_line((line, DIM)) for line in at_blanks(after, max_width) if line]

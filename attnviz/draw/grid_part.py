@@ -40,9 +40,9 @@ class GridCell(NamedTuple):
     strength: float = 0.0
     faint: Tint | None = None
 
-    def fitting(self, room: int) -> str:
-        """Return the longest text of the cell that is at most ``room`` characters wide."""
-        return next((text for text in self.texts if width(text) <= room), "")
+    def fitting(self, max_width: int) -> str:
+        """Return the longest text of the cell that is at most ``max_width`` characters wide."""
+        return next((text for text in self.texts if width(text) <= max_width), "")
 
 
 class GridPart(NamedTuple):

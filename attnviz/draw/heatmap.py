@@ -26,7 +26,7 @@ def heatmap(
     weights: NDArray[np.floating],
     axes: Axes,
     theme: Theme,
-    room: int,
+    max_width: int,
     values: bool = False,
     lines: int = MOST_LINES,
     limit: float = 0.0,
@@ -35,16 +35,16 @@ def heatmap(
 
     NaN stays blank. Each query has a line if that fits, even beyond ``lines`` in maps that are not
     square; else two queries share a line, or cells are downsampled and a caption says so.
-    room: the available width in characters. values: True writes each weight in its cell if the
+    max_width: in characters. values: True writes each weight in its cell if the
         cells are wide enough. lines: the most lines.
     limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
     theme = theme.signed if limit else theme
-    room -= band_room(axes)
-    cells = _plan(axes, room, values, lines)
+    max_width -= band_room(axes)
+    cells = _plan(axes, max_width, values, lines)
     if cells is None:
         return _dense(
-            weights, axes, theme=theme, room=room, values=values, lines=lines, limit=limit
+            weights, axes, theme=theme, max_width=max_width, values=values, lines=lines, limit=limit
         )
     plan = Fit(cells.wide, False, (1, 1))
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
@@ -55,46 +55,46 @@ def heatmap(
     drawn: list[Line] = []
     for query, line in enumerate(cell_lines(steps, plan, theme, text if cells.values else None)):
         if axes.diagonal:
-            label = _cut(axes.queries[query], room - cells.wide * (query + 1) - 1, theme)
+            label = _cut(axes.queries[query], max_width - cells.wide * (query + 1) - 1, theme)
             drawn.append([*line[: query + 1], Segment(f" {label}")])
         else:
             room_for_label = axes.label_width - 1
             label = row_label(axes, query, room_for_label, cells.header == "numbers", theme)
             drawn.append(without_trailing_blanks([Segment(label), *line]))
-    note = [] if cells.values or not values else _room_for_values(axes, room)
+    note = [] if cells.values or not values else _room_for_values(axes, max_width)
     indent = 0 if axes.diagonal else axes.label_width
     indent += axes.digits + 1 if cells.header == "numbers" else 0
     drawn = banded(_header(axes, cells, theme), drawn, axes, plan, indent, theme)
-    drawn = [*drawn, *note, *_key_names(axes, cells, theme, room)]
+    drawn = [*drawn, *note, *_key_names(axes, cells, theme, max_width)]
     return Block(tuple(drawn), widest(drawn))
 
 
-def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
+def _plan(axes: Axes, max_width: int, values: bool, lines: int) -> KeyCells | None:
     """Return the layout of a map with a line for each query; None if it does not fit.
 
-    room, lines: the available width in characters and lines. values: True if weights should be
+    max_width, lines: the available width in characters and lines. values: True if weights should be
         written in the cells.
     """
     square = len(axes.queries) == len(axes.keys)
-    return None if square and len(axes.keys) > lines else axes.cells(room, values)
+    return None if square and len(axes.keys) > lines else axes.cells(max_width, values)
 
 
-def values_fit(axes: Axes, room: int) -> bool:
-    """Return True if a map with ``room`` characters of width can show every weight as text."""
-    cells = axes.cells(room - band_room(axes), True)
+def values_fit(axes: Axes, max_width: int) -> bool:
+    """Return True if a map with ``max_width`` characters of width can show every weight as text."""
+    cells = axes.cells(max_width - band_room(axes), True)
     return cells is not None and cells.values
 
 
-def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tuple[int, ...]:
+def quality(axes: Axes, theme: Theme, max_width: int, values: bool, lines: int) -> tuple[int, ...]:
     """Return how well a map can be drawn, as a tuple for comparisons: larger is better.
 
-    room: the available width in characters. values: True if weights should be written in the cells.
+    max_width: in characters. values: True if weights should be written in the cells.
         lines: the most lines.
     """
-    room -= band_room(axes)
-    cells = _plan(axes, room, values, lines)
+    max_width -= band_room(axes)
+    cells = _plan(axes, max_width, values, lines)
     if cells is None:
-        return (-max(_dense_fit(axes, theme, room, lines).factors), 0, 0)
+        return (-max(_dense_fit(axes, theme, max_width, lines).factors), 0, 0)
     rank = {"numbers": 0, "cut words": 1, "words": 2, None: 2}[cells.header]
     return (-1, int(cells.values), rank)
 
@@ -117,14 +117,14 @@ def _cut(label: str, cells: int, theme: Theme) -> str:
     return label if width(label) <= cells else fit(label, max(cells, 1), theme.ellipsis)
 
 
-def row_label(axes: Axes, query: int, room: int, numbered: bool, theme: Theme) -> str:
+def row_label(axes: Axes, query: int, max_width: int, numbered: bool, theme: Theme) -> str:
     """Return a query's label, aligned at the right, and a blank.
 
-    room: the width of the label in characters. numbered: True if its index stands at the left.
+    max_width: the width of the label in characters. numbered: True if its index stands at the left.
     """
-    label = _cut(axes.queries[query], room, theme)
+    label = _cut(axes.queries[query], max_width, theme)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
-    return index + " " * (room - width(label)) + label + " "
+    return index + " " * (max_width - width(label)) + label + " "
 
 
 def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
@@ -148,44 +148,45 @@ def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
     return [without_trailing_blanks(line)]
 
 
-def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Line]:
+def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> list[Line]:
     """Return lines that list the keys by number, if the map shows numbers only.
 
-    Empty if the rows already name the same tokens. room: the available width in characters.
+    Empty if the rows already name the same tokens. max_width: in characters.
     """
     alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
     if cells.header != "numbers" or alike:
         return []
     names = " ".join(f"{axes.column(place)} {label}" for place, label in enumerate(axes.keys))
     return [
-        text_line((line, DIM)) for line in at_blanks(f"columns: {names}", room, "", theme.ellipsis)
+        text_line((line, DIM))
+        for line in at_blanks(f"columns: {names}", max_width, "", theme.ellipsis)
     ]
 
 
-def _room_for_values(axes: Axes, room: int) -> list[Line]:
+def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
     """Return lines that say which width the map would need to write values in its cells.
 
-    room: the available width in characters, for breaking the lines.
+    max_width: in characters, for breaking the lines.
     """
     needed = axes.value_room()
-    lines = at_blanks(f"values need {needed} columns (--width {needed})", room)
+    lines = at_blanks(f"values need {needed} columns (--width {needed})", max_width)
     return [text_line((line, DIM)) for line in lines]
 
 
 # Long texts ----------------------------------------------------------------------------------
 
 
-def _dense_labels(axes: Axes, room: int) -> int:
+def _dense_labels(axes: Axes, max_width: int) -> int:
     """Return the width in characters of the row labels next to a downsampled map.
 
-    The map gets at least half of ``room``, the available width.
+    The map gets at least half of ``max_width``, the available width.
     """
     labels = _LEAST_NAME if axes.diagonal else min(axes.label_width - 1, LONGEST_LABEL)
-    return min(axes.digits + 1 + labels + 1, max(room // 2, 2))
+    return min(axes.digits + 1 + labels + 1, max(max_width // 2, 2))
 
 
-def _dense_fit(axes: Axes, theme: Theme, room: int, lines: int) -> Fit:
-    columns = max(room - _dense_labels(axes, room), 1)
+def _dense_fit(axes: Axes, theme: Theme, max_width: int, lines: int) -> Fit:
+    columns = max(max_width - _dense_labels(axes, max_width), 1)
     return fitted(len(axes.queries), len(axes.keys), lines, columns, theme)
 
 
@@ -193,21 +194,21 @@ def _dense(
     weights: NDArray[np.floating],
     axes: Axes,
     theme: Theme,
-    room: int,
+    max_width: int,
     values: bool,
     lines: int,
     limit: float,
 ) -> Block:
     """Return a map with small cells; each line has the index and the text of its first query.
 
-    room, lines: the available width in characters and lines. values: True if weights were to be
-        written in the cells.
+    max_width, lines: the available width in characters and lines. values: True if weights were to
+        be written in the cells.
     limit: for values of either sign the absolute value with the full colour; 0 for weights.
     """
-    plan = _dense_fit(axes, theme, room, lines)
+    plan = _dense_fit(axes, theme, max_width, lines)
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
     queries = plan.factors[0] * plan.rows
-    indent = 0 if axes.diagonal else _dense_labels(axes, room)
+    indent = 0 if axes.diagonal else _dense_labels(axes, max_width)
     drawn: list[Line] = []
     above: list[Line] = []
     if not axes.diagonal:
@@ -221,14 +222,14 @@ def _dense(
             used = plan.wide * min((place + 1) * plan.rows, steps.shape[1])
             kept = without_trailing_blanks(cells)
             blank = " " * (used - widest([kept]) + 1)
-            drawn.append([*kept, Segment(blank + _cut(name, room - used - 1, theme), DIM)])
+            drawn.append([*kept, Segment(blank + _cut(name, max_width - used - 1, theme), DIM)])
         else:
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
     drawn = banded(above, drawn, axes, plan, indent, theme)
     caption = theme.spell(pooling(plan.factors, limit > 0))
     drawn += [
-        text_line((line, DIM)) for line in at_blanks(caption, room, "", theme.ellipsis) if line
+        text_line((line, DIM)) for line in at_blanks(caption, max_width, "", theme.ellipsis) if line
     ]
-    drawn += _room_for_values(axes, room) if values else []
+    drawn += _room_for_values(axes, max_width) if values else []
     return Block(tuple(drawn), widest(drawn))

@@ -55,15 +55,15 @@ class _Layout(NamedTuple):
 
 
 def histogram_blocks(
-    histograms: Sequence[Histogram], theme: Theme, room: int, rows: int = _MOST_ROWS
+    histograms: Sequence[Histogram], theme: Theme, max_width: int, rows: int = _MOST_ROWS
 ) -> Block:
     """Draw histograms side by side if they fit, else below each other.
 
-    room: the available width in characters. rows: the most lines of a bar.
+    max_width: in characters. rows: the most lines of a bar.
     The height of a bar is its share divided by the histogram's ``top``; a bin that is not empty is
     always visible. More than two histograms are made coarser rather than put below each other.
     """
-    layout = _layout(histograms[0], len(histograms), room, min(rows, _MOST_ROWS))
+    layout = _layout(histograms[0], len(histograms), max_width, min(rows, _MOST_ROWS))
     gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
     drawn = [
         _block(found, layout, theme, gutter)
@@ -72,16 +72,16 @@ def histogram_blocks(
     return beside(drawn, _GAP) if layout.beside else stack(drawn)
 
 
-def _layout(found: Histogram, count: int, room: int, rows: int) -> _Layout:
+def _layout(found: Histogram, count: int, max_width: int, rows: int) -> _Layout:
     bins, apart = len(found.shares), found.edges[0] == 0
     coarser = [(2, 1), (4, 1)] if count > 2 else []
     for merged, wide in ((1, 2), (1, 1), *coarser):
         layout = _Layout(rows, True, merged, wide, bins, apart)
-        if count > 1 and _GUTTER + count * (layout.columns + _GAP) - _GAP <= room:
+        if count > 1 and _GUTTER + count * (layout.columns + _GAP) - _GAP <= max_width:
             return layout
     for merged in (1, 2, 4):
         layout = _Layout(rows, False, merged, 1, bins, apart)
-        if _GUTTER + layout.columns <= room:
+        if _GUTTER + layout.columns <= max_width:
             break
     return layout
 

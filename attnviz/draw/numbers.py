@@ -77,18 +77,18 @@ class NumberScale:
         least = 4 if self.power or self.limit >= 0.1 else 5
         return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
-    def fitted(self, value: float, room: int) -> str | None:
-        """Return a value in at most ``room`` characters, with at least one decimal: ``+.53``.
+    def fitted(self, value: float, max_width: int) -> str | None:
+        """Return a value in at most ``max_width`` characters, with at least one decimal: ``+.53``.
 
-        None if ``room`` is too small for some value of this scale.
+        None if ``max_width`` is too small for some value of this scale.
         """
         largest = abs(self.limit)
         least = 1 if self.decimals and not self.percent else 0
         for decimals in range(self.decimals, least - 1, -1):
             shown, text = self.text(largest, decimals), self.text(value, decimals)
-            if len(shown) <= room:
+            if len(shown) <= max_width:
                 return text
-            if len(_without_zero(shown)) <= room and largest < 1:
+            if len(_without_zero(shown)) <= max_width and largest < 1:
                 return _without_zero(text)
         return None
 

@@ -23,40 +23,40 @@ _TITLE_LINES = 3
 """The lines that a map's title takes, with the empty line before the next map."""
 
 
-def maps_block(part: Maps, theme: Theme, room: int) -> Block:
+def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
     """Return the maps side by side or below each other, followed by a legend of their colours.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
-    title = Block(tuple(_lines(part.title, theme, room)), room)
+    title = Block(tuple(_lines(part.title, theme, max_width)), max_width)
     key = Block((), 0)
     if part.scale is not None:
         weights = [each for each in part.maps if not each.limit]
-        dots = part.values and any(values_fit(map_axes(each, theme), room) for each in weights)
-        key = scale_block(part.scale, theme, room, f"{theme.trace} below .005" if dots else "")
+        dots = part.values and any(values_fit(map_axes(each, theme), max_width) for each in weights)
+        key = scale_block(part.scale, theme, max_width, f"{theme.trace} below .005" if dots else "")
     if not part.maps:
         return key
     more = f"{counted(part.hidden, 'more map')}: --full" if part.hidden else ""
-    left_out = Block(tuple(_lines([(more, "faint")], theme, room)) if more else (), room)
+    left_out = Block(tuple(_lines([(more, "faint")], theme, max_width)) if more else (), max_width)
     if part.texts:
-        return stack([title, _texts(part, theme, room), left_out, key], gap=0)
+        return stack([title, _texts(part, theme, max_width), left_out, key], gap=0)
     if part.small is not None:
         words = [(words, False) for words in _pooled(part.maps[0], part.small, theme)]
-        caption = Block(tuple(_lines(words, theme, room)), room)
+        caption = Block(tuple(_lines(words, theme, max_width)), max_width)
         if part.title:  # in the line of the title, for small maps fill the screen
-            title = Block(tuple(_lines([*part.title, *words], theme, room)), room)
-            caption = Block((), room)
-        small = _small(part, part.small, theme, room)
+            title = Block(tuple(_lines([*part.title, *words], theme, max_width)), max_width)
+            caption = Block((), max_width)
+        small = _small(part, part.small, theme, max_width)
         return stack([title, small, caption, left_out, key], gap=0)
-    return stack([title, stack([_full(part, theme, room), left_out], gap=0), key])
+    return stack([title, stack([_full(part, theme, max_width), left_out], gap=0), key])
 
 
-def _texts(part: Maps, theme: Theme, room: int) -> Block:
+def _texts(part: Maps, theme: Theme, max_width: int) -> Block:
     blocks = []
     for shown in part.maps:
-        words = [*_lines(shown.words or [(shown.name, True)], theme, room)]
-        blocks.append(Block((*words, *_lines(shown.below, theme, room)), room))
-        blocks.append(text_block(shown, theme, room, part.lines))
+        words = [*_lines(shown.words or [(shown.name, True)], theme, max_width)]
+        blocks.append(Block((*words, *_lines(shown.below, theme, max_width)), max_width))
+        blocks.append(text_block(shown, theme, max_width, part.lines))
     return stack(blocks, gap=0)
 
 
@@ -75,24 +75,24 @@ def map_axes(shown: Map, theme: Theme) -> Axes:
     )
 
 
-def _lines(words: Words, theme: Theme, room: int) -> list[Line]:
-    return wrapped(spelled_parts(words, theme), room, theme)
+def _lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
+    return wrapped(spelled_parts(words, theme), max_width, theme)
 
 
-def _full(part: Maps, theme: Theme, room: int) -> Block:
+def _full(part: Maps, theme: Theme, max_width: int) -> Block:
     """Return maps at full size, as many in a row as fit without showing less of any of them.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
     axes = [map_axes(shown, theme) for shown in part.maps]
     most = part.lines or MOST_LINES
-    wide = _map_room(part, axes, theme, room)
+    wide = _map_room(part, axes, theme, max_width)
     drawn = [
         heatmap(
             shown.weights,
             labels,
             theme=theme,
-            room=wide,
+            max_width=wide,
             values=part.values,
             lines=most,
             limit=shown.limit,
@@ -109,14 +109,14 @@ def _full(part: Maps, theme: Theme, room: int) -> Block:
     for title, block in zip(titles, drawn, strict=True):
         lines = (*title, *([] for _ in range(tallest - len(title))), *block.lines)
         blocks.append(Block(lines, widest(lines)))
-    return flow(blocks, room, _GAP)
+    return flow(blocks, max_width, _GAP)
 
 
 def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int:
     lines = part.lines or MOST_LINES
 
-    def worth(room: int) -> list[tuple[int, ...]]:
-        return [quality(each, theme, room, part.values, lines) for each in axes]
+    def worth(max_width: int) -> list[tuple[int, ...]]:
+        return [quality(each, theme, max_width, part.values, lines) for each in axes]
 
     for across in range(min(len(axes), _MOST_BESIDE), 1, -1):
         room = (width + _GAP) // across - _GAP
@@ -136,19 +136,19 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
     return next(fits, (rooms or [width])[0])
 
 
-def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: int) -> int:
+def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, max_width: int, width: int) -> int:
     """Return how many lines all maps take together, with their titles.
 
-    axes: the labels of each map. room: the width of one map in characters. width: that of the
+    axes: the labels of each map. max_width: the width of one map in characters. width: that of the
         screen.
     """
-    across = (width + _GAP) // (room + _GAP)
+    across = (width + _GAP) // (max_width + _GAP)
     drawn = [
         heatmap(
             shown.weights,
             labels,
             theme=theme,
-            room=room,
+            max_width=max_width,
             values=part.values,
             lines=part.lines,
             limit=shown.limit,
@@ -159,14 +159,14 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: 
     return sum(max(len(each.lines) for each in row) + _TITLE_LINES for row in rows)
 
 
-def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
+def _small(part: Maps, size: tuple[int, int], theme: Theme, max_width: int) -> Block:
     """Draw small maps in rows with an empty line between rows.
 
     A row is one row of a page, or a part of it. size: the lines and the width in characters of each
-    map. room: the available width in characters.
+    map. max_width: in characters.
     """
     lines, columns = size
-    across = max((room + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
+    across = max((max_width + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
     if part.across:
         across = math.ceil(part.across / math.ceil(part.across / across))
     shown = part.maps[: across * part.rows] if part.rows else part.maps

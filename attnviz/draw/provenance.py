@@ -44,8 +44,8 @@ def probability(value: float) -> str:
     return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
-def label_text(label: HeadLabel, room: int) -> str:
-    """Return a head's label and its score in at most ``room`` characters.
+def label_text(label: HeadLabel, max_width: int) -> str:
+    """Return a head's label and its score in at most ``max_width`` characters.
 
     The label's short form is used if its name does not fit.
     A label that only describes this text gets the words ``on text``, if they fit. The score is left
@@ -55,7 +55,7 @@ def label_text(label: HeadLabel, room: int) -> str:
     here = " on text" if value and not label.is_finding else ""
     ends = dict.fromkeys((value + here, value))
     texts = [name + end for end in ends for name in (label.said, label.short)]
-    return next((text for text in texts if len(text) <= room), label.short)
+    return next((text for text in texts if len(text) <= max_width), label.short)
 
 
 def known_text(label: HeadLabel) -> str:

@@ -212,20 +212,22 @@ def _beside(value: float, even: float) -> str:
     return "–" if math.isnan(value) else f"{share(value)} ({share(even)})"
 
 
-def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int = 0) -> doc.Group:
+def region_group(
+    found: RegionShares, name: HeadName, max_width: int = 0, lines: int = 0
+) -> doc.Group:
     """Return two tables: the attention shares between regions, and the shares of each head.
 
-    name: returns the displayed name of a head. room, lines: the width in characters and the lines
-        of a first screen, which shows heads only if they fit beside; 0 shows everything.
+    name: returns the displayed name of a head. max_width, lines: the width in characters and the
+        lines of a first screen, which shows heads only if they fit beside; 0 shows everything.
     """
     mean = region_table(found)
     heads = region_heads(found, name, max(len(mean.rows), lines - 2) if lines else 0)
-    if not room:
+    if not max_width:
         return doc.Group([mean, heads], spaced=True)
     wide = _SHARE * (len(found.keys) + 2)
-    if len(found.heads) == 1 or 2 * wide > room:
+    if len(found.heads) == 1 or 2 * wide > max_width:
         return doc.Group([mean])
-    return doc.Group([mean, heads], beside=doc.Beside(max(wide, room // 2 - 1), 2, 2))
+    return doc.Group([mean, heads], beside=doc.Beside(max(wide, max_width // 2 - 1), 2, 2))
 
 
 def region_finding(found: RegionShares, name: HeadName) -> str:

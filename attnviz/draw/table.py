@@ -37,33 +37,33 @@ def bar_tint(row: Row, table: Table) -> Tint:
     return row.tint or (_SIGNS[row.bar is None or row.bar[0] >= 0] if table.ranked else _OTHER)
 
 
-def table_block(table: Table, theme: Theme, room: int) -> Block:
+def table_block(table: Table, theme: Theme, max_width: int) -> Block:
     """Return the table under its title, with columns left out if it is too wide.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
-    title = Block(tuple(wrapped(spelled_parts(table.title, theme), room, theme)), room)
+    title = Block(tuple(wrapped(spelled_parts(table.title, theme), max_width, theme)), max_width)
     table = _spelled(table, theme)
-    widths = _widths(table, room)
-    places = _kept(table, widths, room)
+    widths = _widths(table, max_width)
+    places = _kept(table, widths, max_width)
     wraps = table.columns[places[-1]].wraps
-    bands = [places] if wraps else _bands(places, widths, room, table.lead)
+    bands = [places] if wraps else _bands(places, widths, max_width, table.lead)
     if len(bands) == 1 and any(row.bar is not None for row in table.rows):
-        widths[_BAR] = min(room - _used_by(places, widths) - _GAP, _MOST_BAR)
+        widths[_BAR] = min(max_width - _used_by(places, widths) - _GAP, _MOST_BAR)
         if widths[_BAR] >= _LEAST_BAR:
             bands[0].insert(1 if table.ranked else len(places) - wraps, _BAR)
     blocks = []
     for band in bands:
         lines: list[Line] = []
-        split = wraps and _used_by(band[:-1], widths) > room  # the titles are not cut
+        split = wraps and _used_by(band[:-1], widths) > max_width  # the titles are not cut
         if any(column.title for column in table.columns) and not split:
             lines.append(_line(_headings(table), table, band, widths, theme))
         for row in table.rows:
             lines += [[]] if row.spaced and bool(lines) else []
-            lines += _row(row, table, band, widths, theme, room, below=band is bands[-1])
-        blocks.append(Block(tuple(lines), room))
-    left_out = at_blanks(theme.spell(table.left_out), room, "", theme.ellipsis)
-    more = Block(tuple([Segment(text, DIM)] for text in left_out if text), room)
+            lines += _row(row, table, band, widths, theme, max_width, below=band is bands[-1])
+        blocks.append(Block(tuple(lines), max_width))
+    left_out = at_blanks(theme.spell(table.left_out), max_width, "", theme.ellipsis)
+    more = Block(tuple([Segment(text, DIM)] for text in left_out if text), max_width)
     return stack([title, stack(blocks), more], gap=0)
 
 
@@ -94,10 +94,10 @@ def _headings(table: Table) -> Row:
     return Row([column.title for column in table.columns], tones=tones)
 
 
-def _widths(table: Table, room: int) -> dict[int, int]:
+def _widths(table: Table, max_width: int) -> dict[int, int]:
     """Return the width in characters of each column, by its index; 0 for one without any cell.
 
-    room: the available width in characters; if it is short, the widest columns that may be cut are
+    max_width: in characters; if it is short, the widest columns that may be cut are
         made narrower.
     """
     rows = [row for row in table.rows if len(row.cells) > 1]
@@ -109,7 +109,7 @@ def _widths(table: Table, room: int) -> dict[int, int]:
         widths[0] = min(widths[0], _LONGEST_RANKED)
     shown = [place for place in widths if widths[place] or not place]
     long = [place for place in shown if table.columns[place].cuts]
-    while long and _used_by(shown, widths) > room:
+    while long and _used_by(shown, widths) > max_width:
         widest = max(long, key=lambda place: widths[place])
         if widths[widest] <= _LEAST_CUT:
             break
@@ -121,7 +121,7 @@ def _used_by(places: Sequence[int], widths: dict[int, int]) -> int:
     return sum(widths[place] for place in places) + _GAP * (len(places) - 1)
 
 
-def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
+def _kept(table: Table, widths: dict[int, int], max_width: int) -> list[int]:
     barred = any(row.bar is not None for row in table.rows)
     wanted = _GAP + (_LEAST_BAR if table.ranked else _WANTED_BAR) if barred else 0
     places = [place for place in widths if widths[place] or not place]
@@ -133,32 +133,34 @@ def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
         least = min(last, key=lambda place: table.columns[place].keep)
         keep = table.columns[least].keep
         bars = wanted if table.ranked or keep <= _YIELDS_TO_BARS else 0
-        if (keep == _STAYS and not table.ranked) or _used_by(fixed, widths) + bars <= room:
+        if (keep == _STAYS and not table.ranked) or _used_by(fixed, widths) + bars <= max_width:
             return places
         places.remove(least)
 
 
-def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) -> list[list[int]]:
+def _bands(
+    places: Sequence[int], widths: dict[int, int], max_width: int, lead: int
+) -> list[list[int]]:
     """Split columns that are too wide together into bands, which are drawn below each other.
 
     Each band is a list of column indices and begins with the leading columns.
-    places: the indices of the columns. widths: by index, in characters, changed in place. room: the
-        available width. lead: how many columns lead.
+    places: the indices of the columns. widths: by index, in characters, changed in place.
+        max_width: the available width. lead: how many columns lead.
     If several leading columns leave no space for another, only the first is repeated, cut if
     necessary.
     """
     others = places[lead:]
     for place in others:  # wider than any line, so it is cut
-        widths[place] = min(widths[place], max(room - _LEAST_LABEL - _GAP, _LEAST_LABEL))
+        widths[place] = min(widths[place], max(max_width - _LEAST_LABEL - _GAP, _LEAST_LABEL))
     most = max((widths[place] for place in others), default=-_GAP)
-    if lead > 1 and sum(widths[place] + _GAP for place in places[:lead]) + most > room:
-        return _bands(places, widths, room, 1)
+    if lead > 1 and sum(widths[place] + _GAP for place in places[:lead]) + most > max_width:
+        return _bands(places, widths, max_width, 1)
     first = list(places[:lead])
     taken = sum(widths[place] + _GAP for place in first[1:])
-    widths[first[0]] = min(widths[first[0]], max(room - taken - most - _GAP, _LEAST_LABEL))
+    widths[first[0]] = min(widths[first[0]], max(max_width - taken - most - _GAP, _LEAST_LABEL))
     bands = [list(first)]
     for place in others:
-        if len(bands[-1]) > lead and _used_by([*bands[-1], place], widths) > room:
+        if len(bands[-1]) > lead and _used_by([*bands[-1], place], widths) > max_width:
             bands.append(list(first))
         bands[-1].append(place)
     return bands
@@ -170,7 +172,7 @@ def _row(
     band: Sequence[int],
     widths: dict[int, int],
     theme: Theme,
-    room: int,
+    max_width: int,
     *,
     below: bool,
 ) -> list[Line]:
@@ -179,17 +181,17 @@ def _row(
         ruled = _used_by([place for place in band if place != _BAR], widths)
         lines.append([Segment(("-" if theme.ascii else "─") * ruled, DIM)])
     if len(row.cells) == 1:
-        pieces = at_blanks(row.cells[0], room, "", theme.ellipsis)
+        pieces = at_blanks(row.cells[0], max_width, "", theme.ellipsis)
         return lines + [[Segment(text, theme.tone(row.tone))] for text in pieces]
     if table.columns[band[-1]].wraps:
-        lines += _hanging(row, table, band, widths, theme, room)
+        lines += _hanging(row, table, band, widths, theme, max_width)
     else:
         lines.append(_line(row, table, band, widths, theme))
     start = _INDENT * (row.depth + 1)
     return lines + [
         [Segment(start), Segment(piece, DIM)]
         for text in row.below
-        for piece in at_blanks(text, max(room - len(start), 1), _INDENT, theme.ellipsis)
+        for piece in at_blanks(text, max(max_width - len(start), 1), _INDENT, theme.ellipsis)
         if below
     ]
 
@@ -216,17 +218,17 @@ def _line(
     return line
 
 
-def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segment:
+def _cell(row: Row, table: Table, place: int, max_width: int, theme: Theme) -> Segment:
     """Return one cell of a row: its text, or the bar or the bar's caption.
 
-    place: the column's index. room: its width in characters.
+    place: the column's index. max_width: its width in characters.
     """
     if place == _BAR:
         caption = (row.tones or {}).get(_BAR)
-        text = cut(theme.spell(table.bars), room)
-        return Segment(text, theme.tone(caption)) if caption else _bar(row, table, room, theme)
+        text = cut(theme.spell(table.bars), max_width)
+        return Segment(text, theme.tone(caption)) if caption else _bar(row, table, max_width, theme)
     text, column = row.cells[place], table.columns[place]
-    text = fit(text, room, theme.ellipsis) if width(text) > room else text
+    text = fit(text, max_width, theme.ellipsis) if width(text) > max_width else text
     tone = column.tone if row.tone == "plain" else row.tone
     return Segment(text, theme.tone((row.tones or {}).get(place, tone)))
 
@@ -244,33 +246,38 @@ def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
 
 
 def _hanging(
-    row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme, room: int
+    row: Row,
+    table: Table,
+    band: Sequence[int],
+    widths: dict[int, int],
+    theme: Theme,
+    max_width: int,
 ) -> list[Line]:
     """Return a row whose last cell has several lines, next to the other cells or below them.
 
-    band: the indices of the columns to draw. widths: their widths in characters, by index. room:
-        the available width in characters.
+    band: the indices of the columns to draw. widths: their widths in characters, by index.
+        max_width: the available width in characters.
     """
     *others, last = band
     start = _used_by(others, widths) + _GAP
-    if start - _GAP <= room:
+    if start - _GAP <= max_width:
         lines = [_line(row, table, others, widths, theme)]
     else:  # one after the other, or each on a line of its own
-        cells = [_cell(row, table, place, room, theme) for place in others]
+        cells = [_cell(row, table, place, max_width, theme) for place in others]
         cells = [cell for cell in cells if cell.text.strip()]
         lines = [[Segment(cell.text + " " * _GAP, cell.style) for cell in cells]]
-        if Segment.get_line_length(lines[0]) - _GAP > room:
+        if Segment.get_line_length(lines[0]) - _GAP > max_width:
             lines = [
                 [Segment(_INDENT * (1 + bool(number))), Segment(piece, cell.style)]
                 for number, cell in enumerate(cells)
-                for piece in at_blanks(cell.text, max(room - 4, 1), "", theme.ellipsis)
+                for piece in at_blanks(cell.text, max(max_width - 4, 1), "", theme.ellipsis)
             ]
-    style = _cell(row, table, last, room, theme).style
+    style = _cell(row, table, last, max_width, theme).style
     if not row.cells[last]:
         return lines
-    beside = room - start >= min(_LEAST_WORDS, width(row.cells[last]))
+    beside = max_width - start >= min(_LEAST_WORDS, width(row.cells[last]))
     indent = start if beside else 2 * len(_INDENT)
-    pieces = at_blanks(row.cells[last], max(room - indent, 1), "", theme.ellipsis)
+    pieces = at_blanks(row.cells[last], max(max_width - indent, 1), "", theme.ellipsis)
     if beside:
         blank = start - Segment.get_line_length(lines[-1])
         lines[-1] = [*lines[-1], Segment(" " * blank), Segment(pieces.pop(0), style)]

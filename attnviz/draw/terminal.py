@@ -34,16 +34,19 @@ _PAGE = 100  # the columns of what stands for a page
 
 
 def terminal_block(
-    document: doc.Document, theme: Theme, room: int, *, everything: bool = False
+    document: doc.Document, theme: Theme, max_width: int, *, everything: bool = False
 ) -> Block:
     """Return the whole document as lines of a terminal.
 
-    room: the available width in characters. everything: also draw the groups that are otherwise for
+    max_width: in characters. everything: also draw the groups that are otherwise for
         pages only, such as a row for every head.
     """
     groups = [group._replace(full=group.full and not everything) for group in document.whole]
-    shown = _stacked(groups, theme, room)
-    below = (_reading(document, shown, theme, room), _group(doc.Group(document.hints), theme, room))
+    shown = _stacked(groups, theme, max_width)
+    below = (
+        _reading(document, shown, theme, max_width),
+        _group(doc.Group(document.hints), theme, max_width),
+    )
     return trimmed(stack((block for block in (shown, *below) if block.lines), 1))
 
 
@@ -55,86 +58,88 @@ def page_reading(document: doc.Document) -> Sequence[doc.Say]:
     return [*said_about(document.explain, shown)]
 
 
-def _reading(document: doc.Document, shown: Block, theme: Theme, room: int) -> Block:
-    """Return the glossary of the terms in the block ``shown``, at most ``room`` characters wide."""
+def _reading(document: doc.Document, shown: Block, theme: Theme, max_width: int) -> Block:
+    """Return the glossary of the terms in the block ``shown``, at most ``max_width`` wide."""
     if not document.explain:
-        return Block((), room)
-    return _group(doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, room)
+        return Block((), max_width)
+    return _group(
+        doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, max_width
+    )
 
 
-def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1) -> Block:
-    blocks = [_group(group, theme, room) for group in groups]
+def _stacked(groups: Sequence[doc.Group], theme: Theme, max_width: int, gap: int = 1) -> Block:
+    blocks = [_group(group, theme, max_width) for group in groups]
     return stack((block for block in blocks if block.lines), gap)
 
 
 # The first screen ----------------------------------------------------------------------------
 
 
-def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
+def first_screen(document: doc.Document, theme: Theme, max_width: int, lines: int) -> Block:
     """Return the first screen: what was measured, the finding, the groups that fit, then hints.
 
-    room, lines: the available width in characters and lines. An explanation, if there is one,
+    max_width, lines: the available width in characters and lines. An explanation, if there is one,
         stands below these lines.
     """
     if document.first is None:
-        return terminal_block(document, theme, room)
-    steps, said = _steps(document, theme, room), _finding(document, theme, room)
+        return terminal_block(document, theme, max_width)
+    steps, said = _steps(document, theme, max_width), _finding(document, theme, max_width)
     if len(said) + 3 > lines:  # the smallest screens show the finding alone, cut if necessary
-        steps = Block((), room)
+        steps = Block((), max_width)
         said = [*said[: lines - 2], [Segment(theme.ellipsis)]] if len(said) >= lines else said
-    top = Block((_heading(document, theme, room), *said), room)
+    top = Block((_heading(document, theme, max_width), *said), max_width)
     left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
-    shown = _fitted(document.first(room, left), theme, room, left)
+    shown = _fitted(document.first(max_width, left), theme, max_width, left)
     screen = stack(block for block in (top, shown, steps) if block.lines)
-    reading = _reading(document, screen, theme, room)
+    reading = _reading(document, screen, theme, max_width)
     return trimmed(stack(block for block in (screen, reading) if block.lines))
 
 
-def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
+def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
     """Return the heading of the document in one line, with as much of the quoted text as fits.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
     name, *more = document.heading
     words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
-    while len(words) > 1 and width(theme.dot.join(word for word, _ in words)) > room:
+    while len(words) > 1 and width(theme.dot.join(word for word, _ in words)) > max_width:
         last, tone = words.pop()
-        left = room - width(theme.dot.join(word for word, _ in words) + theme.dot)
+        left = max_width - width(theme.dot.join(word for word, _ in words) + theme.dot)
         if left >= _LEAST_QUOTE:
             words.append((fit(last, left, theme.ellipsis), tone))
-    words[0] = fit(words[0][0], min(width(words[0][0]), room), theme.ellipsis), words[0][1]
-    left = room - width(theme.dot.join(word for word, _ in words) + theme.dot)
+    words[0] = fit(words[0][0], min(width(words[0][0]), max_width), theme.ellipsis), words[0][1]
+    left = max_width - width(theme.dot.join(word for word, _ in words) + theme.dot)
     if text and left >= _LEAST_QUOTE:
         words.append((fit(text, left, theme.ellipsis) if width(text) > left else text, False))
     line = [Segment(text, theme.tone(tone)) for text, tone in words]
     return [segment for word in line for segment in (Segment(theme.dot, DIM), word)][1:]
 
 
-def _finding(document: doc.Document, theme: Theme, room: int) -> Sequence[Line]:
-    lines = at_blanks(theme.spell(document.finding), room, "", theme.ellipsis)
+def _finding(document: doc.Document, theme: Theme, max_width: int) -> Sequence[Line]:
+    lines = at_blanks(theme.spell(document.finding), max_width, "", theme.ellipsis)
     return [text_line((line, BOLD)) for line in lines if line]
 
 
-def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
+def _steps(document: doc.Document, theme: Theme, max_width: int) -> Block:
     """Return the hints that fit into one line; the last ones are to explain and to show everything.
 
-    room: the available width in characters.
+    max_width: in characters.
     """
     hints = [
         text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
     ]
     if not hints:
-        return Block((), room)
+        return Block((), max_width)
     kept = [*hints, _EVERYTHING]
-    while len(kept) > 1 and width(theme.dot.join(kept)) > room:
+    while len(kept) > 1 and width(theme.dot.join(kept)) > max_width:
         others = [hint for hint in kept[:-1] if not hint.startswith("--explain")]
         kept.remove(others[-1] if others else kept[0])
-    return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, room)
+    return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, max_width)
 
 
-def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
-    """Return the groups of a screen in at most ``lines`` lines. room: the available width.
+def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: int) -> Block:
+    """Return the groups of a screen in at most ``lines`` lines. max_width: the available width.
 
     Until they fit, tables lose rows; groups are left out, those with the highest ``yields`` first;
     grids of colours get two rows a line; grids lose rows and maps are left out; empty lines go. A
@@ -142,7 +147,7 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) ->
     """
     kept = list(groups)
     while True:
-        drawn = _stacked(kept, theme, room)
+        drawn = _stacked(kept, theme, max_width)
         over = len(drawn.lines) - lines
         if over <= 0:
             return drawn
@@ -163,7 +168,7 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) ->
             kept[place] = _shortened(kept[place], doc.Maps, over)
         else:
             break
-    drawn = _stacked(kept, theme, room, gap=0)
+    drawn = _stacked(kept, theme, max_width, gap=0)
     return Block(drawn.lines[: max(lines, 0)], drawn.width)
 
 
@@ -236,44 +241,44 @@ def _halved(group: doc.Group) -> doc.Group:
 # Groups and parts ----------------------------------------------------------------------------
 
 
-def _group(group: doc.Group, theme: Theme, room: int) -> Block:
+def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
     if group.full:
         return Block((), 0)
     if group.beside is None:
-        blocks = [_member(part, theme, room) for part in group.parts]
+        blocks = [_member(part, theme, max_width) for part in group.parts]
         return stack([block for block in blocks if block.lines], gap=int(group.spaced))
     if group.beside.widths:
         sides = zip(group.parts, group.beside.widths, strict=True)
         found = [_member(part, theme, wide).lines for part, wide in sides]
         return beside([Block(lines, widest(lines)) for lines in found], group.beside.gap)
     if group.beside.yields:
-        return _yielding(group.parts, group.beside, theme, room)
+        return _yielding(group.parts, group.beside, theme, max_width)
     columns, gap, most, *_ = group.beside
     if not columns:
-        drawn = [_member(part, theme, room).lines for part in group.parts]
-        return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
-    across = max((room + gap) // (columns + gap), 1)
+        drawn = [_member(part, theme, max_width).lines for part in group.parts]
+        return flow([Block(lines, widest(lines)) for lines in drawn if lines], max_width, gap)
+    across = max((max_width + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
-    width = (room + gap) // across - gap
+    width = (max_width + gap) // across - gap
     blocks = [_member(part, theme, width) for part in group.parts]
-    return flow([block for block in blocks if block.lines], room, gap)
+    return flow([block for block in blocks if block.lines], max_width, gap)
 
 
 def _yielding(
-    parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, room: int
+    parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, max_width: int
 ) -> Block:
     """Return two parts side by side, or one above the other if the first has too little width.
 
-    how: the conditions for standing side by side. room: the available width in characters.
+    how: the conditions for standing side by side. max_width: in characters.
     """
     first, second = parts
-    right = _member(second, theme, room)
-    left = room - widest(right.lines) - how.gap
+    right = _member(second, theme, max_width)
+    left = max_width - widest(right.lines) - how.gap
     if right.lines and left >= max(how.columns, _full_width(first)):
         drawn = _member(first, theme, left)
         if drawn.lines:
             return beside([Block(drawn.lines, widest(drawn.lines)), right], how.gap)
-    return stack(block for block in (_member(first, theme, room), right) if block.lines)
+    return stack(block for block in (_member(first, theme, max_width), right) if block.lines)
 
 
 def _full_width(part: doc.Part | doc.Group) -> int:
@@ -283,48 +288,50 @@ def _full_width(part: doc.Part | doc.Group) -> int:
     return full_width(part) if isinstance(part, doc.HeadGrid) else 0
 
 
-def _member(part: doc.Part | doc.Group, theme: Theme, room: int) -> Block:
+def _member(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Block:
     return (
-        _group(part, theme, room) if isinstance(part, doc.Group) else part_block(part, theme, room)
+        _group(part, theme, max_width)
+        if isinstance(part, doc.Group)
+        else part_block(part, theme, max_width)
     )
 
 
-def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
+def part_block(part: doc.Part, theme: Theme, max_width: int) -> Block:
     match part:
         case doc.Facts():
-            return _facts(part, theme, room)
+            return _facts(part, theme, max_width)
         case doc.Quote(name, content, lead):
-            return Block((quoted_line(name, content, room, theme, lead),), room)
+            return Block((quoted_line(name, content, max_width, theme, lead),), max_width)
         case doc.Note(text, longest):
-            return paragraph(theme.spell(text), min(longest or room, room), theme, DIM)
+            return paragraph(theme.spell(text), min(longest or max_width, max_width), theme, DIM)
         case doc.Say(text, longest):
-            return paragraph(theme.spell(text), min(longest or room, room), theme)
+            return paragraph(theme.spell(text), min(longest or max_width, max_width), theme)
         case doc.Table():
-            return table_block(part, theme, room)
+            return table_block(part, theme, max_width)
         case doc.HeadGrid():
-            return grid_block(part, theme, room)
+            return grid_block(part, theme, max_width)
         case doc.Maps():
             from attnviz.draw.panels import maps_block  # only maps need NumPy
 
-            return maps_block(part, theme, room)
+            return maps_block(part, theme, max_width)
         case doc.Arcs():
             from attnviz.draw.arcs import arcs_block  # it needs NumPy too
 
-            return arcs_block(part, theme, room)
+            return arcs_block(part, theme, max_width)
         case doc.Plot(histograms=[_, *_]):
-            return _histograms(part, theme, room)
+            return _histograms(part, theme, max_width)
         case doc.Plot():
-            return plot_block(part, theme, room)
+            return plot_block(part, theme, max_width)
 
 
-def _histograms(plot: doc.Plot, theme: Theme, room: int) -> Block:
-    title = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
-    return stack([title, histogram_blocks(plot.histograms, theme, room, plot.rows)], gap=0)
+def _histograms(plot: doc.Plot, theme: Theme, max_width: int) -> Block:
+    title = Block(tuple(wrapped(spelled_parts(plot.title, theme), max_width, theme)), max_width)
+    return stack([title, histogram_blocks(plot.histograms, theme, max_width, plot.rows)], gap=0)
 
 
-def _facts(part: doc.Facts, theme: Theme, room: int) -> Block:
+def _facts(part: doc.Facts, theme: Theme, max_width: int) -> Block:
     words: doc.Words = [(text, tone or part.tone) for text, tone in part.words]
-    inner = max(room - part.lead, 1)
+    inner = max(max_width - part.lead, 1)
     lines: list[Line] = wrapped(spelled_parts(words, theme), inner, theme)
     if part.lead:
         name = fit(theme.spell(part.name), part.lead, theme.ellipsis)
@@ -333,4 +340,4 @@ def _facts(part: doc.Facts, theme: Theme, room: int) -> Block:
         lines = [
             [*text_line((lead, style)), *line] for lead, line in zip(leads, lines, strict=True)
         ]
-    return Block(tuple(lines), room)
+    return Block(tuple(lines), max_width)

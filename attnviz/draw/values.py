@@ -109,7 +109,7 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
         typed(text, str)
     optional(given["revision"], str)
     optional(given["seed"], int)
-    one_of(given["weights"], ("trained", "checkpoint", "random", "loaded", "given"))
+    one_of(given["weights"], ("trained", "checkpoint", "random", "loaded", "captured", "given"))
     one_of(given["backend"], ("numpy", "torch"))
     notes = tuple(typed(note, str) for note in facts["notes"])
     return ModelInfo(**given, notes=notes)

@@ -209,9 +209,9 @@ class IncompleteError(Exception):
 class SoftmaxWatch(FunctionWatch):
     """Hands every softmax over keys and every fused attention call to ``notice`` while active.
 
-    A base class. batch: the number of texts. A softmax over experts or classes has as many rows or
-    no such axis.
-    lengths: the numbers of tokens that an axis over queries or keys can have.
+    This is a base class. A softmax over anything but keys, such as experts, is told by its shape.
+    batch: the number of texts. lengths: the numbers of tokens that an axis over queries or keys can
+        have.
     """
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+from attnviz.engine.attribution.scores import ScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBackend
-from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer
+from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer, ObserveSums, Reduce
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, Reader
@@ -40,13 +42,22 @@ class Backend(Protocol):
     in_order: bool
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
         """Run the model once over inputs of one length.
 
         Hand the requested attention weights to ``observer``.
         cells: the most attention weights in a block; None hands over whole matrices.
-        Raises UsageError if whole matrices are needed and do not fit into memory.
+        sums: receives the layers of a long text instead, if their sums can be computed without
+            their weights. reduce: how to read them; a model in NumPy is always read in blocks.
+        Raises UsageError if whole matrices are needed and do not fit into memory, UnsupportedError
+        if this attention cannot be read as ``reduce`` says.
         """
 
     def observe_queries_keys(
@@ -81,6 +92,19 @@ class Backend(Protocol):
         """Return an object that splits logits into contributions of the model's parts.
 
         given: a text for a trial. Raises UsageError if the model predicts no tokens.
+        """
+
+    def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
+        """Return an object that splits attention scores by who wrote query and key.
+
+        kind: the kind of attention. given: a text for a trial.
+        """
+
+    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
+        """Return what the model would predict without its later blocks, and what heads write.
+
+        attributor: the model's. given: the text. asked: which position and answer.
+        Raises UsageError for a position or token that does not exist.
         """
 
     def path_reads(

@@ -12,16 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely, Texts, likeliest, log_softmax
+from attnviz.engine.observer import Floats
 from attnviz.errors import UsageError
 from attnviz.models.model import HasEnds, Model, Reader, TwoStackModel, require_number
 from attnviz.records import Kind, Tokens
-
-Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)

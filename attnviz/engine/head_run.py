@@ -6,14 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from attnviz.engine.observer import BlockFacts, KeepWeights
+from attnviz.engine.observer import BlockFacts, Floats, KeepWeights
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input, Kind, LayerWeights, ModelInfo
-
-Floats = NDArray[np.floating]
 
 Head: TypeAlias = tuple[int, int]
 """Layer and head, from 0."""

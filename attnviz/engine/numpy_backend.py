@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+from attnviz.engine.attribution.scores import ScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
+    Floats,
     ObserveHeads,
     Observer,
+    ObserveSums,
     QueriesKeys,
+    Reduce,
     hand_over,
     nothing_to_compare,
     products,
@@ -40,8 +45,6 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.models.bundled import Bundled
     from attnviz.models.stack_model import StackModel
 
-Floats = NDArray[np.floating]
-
 
 class NumpyBackend:
     """Runs a decoder-only or encoder-only model in NumPy; its methods are those of ``Backend``."""
@@ -52,9 +55,17 @@ class NumpyBackend:
         self._model = model
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
         model = self._model
+        if reduce == "fused":
+            raise _in_blocks(model.info.name)
 
         def take(layer: int, start: int, weights: Floats, norms: Floats | None) -> None:
             mask = model.mask(layer, start, *weights.shape[-2:])
@@ -141,6 +152,16 @@ class NumpyBackend:
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
 
+    def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
+        from attnviz.engine.attribution.scores_on_numpy import NumpyScoreSplitter
+
+        return NumpyScoreSplitter(self._stack_model.stack)
+
+    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
+        from attnviz.engine.attribution.lens_on_numpy import numpy_lens
+
+        return numpy_lens(self._stack_model.stack, given, asked)
+
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
     ) -> Sequence[PathRead]:
@@ -208,6 +229,13 @@ class NumpyBackend:
         return NumpyRunner(self._model, in_torch, max_memory, texts)
 
 
+def _in_blocks(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name!r} runs in NumPy, which reads attention in blocks of rows: leave out --reduce "
+        "fused, or run a checkpoint with --backend torch"
+    )
+
+
 class BundledBackend(NumpyBackend):
     """Runs the bundled model in NumPy, or in torch where gradients are needed."""
 
@@ -229,10 +257,16 @@ class OwnBackend(NumpyBackend):
         self._own = model
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
         if inputs[0].target is None:
-            super().observe(observer, inputs, cells=cells)
+            super().observe(observer, inputs, cells=cells, reduce=reduce)
             return
         if observer.norms:
             raise UnsupportedError(

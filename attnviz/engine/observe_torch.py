@@ -9,13 +9,15 @@ eagerly, as far as memory allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from attnviz.engine.attention_calls import (
     Attended,
@@ -31,6 +33,8 @@ from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observer import (
     BlockFacts,
     Observer,
+    ObserveSums,
+    Reduce,
     hand_over,
     on_host,
     rows_of_a_block,
@@ -38,7 +42,9 @@ from attnviz.engine.observer import (
 )
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
+from attnviz.engine.reduced_torch import SINKS, layer_of
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
 from attnviz.models.memory import free_memory
 from attnviz.models.transformers_model import TransformersModel
@@ -77,12 +83,18 @@ softmax and its copy."""
 
 @torch.inference_mode()
 def observe_torch(
-    model: TransformersModel, observer: Observer, inputs: Sequence[Input], cells: int | None
+    model: TransformersModel,
+    observer: Observer,
+    inputs: Sequence[Input],
+    cells: int | None,
+    *,
+    sums: ObserveSums | None = None,
+    reduce: Reduce = "auto",
 ) -> None:
     """Run a transformers model over inputs of one length; hand attention weights to ``observer``.
 
     The observer says which layers it wants. cells: the most attention weights in a block; None
-    hands over whole matrices.
+    hands over whole matrices. sums, reduce: see ``Backend.observe``.
     """
     whole = model.model
     ids = torch.tensor([given.ids for given in inputs])
@@ -90,8 +102,21 @@ def observe_torch(
     target_ids = torch.tensor(targets) if targets else None
     norms = ValueNorms(model) if cells is not None and observer.norms else None
     tokens = max(ids.shape[1], 0 if target_ids is None else target_ids.shape[1])
-    long = cells is not None and tokens >= LONG
-    in_blocks = long and _is_plain(whole, observer, ids, target_ids)
+    long = cells is not None and (reduce in ("fused", "blocks") or tokens >= LONG)
+    if sums is not None and long and reduce in ("auto", "fused"):
+        kinds = wanted_kinds(observer, whole)
+        if _agrees(_reducible, whole, kinds, (ids, target_ids), _read_rows):
+            _observe_sums(plan_pass(whole, kinds, ids, None, target_ids), observer, sums)
+            return
+    in_blocks = long and reduce != "full"
+    if in_blocks and reduce != "fused":
+        kinds = wanted_kinds(observer, whole)
+        in_blocks = _agrees(_plain, whole, kinds, (ids, target_ids), _read_blocks)
+    if reduce == "fused" or (reduce == "blocks" and not in_blocks):
+        raise UnsupportedError(
+            f"the attention of {model.info.name!r} is no plain softmax over a range of keys: it "
+            f"can only be read whole, leave out --reduce {reduce}"
+        )
     if cells is not None and not in_blocks:
         _require_room(model, len(inputs), tokens)
     forward = plan_pass(whole, wanted_kinds(observer, whole), ids, decoder_input_ids=target_ids)
@@ -313,39 +338,80 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
         yield start, scores.softmax(-1)
 
 
-_plain: WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]] = WeakKeyDictionary()
+def _observe_sums(forward: ForwardPass, observer: Observer, sums: ObserveSums) -> None:
+    """Run one pass, and hand each wanted layer to ``sums``, which reads sums over its rows.
+
+    The pass is not compared with a plain one: its outputs are those of the model's own function.
+    Raises UnsupportedError if attention is not looked up, or not a plain softmax.
+    """
+    known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    def answer(watch: WatchedCall) -> Attended:
+        call = watch.call
+        wanted, sinks = observer.wants(watch.kind, watch.layer), SINKS in call.options
+        texts = range(len(call.query) if wanted or sinks else 0)
+        layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
+        output, _ = call.own()
+        for text, layer in enumerate(layers):
+            if wanted:
+                sums(text, watch.kind, watch.layer, layer)
+            if sinks:  # the fused function knows of none
+                output[text] *= layer.kept().to(output.dtype)
+        return output, None
+
+    try:
+        watched(replace(forward, compare=False), answer, in_blocks=True)
+    except IncompleteError as error:
+        raise _values_unseen(forward) from error
+
+
+_Tried: TypeAlias = WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]]
+
+_plain: _Tried = WeakKeyDictionary()
 """For each tried model and set of kinds: True if the attention is a plain softmax."""
 
+_reducible: _Tried = WeakKeyDictionary()
+"""For each tried model and set of kinds: True if sums over the attention rows can be computed."""
 
-def _is_plain(
-    model: PreTrainedModel, observer: Observer, ids: Tensor, targets: Tensor | None
+
+def _agrees(
+    known: _Tried,
+    model: PreTrainedModel,
+    kinds: frozenset[Kind],
+    texts: tuple[Tensor, Tensor | None],
+    read: Callable[[ForwardPass, _Collected], None],
 ) -> bool:
-    """Return True if whole attention weights and those computed in blocks agree in every layer.
+    """Return True if whole attention weights and those that ``read`` reads agree in every layer.
 
-    This is tested on the beginning of the first text.
-    ids, targets: the token ids (text, token) of the texts and of the decoder's texts, or None.
+    This is tested on the beginning of the first text, and kept in ``known``.
+    texts: the token ids (text, token) of the texts and of the decoder's texts, or None.
     """
     if not uses_interface(model):
         return False
-    kinds = wanted_kinds(observer, model)
-    known = _plain.setdefault(model, {})
-    if kinds not in known:
-        short = ids[:1, :_TRIAL], None if targets is None else targets[:1, :_TRIAL]
-        known[kinds] = _agree(model, kinds, *short)
-    return known[kinds]
+    tried = known.setdefault(model, {})
+    if kinds not in tried:
+        ids, targets = (None if each is None else each[:1, :_TRIAL] for each in texts)
+        assert ids is not None
+        forward = plan_pass(model, kinds, ids, decoder_input_ids=targets)
+        eager, other = _Collected(kinds), _Collected(kinds)
+        observe_pass(forward, eager, cells=_TRIAL_CELLS)
+        try:
+            read(forward, other)
+            tried[kinds] = eager.equal(other, _TOLERANCE.get(model.dtype, _HALF_TOLERANCE))
+        except UnsupportedError:
+            tried[kinds] = False
+    return tried[kinds]
 
 
-def _agree(
-    model: PreTrainedModel, kinds: frozenset[Kind], ids: Tensor, targets: Tensor | None
-) -> bool:
-    eager, blocks = _Collected(kinds), _Collected(kinds)
-    forward = plan_pass(model, kinds, ids, decoder_input_ids=targets)
-    observe_pass(forward, eager, cells=_TRIAL_CELLS)
-    try:
-        _observe_blocks(forward, blocks, _TRIAL_CELLS, None)
-    except UnsupportedError:
-        return False
-    return eager.equal(blocks, _TOLERANCE.get(model.dtype, _HALF_TOLERANCE))
+def _read_blocks(forward: ForwardPass, found: _Collected) -> None:
+    _observe_blocks(forward, found, _TRIAL_CELLS, None)
+
+
+def _read_rows(forward: ForwardPass, found: _Collected) -> None:
+    def read(text: int, kind: Kind, layer: int, sums: ReducedLayer) -> None:
+        found.observe(text, kind, layer, 0, sums.rows(0, len(sums.first)), BlockFacts())
+
+    _observe_sums(forward, found, read)
 
 
 class _Collected:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, softmax
 from attnviz.errors import LoadError
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.records import Kind, LayerWeights, ModelInfo
 
 Floats = NDArray[np.floating]
@@ -57,6 +58,15 @@ class Observer(Protocol):
             matrix is an array of the library that runs the model. Causal attention may leave out
             keys after a block's last query.
         """
+
+
+Reduce = Literal["auto", "fused", "blocks", "full"]
+"""How attention is read: as sums that are computed where the attention is, in blocks of rows, in
+whole matrices of a layer; ``auto`` decides by the length of the text."""
+
+ObserveSums = Callable[[int, Kind, int, ReducedLayer], None]
+"""Receives the index of a text, the kind and the index of a layer, and the layer's attention, of
+which it reads sums; called in place of ``Observer.observe``."""
 
 
 def hand_over(

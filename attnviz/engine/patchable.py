@@ -60,6 +60,7 @@ class PatchableModel:
     inputs: returns the keyword arguments of a call, for token ids.
     options: more keyword arguments of every call.
     mask_id: the token that hides a word from a masked model; None if there is none.
+    labels: the names of a classifier's labels, whose logits ``head`` puts out; empty otherwise.
     ours: True for the library's own decoder, whose behaviour need not be tried.
     """
 
@@ -71,6 +72,7 @@ class PatchableModel:
     inputs: Callable[[Input], dict[str, Tensor]]
     options: dict[str, Any]
     mask_id: int | None = None
+    labels: tuple[str, ...] = ()
     ours: bool = False
 
     def run(self, *inputs: Input) -> Tensor | None:
@@ -221,6 +223,24 @@ def patchable_decoder(model: Bundled) -> PatchableModel:
         options={},
         ours=True,
     )
+
+
+def blocks_of(model: PatchableModel) -> list[nn.Module]:
+    """Return the blocks: entries of the outermost ``ModuleList``s that hold attention."""
+    attention = {id(point.module) for point in model.hook_points.found if point.kind != "encoder"}
+    found: list[nn.Module] = []
+
+    def search(module: nn.Module) -> None:
+        for child in module.children():
+            if not attention & {id(part) for part in child.modules()}:
+                continue
+            if isinstance(child, nn.ModuleList):
+                found.extend(child)
+            else:
+                search(child)
+
+    search(model.root)
+    return found
 
 
 def mask_id_of(model: TransformersModel) -> int | None:

@@ -9,7 +9,7 @@ Factual Associations in GPT"; Wang et al. 2022, "Interpretability in the Wild".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -42,14 +42,17 @@ class SiteSort(NamedTuple):
     """One kind of patch site, such as heads' outputs or queries, with its names.
 
     words: what is patched, for a sentence. hook: where it is replaced.
-    shared: True if the query heads of a group share it. last: True if all tokens together carry
-        everything, so that only the last one is patched unless others are chosen.
+    shared: True if the query heads of a group share it; its tokens are then those of the keys.
+    by_position: True if it depends on a token's position, and means something else at another one.
+    last: True if all tokens together carry everything, so that only the last one is patched unless
+        others are chosen.
     note: what the help adds to the name. lead: the words before the name of a site in a sentence.
     """
 
     words: str
     hook: Hook
     shared: bool = False
+    by_position: bool = False
     last: bool = False
     note: str = ""
     lead: str = ""
@@ -57,10 +60,12 @@ class SiteSort(NamedTuple):
 
 SITES: Mapping[What, SiteSort] = {
     "output": SiteSort("head outputs", "output"),
-    "query": SiteSort("queries", "input"),
-    "key": SiteSort("keys", "input", shared=True),
+    "query": SiteSort("queries", "input", by_position=True),
+    "key": SiteSort("keys", "input", shared=True, by_position=True),
     "value": SiteSort("values", "input", shared=True),
-    "pattern": SiteSort("attention patterns", "weights", note=" (attention weights)"),
+    "pattern": SiteSort(
+        "attention patterns", "weights", by_position=True, note=" (attention weights)"
+    ),
     "mlp": SiteSort("MLP outputs", "block", lead="The MLP of "),
     "residual": SiteSort("residual stream", "block", last=True, note=" stream"),
 }
@@ -167,12 +172,15 @@ class PatchOptions:
     position: the token of the corrupt prompt whose prediction counts; of a masked model the masked
         token. None is the last token, or a masked model's only mask token.
     max_memory: the most bytes that a pass may use; None takes a share of the free memory.
+    metrics: those of exact patches to measure; a logit difference takes no pass over the
+        vocabulary.
     """
 
     direction: Direction = "denoise"
     method: PatchMethod = "exact"
     position: int | None = None
     max_memory: int | None = None
+    metrics: Collection[PatchMetric] = get_args(PatchMetric)
 
     def __post_init__(self) -> None:
         if self.max_memory is not None and self.max_memory < 1:
@@ -202,7 +210,7 @@ class PatchScores:
     pair: the index of the prompt pair. patches: the index of each patch among those requested.
     metrics: (patch,) float64, of the patched run, or estimated by the gradient method;
         ``logit_diff`` only if a foil was given.
-    clean, corrupt: the same metrics of the two runs without a patch.
+    clean, corrupt: the metrics of the two runs without a patch.
     """
 
     pair: int

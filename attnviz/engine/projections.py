@@ -39,7 +39,7 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     ids = torch.arange(_LENGTH)[None] % whole.get_input_embeddings().num_embeddings
     forward = plan_pass(whole, {model.kinds[0]}, ids)
     names = {id(module): name for name, module in whole.named_modules()}
-    probe = _FirstMaps()
+    probe = _MapsAfterSoftmax()
     with borrowed(whole, "eager"), linear_maps(forward.module, probe.enter), probe:
         forward.run()
     found = [_described(names[id(module)], module, model.info.heads) for module in probe.found]
@@ -52,7 +52,7 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     return dict(zip(_layers([entry.module for entry in projections]), projections, strict=True))
 
 
-class _FirstMaps(SoftmaxWatch):
+class _MapsAfterSoftmax(SoftmaxWatch):
     """Records the linear maps of a pass that run first after a softmax of attention."""
 
     def __init__(self) -> None:

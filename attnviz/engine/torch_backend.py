@@ -9,21 +9,33 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.one_token_on_torch import (
     require_language_model,
     torch_one_token_logits,
 )
-from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
 from attnviz.engine.edges import Cutter
 from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
 from attnviz.engine.hook_points import HeadOutputs
+from attnviz.engine.labels import with_labels
 from attnviz.engine.observe_torch import observe_pass, observe_torch
-from attnviz.engine.observer import BLOCK_CELLS, KeepWeights, ObserveHeads, Observer, to_numpy
+from attnviz.engine.observer import (
+    BLOCK_CELLS,
+    KeepWeights,
+    ObserveHeads,
+    Observer,
+    ObserveSums,
+    Reduce,
+    to_numpy,
+)
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
@@ -49,9 +61,15 @@ class TorchBackend:
         self._model = model
 
     def observe(
-        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        sums: ObserveSums | None = None,
+        reduce: Reduce = "auto",
     ) -> None:
-        observe_torch(self._model, observer, inputs, cells)
+        observe_torch(self._model, observer, inputs, cells, sums=sums, reduce=reduce)
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
@@ -105,7 +123,19 @@ class TorchBackend:
     def open_attributor(self, given: Input) -> TorchAttributor:
         kinds = self._model.kinds
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
-        return TorchAttributor.of(self._model.info, self.open_patchable(kind, given), given)
+        opened = self.open_patchable(kind, given)
+        labelled = (
+            opened if opened.head is not None else with_labels(self._model.model, opened, given)
+        )
+        return TorchAttributor.of(self._model.info, labelled, given)
+
+    def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
+        opened = self.open_patchable(kind, given)
+        return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
+
+    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
+        assert isinstance(attributor, TorchAttributor)
+        return torch_lens(attributor, given, asked)
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]

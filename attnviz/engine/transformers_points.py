@@ -199,7 +199,7 @@ class _Mix(SoftmaxWatch):
 
 def _find_projections(probe: ForwardPass) -> _Projections:
     with borrowed(probe.model):
-        run = _Find(probe)
+        run = _ProjectionSearch(probe)
         with run.watching(), run:
             probe.run()
     name = type(probe.model).__name__
@@ -289,7 +289,7 @@ class _Hide(SoftmaxWatch):
         return weights
 
 
-class _Find(SoftmaxWatch):
+class _ProjectionSearch(SoftmaxWatch):
     """Records the first linear layer after each softmax, and checks how heads lie in its input.
 
     The attention weights of the last head of every layer are set to zero for this.

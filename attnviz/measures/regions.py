@@ -25,14 +25,18 @@ from numpy.typing import NDArray
 
 from attnviz.measures.bootstrap import student_quantile
 from attnviz.measures.labels import clear_deviations
+from attnviz.measures.rows import AttentionRows
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
-from attnviz.records import REST, AttentionRecord, ModelInfo, RegionShares, Tokens
+from attnviz.records import REST, AttentionRecord, RegionShares, Tokens
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.floating]
 
 LEAST = 0.1
 """How much more than uniform attention is worth a word, as for links between words."""
+
+_ROWS = 4096
+"""The number of rows whose sums over regions are computed at once."""
 
 _TARGET = "target"
 """The region of a text without regions, which looks at one with regions."""
@@ -73,14 +77,43 @@ class RegionSums:
 
         start: the index of its first query. seen: (rows, keys), True if the query sees the key.
         """
-        keys = self._keys[: weights.shape[-1]]
-        sink = self._sink[: weights.shape[-1], None]
-        members = self._queries[start : start + weights.shape[-2]]
-        every, outside = np.hstack([keys, keys * sink]), keys * ~sink  # regions, then their sinks
+        every, outside = (each[: weights.shape[-1]] for each in self._columns)
         both = (weights @ every.astype(weights.dtype)).astype(np.float64)  # (head, rows, regions)
-        count = keys.shape[1]
-        even = (seen @ keys) / np.maximum(seen.sum(-1, keepdims=True), 1)
-        left, left_even = both[..., :count] - both[..., count:], seen @ outside
+        even = (seen @ every[:, : outside.shape[1]]) / np.maximum(seen.sum(-1, keepdims=True), 1)
+        self._take(both, even, seen @ outside, start)
+
+    def add_sums(self, rows: AttentionRows | None, even: AttentionRows) -> None:
+        """Add all rows of a layer to the sums; None only asks ``even`` for what will be needed.
+
+        even: the rows of uniform attention over the same keys.
+        """
+        every, outside = self._columns
+        evenly, left = even.mixed(every)[0], even.mixed(outside)[0] * even.visible[:, None]
+        if rows is None:
+            return
+        both = rows.mixed(every)
+        for start in range(0, len(left), _ROWS):
+            part = slice(start, start + _ROWS)
+            shares = evenly[part, : outside.shape[1]]
+            self._take(both[:, part].astype(np.float64), shares, left[part], start)
+
+    @property
+    def _columns(self) -> tuple[Floats, Floats]:
+        """Return the keys of each region and of each region's sink, and of each without its sink.
+
+        Both are (key, column).
+        """
+        keys, sink = self._keys, self._sink[:, None]
+        return np.hstack([keys, keys * sink]), keys * ~sink
+
+    def _take(self, both: Floats, even: Floats, left_even: Floats, start: int) -> None:
+        """Add rows to the sums.
+
+        both: (head, rows, twice the regions), weight on each region and on its sink. even: (rows,
+        regions), the weight of uniform attention. left_even: the keys seen outside the sink.
+        """
+        members, count = self._queries[start : start + len(even)], even.shape[1]
+        left = both[..., :count] - both[..., count:]
         rest, rest_even = left.sum(-1, keepdims=True), left_even.sum(-1, keepdims=True)
         counts = (rest > LEAST_LEFT) & (rest_even > 0)
         gap = np.divide(left, rest, out=np.zeros_like(left), where=counts)
@@ -101,17 +134,15 @@ class RegionSums:
 
 
 def shares(
-    model: ModelInfo,
     queries: Tokens,
     keys: Tokens,
     layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
 ) -> RegionShares:
-    """Return the attention shares of all heads between the regions of a text.
+    """Return the attention shares of some heads between the regions of a text.
 
-    model: has the number of all heads. queries, keys: the tokens, with their regions.
-    layers: the sums of each layer, by its index and the indices of its heads.
-    If a person chose some heads, ``clear`` is still judged as if all heads of the model were
-    tested.
+    queries, keys: the tokens, with their regions.
+    layers: the sums of each layer, by its index and the indices of its heads. ``clear`` is judged
+        for as many tests as these heads have pairs of regions.
     """
     found = np.concatenate([*layers.values()], axis=1)
     sizes = np.asarray([*regions_of(queries).values()])[:, None]
@@ -145,4 +176,4 @@ def region_shares(record: AttentionRecord) -> RegionShares | None:
         sums = RegionSums(record.queries, record.keys, sink)
         sums.add(layer.weights, 0, record.seen(layer))
         layers[layer.layer, layer.heads] = sums.sums()
-    return shares(record.model, record.queries, record.keys, layers)
+    return shares(record.queries, record.keys, layers)

@@ -1,7 +1,8 @@
-"""Formulas of measures, computed from blocks of rows, so that no whole matrix need be in memory.
+"""Formulas of measures, computed from some rows at a time, so that no whole matrix is in memory.
 
-A formula takes a block of rows and returns a value for each row, and whether that row counts. The
-measure is the mean over all rows that count. ``registry`` describes each measure.
+A formula takes rows of attention and returns a value for each row, and whether that row counts. The
+measure is the mean over all rows that count. ``registry`` describes each measure. What a formula
+can ask of rows is ``AttentionRows``; ``reduced`` answers it for long texts without any weight.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,13 @@ from attnviz.records import Kind, Tokens
 
 Weights = NDArray[np.floating]
 Bools = NDArray[np.bool_]
+Columns = NDArray[Any]
+"""Numbers or booleans (key,) or (key, column)."""
 
 Rows = tuple[Weights, Bools]
 """Values (..., rows), and whether each row counts, (rows,) or (..., rows)."""
 
-Formula = Callable[["RowBlock"], Rows]
+Formula = Callable[["AttentionRows"], Rows]
 
 _RARE_SHARE = 0.1
 """The share of a text's tokens that are called rare."""
@@ -162,9 +165,56 @@ def is_punctuation(text: str) -> bool:
     return bool(mark) and all(unicodedata.category(letter)[0] in "PS" for letter in mark)
 
 
+class AttentionRows(Protocol):
+    """Rows of attention over a text: what a formula can ask of them.
+
+    Each value is (..., rows). text: the facts of the text. queries: the index of each row's query.
+    visible: how many keys it can attend to. weights: (..., rows, keys), all of them at once, for
+    which a long text has no room. total: the sum of each row's weights; less than one with a
+    learned sink. entropy: in nats. largest: the largest weight of each row.
+    """
+
+    @property
+    def text(self) -> TextFacts: ...
+    @property
+    def queries(self) -> NDArray[np.int64]: ...
+    @property
+    def visible(self) -> NDArray[np.int64]: ...
+    @property
+    def weights(self) -> Weights: ...
+    @property
+    def total(self) -> Weights: ...
+    @property
+    def entropy(self) -> Weights: ...
+    @property
+    def largest(self) -> Weights: ...
+
+    def mixed(self, columns: Columns) -> Weights:
+        """Return Σⱼ A[i, j]·columns[j], (..., rows) or (..., rows, column).
+
+        columns: (key,) or (key, column), for all keys of the text.
+        """
+
+    def sees(self, marked: Bools) -> NDArray[np.int64]:
+        """Return how many keys of a mask (key,) each row can attend to, (rows,)."""
+
+    def at(self, keys: NDArray[np.int64]) -> Rows:
+        """Return each row's weight on one key, and which rows see that key. keys: one a row."""
+
+    def on_equal(self, after: int) -> Rows:
+        """Return each row's weight on earlier tokens that equal its own, and which rows have some.
+
+        The values are (..., orders, rows), for each order of the tokens. after: 0, or 1 for the
+        tokens that follow the equal ones.
+        """
+
+    def far(self) -> Weights:
+        """Return each row's mean distance to its keys in tokens, Σⱼ A[i, j]·|i − j|."""
+
+
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """A block of rows of attention weights over a text, from which measures are computed.
+    """A block of rows of attention weights over a text; its methods are those of AttentionRows.
 
     text: the facts of the text. weights: (..., rows, keys); last keys that a causal block does not
         see may be left out. start: index of its first query.
@@ -206,11 +256,6 @@ class RowBlock:
         """Return how many keys each row's query can attend to."""
         return np.asarray(self.seen.sum(-1))
 
-    @property
-    def every(self) -> Bools:
-        """Return True for each row, for measures in which all rows count."""
-        return np.ones(len(self.queries), bool)
-
     @cached_property
     def entropy(self) -> Weights:
         """Return the entropy −Σ A ln A of each row in nats, with 0 ln 0 = 0."""
@@ -220,52 +265,59 @@ class RowBlock:
         total = -np.einsum("...k,...k->...", weights, logarithms)
         return np.asarray(np.maximum(total, 0.0) + 0.0)  # against rounding, and the sign of zero
 
+    @cached_property
+    def total(self) -> Weights:
+        return np.asarray(self.weights.sum(-1))
 
-def _at(block: RowBlock, offset: int) -> Rows:
-    """Return each row's weight on the key ``offset`` tokens away, and which rows see that key."""
-    keys, weights = block.queries + offset, block.weights
-    inside = (keys >= 0) & (keys < weights.shape[-1])
-    rows, shown = np.arange(len(keys)), np.where(inside, keys, 0)
-    counts: Bools = np.asarray(inside & block.seen[rows, shown])
-    return np.where(counts, weights[..., rows, shown], 0), counts
+    @cached_property
+    def largest(self) -> Weights:
+        return np.asarray(self.weights.max(-1))
+
+    def mixed(self, columns: Columns) -> Weights:
+        weights = self.weights
+        return np.asarray(weights @ columns[: weights.shape[-1]].astype(weights.dtype))
+
+    def sees(self, marked: Bools) -> NDArray[np.int64]:
+        return np.asarray(self.seen[:, marked[: self.weights.shape[-1]]].sum(-1))
+
+    def at(self, keys: NDArray[np.int64]) -> Rows:
+        weights = self.weights
+        inside = (keys >= 0) & (keys < weights.shape[-1])
+        rows, shown = np.arange(len(keys)), np.where(inside, keys, 0)
+        counts: Bools = np.asarray(inside & self.seen[rows, shown])
+        return np.where(counts, weights[..., rows, shown], 0), counts
+
+    def on_equal(self, after: int) -> Rows:
+        ids, queries, keys = self.text.orders, self.queries, self.keys
+        before = np.roll(ids, after, axis=-1)[:, None, : len(keys)]
+        # The first keys have no token before them; the key after a neighbour is the query itself.
+        equal = (ids[:, queries, None] == before) & (keys >= after) & (keys < queries[:, None])
+        return _mass_on(self.weights, equal & self.seen)
+
+    def far(self) -> Weights:
+        if self.text.passing and self.text.attention.causal:
+            return -_signed_distance_rows(self)[0]  # needs no second matrix
+        gap = np.abs(self.queries[:, None] - self.keys[None, :]).astype(self.weights.dtype)
+        return np.asarray(np.einsum("...rk,rk->...r", self.weights, gap))
 
 
-def _self_rows(block: RowBlock) -> Rows:
+def _every(block: AttentionRows) -> Bools:
+    """Return True for each row, for measures in which all rows count."""
+    return np.ones(len(block.queries), bool)
+
+
+def _self_rows(block: AttentionRows) -> Rows:
     """Return each row's weight on its own token, and which rows count.
 
     A row that sees nothing else does not count.
     """
-    values, counts = _at(block, 0)
+    values, counts = block.at(block.queries)
     return values, counts & (block.visible > 1)
 
 
-def _first_rows(block: RowBlock) -> Rows:
+def _first_rows(block: AttentionRows) -> Rows:
     """Return each row's weight on key 0, the attention sink; the first row does not count."""
-    return block.weights[..., 0], np.asarray(block.queries >= 1)
-
-
-def _duplicate_rows(block: RowBlock) -> Rows:
-    """Return each row's weight on earlier equal tokens, and which rows count.
-
-    The weights are (..., orders, rows), for each order of the tokens.
-    """
-    ids, queries, keys = block.text.orders, block.queries, block.keys
-    equal = ids[:, queries, None] == ids[:, None, : len(keys)]
-    return _mass_on(block.weights, equal & (keys < queries[:, None]) & block.seen)
-
-
-def _induction_rows(block: RowBlock) -> Rows:
-    """Return each row's weight on the tokens after earlier equal tokens, and which rows count.
-
-    The weights are (..., orders, rows), for each order of the tokens.
-    The keys are j + 1 for equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is
-    A[i, i − n + 1] of the second copy, and on more copies the prefix-matching score.
-    """
-    ids, queries, keys = block.text.orders, block.queries, block.keys
-    before = np.roll(ids, 1, axis=-1)[:, None, : len(keys)]
-    # Key 0 has no token before it; the key after an equal neighbour is the query itself.
-    follows = (ids[:, queries, None] == before) & (keys >= 1) & (keys < queries[:, None])
-    return _mass_on(block.weights, follows & block.seen)
+    return block.at(np.zeros_like(block.queries))[0], np.asarray(block.queries >= 1)
 
 
 def _mass_on(weights: Weights, keys: Bools) -> Rows:
@@ -282,27 +334,25 @@ def _mass_on(weights: Weights, keys: Bools) -> Rows:
     return values, np.asarray(keys.any(-1))
 
 
-def _column_rows(block: RowBlock, keys: Bools) -> Rows:
+def _column_rows(block: AttentionRows, keys: Bools) -> Rows:
     """Return each row's weight on the keys of a mask, and which rows see any of them.
 
     keys: boolean (key,), for all keys of the text.
     """
-    marked = keys[: block.weights.shape[-1]]
-    mass = block.weights @ marked.astype(block.weights.dtype)
-    return mass, np.asarray(block.seen[:, marked].any(-1))
+    return block.mixed(keys), block.sees(keys) > 0
 
 
-def _rare_rows(block: RowBlock) -> Rows:
+def _rare_rows(block: AttentionRows) -> Rows:
     """Return each row's weight on rare tokens minus their share of the keys that it sees.
 
     Also returns which rows count.
     """
     values, counts = _column_rows(block, block.text.rare)
-    seen = block.seen[:, block.text.rare[: block.weights.shape[-1]]].sum(-1)
+    seen = block.sees(block.text.rare)
     return values - seen / np.maximum(block.visible, 1), counts
 
 
-def _alignment_rows(block: RowBlock) -> Rows:
+def _alignment_rows(block: AttentionRows) -> Rows:
     """Return each row's nearness to the diagonal of two texts, in [0, 1], and which rows count.
 
     It is Σⱼ A[i, j]·exp(−(i/N − j/M)² / 2g²), g = 0.2, over N queries and M keys: one minus the
@@ -310,57 +360,46 @@ def _alignment_rows(block: RowBlock) -> Rows:
     section 4.1.
     """
     text, weights = block.text, block.weights
-    gap = (block.queries / len(text.queries))[:, None] - block.keys / len(text.keys)
+    keys = np.arange(weights.shape[-1])
+    gap = (block.queries / len(text.queries))[:, None] - keys / len(text.keys)
     near = np.exp(-(gap**2) / (2 * _NEAR**2)).astype(weights.dtype)
-    return np.einsum("...rk,rk->...r", weights, near), block.every
+    return np.einsum("...rk,rk->...r", weights, near), _every(block)
 
 
-def _normalised_entropy_rows(block: RowBlock) -> Rows:
+def _normalised_entropy_rows(block: AttentionRows) -> Rows:
     """Return each row's entropy divided by ln(number of keys it sees); row 0 does not count."""
     counts = (block.visible > 1) & (block.queries >= 1)
     return block.entropy / np.log(np.where(counts, block.visible, 2)), counts
 
 
-def _distance_rows(block: RowBlock) -> Rows:
-    """Return each row's mean distance to its keys in tokens, Σⱼ A[i, j]·|i − j|.
-
-    Also returns which rows count: all.
-    """
-    if block.text.passing and block.text.attention.causal:
-        return -_signed_distance_rows(block)[0], block.every  # needs no second matrix
-    gap = np.abs(block.queries[:, None] - block.keys[None, :]).astype(block.weights.dtype)
-    return np.asarray(np.einsum("...rk,rk->...r", block.weights, gap)), block.every
-
-
-def _signed_distance_rows(block: RowBlock) -> Rows:
+def _signed_distance_rows(block: AttentionRows) -> Rows:
     """Return each row's mean signed distance in tokens, Σⱼ A[i, j]·(j − i), and which rows count.
 
     Later keys count as positive.
     """
-    weights = block.weights
-    mean = weights @ block.keys.astype(weights.dtype) - block.queries * weights.sum(-1)
-    return np.asarray(mean), block.every
+    positions = np.arange(len(block.text.keys))
+    return np.asarray(block.mixed(positions) - block.queries * block.total), _every(block)
 
 
-def _confidence_rows(block: RowBlock) -> Rows:
+def _confidence_rows(block: AttentionRows) -> Rows:
     """Return the largest weight of each row, and which rows count: not special tokens."""
-    return block.weights.max(-1), ~block.text.special[block.queries]
+    return block.largest, ~block.text.special[block.queries]
 
 
 FORMULAS: Mapping[str, Formula] = {
-    "previous": lambda block: _at(block, -1),
+    "previous": lambda block: block.at(block.queries - 1),
     "first": _first_rows,
     "self": _self_rows,
-    "next": lambda block: _at(block, 1),
-    "duplicate": _duplicate_rows,
-    "induction": _induction_rows,
+    "next": lambda block: block.at(block.queries + 1),
+    "duplicate": lambda block: block.on_equal(0),
+    "induction": lambda block: block.on_equal(1),
     "separator": lambda block: _column_rows(block, block.text.separators),
     "delimiter": lambda block: _column_rows(block, block.text.delimiters),
     "rare": _rare_rows,
     "alignment": _alignment_rows,
-    "entropy": lambda block: (block.entropy, block.every),
+    "entropy": lambda block: (block.entropy, _every(block)),
     "normalised_entropy": _normalised_entropy_rows,
-    "distance": _distance_rows,
+    "distance": lambda block: (block.far(), _every(block)),
     "confidence": _confidence_rows,
     "signed_distance": _signed_distance_rows,
 }
@@ -380,14 +419,19 @@ def whole_scores(
         query, if it has only the last ones. mask: boolean (query, key), True if the query sees the
         key; None for the plain mask. A measure is NaN if no row counts.
     """
-    block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
-    return {name: _mean(*formula(block)) for name, formula in formulas.items()}
+    return scores_of(RowBlock(text, weights, start, mask), names)
+
+
+def scores_of(rows: AttentionRows, names: Collection[str] | None = None) -> dict[str, Weights]:
+    """Return the measures (...) of rows, which are all rows of a text; see ``whole_scores``."""
+    formulas = rows.text.attention.formulas(names)
+    return {name: _mean(*formula(rows)) for name, formula in formulas.items()}
 
 
 class BaseRates(NamedTuple):
     """The pattern scores of uniform attention over the keys that each query sees.
 
-    scores: by name; None if the text cannot show it. rows: number of rows in each mean.
+    scores: by name; None if the text has no case of it. rows: by name, the rows in the mean.
     """
 
     scores: Mapping[str, float | None]

@@ -188,7 +188,11 @@ def _is_mark(letter: str) -> bool:
 
 
 class _Places(NamedTuple):
-    """The distance of each word pair, as an index, and how many tested pairs have each distance."""
+    """How far apart the words of each pair are, and how many tested pairs are as far apart.
+
+    distance: (query, key), query − key as an index from 0, that is plus the number of keys − 1.
+    cells: (distance,), the number of tested pairs with that distance.
+    """
 
     distance: NDArray[np.intp]
     cells: Floats
@@ -239,7 +243,10 @@ def _reversed(linked: Floats, seen: Bools, ties: Floats) -> Floats:
     lowest = np.where(seen, scores, np.inf).min(1, keepdims=True, initial=np.inf)
     turned = np.where(seen, np.exp(np.where(seen, lowest - scores, 0)), 0)
     total = np.where(seen, linked, 0).sum(1, keepdims=True)
-    return turned * np.divide(total, turned.sum(1, keepdims=True), out=total, where=total > 0)
+    factors: NDArray[np.float64] = np.divide(
+        total, turned.sum(1, keepdims=True), out=total, where=total > 0
+    )
+    return turned * factors
 
 
 class _Best:

@@ -101,7 +101,7 @@ def check_files(name: str, directory: Path) -> None:
 def replaced(piece: str, old: str, new: str) -> str:
     """Return a string with ``new`` for each ``old``; raise LoadError if it would grow too long."""
     if len(piece) + piece.count(old) * len(new) > _GROWTH * len(piece) + _SLACK:
-        raise _grown("the decoder of a tokenizer")
+        raise _grows_too_long("the decoder of a tokenizer")
     return piece.replace(old, new)
 
 
@@ -118,7 +118,7 @@ class _Step:
     longest: int = 0
     counting: Normalizer | None = None
 
-    def grown(self, text: str) -> int:
+    def most_characters(self, text: str) -> int:
         """Return the most characters of the step's output for a text; 0 if it inserts few."""
         if self.counting is None:
             return 0
@@ -130,16 +130,16 @@ def _check(name: str, steps: list[_Step], text: str) -> None:
     for start in range(0, len(text), _PIECE):
         piece = text[start : start + _PIECE]
         for step in steps:
-            grows = step.grown(piece) > most
+            grows = step.most_characters(piece) > most
             piece = "" if grows else step.normalizer.normalize_str(piece)
             if grows or len(piece) > most:
-                raise _grown(f"the tokenizer of {name!r}")
+                raise _grows_too_long(f"the tokenizer of {name!r}")
         grown += len(piece)
         if grown > most:
-            raise _grown(f"the tokenizer of {name!r}")
+            raise _grows_too_long(f"the tokenizer of {name!r}")
 
 
-def _grown(name: str) -> LoadError:
+def _grows_too_long(name: str) -> LoadError:
     return LoadError(
         f"{name} cannot be used: it makes more than {_GROWTH} characters of each one of a text"
     )

@@ -77,8 +77,16 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("prune", "--texts", "texts.txt", "--heads", "L0H1", "--heads", "L2H3"),
     ),
     (
-        lambda: attnviz.why("tiny", TEXT, controls=3, seed=1),
-        ("why", TEXT, "--controls", "3", "--seed", "1"),
+        lambda: attnviz.why("tiny", TEXT, position=3, controls=3, seed=1),
+        ("why", TEXT, "--position", "3", "--controls", "3", "--seed", "1"),
+    ),
+    (
+        lambda: attnviz.lens("tiny", TEXT, answer="Ann", position=-2, layer=1),
+        ("lens", TEXT, "--answer", "Ann", "--position", "-2", "--layer", "1"),
+    ),
+    (
+        lambda: attnviz.link("tiny", TEXT, head=(1, 2), query=-1, controls=3, seed=1),
+        ("link", TEXT, "--head", "L1H2", "--query", "-1", "--controls", "3", "--seed", "1"),
     ),
     (
         lambda: attnviz.patch("tiny", "Tom saw Ann", "Ann saw Tom", layer=1),
@@ -87,6 +95,10 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
     (
         lambda: attnviz.path("tiny", "L0H1", "Tom saw Ann", "Ann saw Tom"),
         ("path", "L0H1", "Tom saw Ann", "Ann saw Tom"),
+    ),
+    (
+        lambda: attnviz.retrieve("tiny", needle="The key is|blue rain", lengths="128", haystacks=1),
+        ("retrieve", "--needle", "The key is|blue rain", "--lengths", "128", "--haystacks", "1"),
     ),
     (
         lambda: attnviz.head("tiny", (1, 2), TEXT, [TEXT, OTHER], top=3),

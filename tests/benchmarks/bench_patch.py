@@ -86,7 +86,8 @@ def patched(
 ) -> dict[Head, float]:
     """The same of every site by the engine, trying the model out included; in NumPy if given."""
     clean, corrupt = (Input.of_ids(ids[0].tolist()) for ids in pair)
-    pairs, options = [Pair(clean, corrupt)], PatchOptions(method=method)
+    options = PatchOptions(method=method, metrics=("logit_diff",))
+    pairs = [Pair(clean, corrupt)]
     if numpy is None:
         patching = torch_patching(patchable_transformers(model, "self", corrupt), pairs, options)
     else:

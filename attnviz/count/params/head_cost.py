@@ -1,12 +1,13 @@
-"""Counts the parameters of one head, and the cache of its keys and values."""
+"""Counts the parameters of one head, and the cache of its keys and values, whole or cut short."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from attnviz.count.params.cases import NamedModel
 from attnviz.count.params.counting.blocks import AttentionCount
-from attnviz.count.params.counting.cache import byte_count, kept_by
+from attnviz.count.params.counting.cache import byte_count, count_cache, kept_by
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.params import ParamsReport, params
 from attnviz.count.params.parts import main_stack
@@ -70,6 +71,52 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
         cache_bytes=byte_count(numbers, cost.cache_dtype),
         dtype=cost.cache_dtype,
     )
+
+
+SHORT_SINK, SHORT_RECENT = 64, 256
+"""The first and the last tokens that a streaming head keeps (Xiao et al. 2024, "DuoAttention")."""
+
+
+class ShortCache(NamedTuple):
+    """The cache of a model for one sequence, whole, and with most heads' keys and values cut.
+
+    tokens: the length. whole, short: bytes. dtype: of the cached numbers.
+    """
+
+    tokens: int
+    whole: int
+    short: int
+    dtype: str
+
+
+def short_cache(
+    counted: ParamsReport, tokens: int, kept: Collection[tuple[int, int]]
+) -> ShortCache:
+    """Return the bytes of a cache in which only some key/value heads keep every token.
+
+    The others keep the first ``SHORT_SINK`` tokens and the last ``SHORT_RECENT``. Latent keys and
+    states, which heads share, stay whole.
+    counted: the counts of the model. tokens: the length. kept: the (layer, key/value
+        head) of those that keep every token.
+    Raises UnsupportedError if the model's class cannot be counted.
+    """
+    cost = counted.counted.cases[0].cost if counted.counted.cases else None
+    if cost is None:
+        raise UnsupportedError("the arithmetic of attnviz params does not know this attention")
+    saved = 0
+    for layer in range(main_stack(cost).spec.depth):
+        attention = _attention(cost, layer, "self")
+        cache = None if attention is None else kept_by(attention.spec)
+        if attention is None or cache is None or cache.kind not in ("full", "sliding"):
+            continue
+        held = min(tokens, cache.window or tokens)
+        heads = attention.spec.kv_heads
+        cut = max(held - SHORT_SINK - SHORT_RECENT, 0)
+        others = heads - sum(at == layer for at, _ in kept)
+        saved += others * (cache.per_token // heads) * cut
+    whole = count_cache(cost.spec, cost.at(tokens), batch=1, dtype=cost.cache_dtype).bytes
+    short = whole - byte_count(saved, cost.cache_dtype)
+    return ShortCache(tokens, whole, short, cost.cache_dtype)
 
 
 def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:

@@ -18,16 +18,12 @@ function readColours() {
   const dark = document.documentElement.dataset.theme === "dark";
   const named = ["ground", "panel", "ink", "soft", "rule", "accent", "mark", "grey"];
   colour = Object.fromEntries(named.map((name) => [name, value("--" + name)]));
-  colour.stops = value("--ramp").split(" ");
   colour.hues = value("--hues").split(" ");
-  colour.map = ramp(colour.stops);
+  colour.map = ramp(value("--ramp").split(" "));
   colour.signed = ramp(value("--signed").split(" "));
   const ends = (hue) => (dark ? [colour.panel, hue, "#ffffff"] : ["#ffffff", hue, "#101418"]);
   colour.labels = data.labels.map((label) => label.colours?.[Number(dark)] ?? colour.grey);
-  colour.thumbs = colour.labels.map((hue) => {
-    const words = ramp(ends(hue));
-    return words.map((_, at) => words[Math.min(255, Math.floor(at * 0.72))]);
-  });
+  colour.thumbs = colour.labels.map((hue) => ramp(ends(hue)).map((_, at, words) => words[Math.floor(at * 0.72)]));
 }
 
 /** Return the colour of a region of the text, by the order in which regions begin. */

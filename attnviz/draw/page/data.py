@@ -74,21 +74,21 @@ def page_label(label: HeadLabel, means: str, colour: str) -> PageLabel:
     return PageLabel(label.said, label.short, label.source, means, colour)
 
 
-_UNLABELLED = PageLabel("", "", "none", "", "")
+UNLABELLED = PageLabel("", "", "none", "", "")
 
 
 @dataclass(frozen=True)
 class PageHead:
     """What a page says of one head.
 
-    name: such as ``L1H2``. label, score: its label, if it has one, and its score on that.
+    name: such as ``L1H2``. label, score: its label, and its score on that.
     facts: further words. values: a number for each measure, None if it was not measured.
     """
 
     layer: int
     head: int
     name: str
-    label: PageLabel | None = None
+    label: PageLabel = UNLABELLED
     score: float = math.nan
     facts: str = ""
     values: Mapping[str, float | None] = field(default_factory=dict)
@@ -151,11 +151,35 @@ class PageCapture:
     query: int = 0
     head: int = 0
 
+    def link(self, query: int, key: int) -> str:
+        """Return the tokens of a query and a key in words, such as ``it → cat``."""
+        return f"{token_labels(self.queries)[query]} → {token_labels(self.keys)[key]}"
+
+    def of(self, chosen: Sequence[int]) -> PageCapture:
+        """Return the capture with some of its heads only. chosen: their places."""
+        rank, pair = {place: at for at, place in enumerate(chosen)}, self.query_key
+        return replace(
+            self,
+            heads=[self.heads[at] for at in chosen],
+            weights=[self.weights[at] for at in chosen],
+            order=[rank[at] for at in self.order if at in rank],
+            norms=None if self.norms is None else self.norms[chosen],
+            query_key=pair and QueryKey(pair.queries[chosen], pair.keys[chosen], pair.factor),
+            head=rank.get(self.head, 0),
+        )
+
     @property
     def cells(self) -> int:
         """Return how many weights each head has."""
         queries, keys = len(self.queries), len(self.keys)
         return queries * (queries + 1) // 2 if self.causal else queries * keys
+
+
+MAPS_ALONE: dict[str, Any] = {
+    **dict.fromkeys(("steps", "sink"), ()),
+    **dict.fromkeys(("norms", "query_key")),
+}
+"""What belongs to the weights as they were measured, left out."""
 
 
 class Look(NamedTuple):
@@ -204,8 +228,7 @@ def page_data(page: Page) -> PageData:
     captures = [capture for capture, _, _ in fitted]
     notes = [f"{note}{page.more}" for _, _, note in fitted if note]
     kept = [{place: at for at, place in enumerate(places)} for _, places, _ in fitted]
-    labels = _Labels()
-    blocks = list[str]()
+    labels, blocks = dict[PageLabel, int](), list[str]()
     data = {
         "schema": SCHEMA,
         "model": visible(page.model),
@@ -217,7 +240,7 @@ def page_data(page: Page) -> PageData:
             if each.head in kept[each.capture]
         ],
         "captures": [_record(capture, labels, blocks, fine) for capture in captures],
-        "labels": labels.records,
+        "labels": [_label(each) for each in labels],
     }
     return PageData(_script(data), blocks, captures, notes)
 
@@ -253,21 +276,7 @@ def _fitted(capture: PageCapture, fine: bool, room: int) -> tuple[PageCapture, S
         f"{len(places) - len(chosen):,} of {len(places):,} heads are left out, the least "
         f"distinctive ones: the page would have {each * len(places) / 1e6:,.0f} MB"
     )
-    return _of_heads(capture, chosen), chosen, note
-
-
-def _of_heads(capture: PageCapture, chosen: Sequence[int]) -> PageCapture:
-    rank = {place: at for at, place in enumerate(chosen)}
-    pair = capture.query_key
-    return replace(
-        capture,
-        heads=[capture.heads[at] for at in chosen],
-        weights=[capture.weights[at] for at in chosen],
-        order=[rank[at] for at in capture.order if at in rank],
-        norms=None if capture.norms is None else capture.norms[chosen],
-        query_key=pair and QueryKey(pair.queries[chosen], pair.keys[chosen], pair.factor),
-        head=rank.get(capture.head, 0),
-    )
+    return capture.of(chosen), chosen, note
 
 
 def _pooled(capture: PageCapture, step: int) -> PageCapture:
@@ -287,11 +296,8 @@ def _pooled(capture: PageCapture, step: int) -> PageCapture:
         queries=keys if same else tokens(capture.queries),
         keys=keys,
         texts=("", ""),
-        steps=(),
-        sink=(),
-        norms=None,
-        query_key=None,
         query=capture.query // step,
+        **MAPS_ALONE,
     )
 
 
@@ -304,48 +310,33 @@ def _added(blocks: list[str], content: bytes) -> int:
     return len(blocks) - 1
 
 
-class _Labels:
-    """The labels of a page: one with other evidence is another, under the same name of a filter."""
-
-    def __init__(self) -> None:
-        self._places: dict[PageLabel, int] = {}
-
-    def place(self, label: PageLabel | None) -> int:
-        """Return the place of a label, which is added if it is new."""
-        return self._places.setdefault(label or _UNLABELLED, len(self._places))
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": each.said if each.colour else f"{each.said} here",
-                "said": visible(each.said),
-                "short": visible(each.short),
-                "source": each.source,
-                "colours": _colours(each.colour) if each.colour else None,
-                "means": each.means,
-            }
-            for each in self._places
-        ]
+def _label(label: PageLabel) -> dict[str, Any]:
+    """Return a label, which has its colour as texts have it on the light and on the dark page."""
+    red, green, blue = bytes.fromhex(label.colour or "000000")
+    colours = [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
+    return {
+        "name": label.said if label.colour else f"{label.said} here",
+        "said": visible(label.said),
+        "short": visible(label.short),
+        "source": label.source,
+        "colours": colours if label.colour else None,
+        "means": label.means,
+    }
 
 
-def _colours(colour: str) -> list[str]:
-    """Return a colour as texts can have it on the light and on the dark page."""
-    red, green, blue = bytes.fromhex(colour)
-    return [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
+def _record(
+    capture: PageCapture, labels: dict[PageLabel, int], blocks: list[str], fine: bool
+) -> dict[str, Any]:
+    """Return what a page says of a capture. labels: their places; a label of other evidence is new.
 
-
-def _record(capture: PageCapture, labels: _Labels, blocks: list[str], fine: bool) -> dict[str, Any]:
-    exact = sorted(capture.order[: capture.fine])
-    heads = capture.heads
+    blocks: of the page, to which those of the capture are added. fine: see ``_packed``.
+    """
+    heads, exact = capture.heads, sorted(capture.order[: capture.fine])
     keys = {name: None for head in heads for name in head.values}
-    record: dict[str, Any] = {
+    same = ("kind", "causal", "given", "of_heads", "limit")
+    record = {
         "name": visible(capture.name),
-        "kind": capture.kind,
-        "causal": capture.causal,
-        "given": capture.given,
-        "of_heads": capture.of_heads,
-        "limit": capture.limit,
+        **{name: getattr(capture, name) for name in same},
         "queries": _axis(capture.queries, capture.texts[0]),
         "sink": [int(at) for at in capture.sink],
         "verbs": capture.verbs,
@@ -359,7 +350,7 @@ def _record(capture: PageCapture, labels: _Labels, blocks: list[str], fine: bool
             "layer": [head.layer for head in heads],
             "head": [head.head for head in heads],
             "name": [visible(head.name) for head in heads],
-            "label": [labels.place(head.label) for head in heads],
+            "label": [labels.setdefault(head.label, len(labels)) for head in heads],
             "score": [_number(head.score, 4) for head in heads],
             "facts": [visible(head.facts) for head in heads],
             "values": {key: [_number(head.values.get(key), 5) for head in heads] for key in keys},
@@ -404,9 +395,7 @@ def _told(token: str, probability: float) -> tuple[str, float | None]:
 
 
 def _number(value: float | None, digits: int) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return round(float(value), digits)
+    return None if value is None or not math.isfinite(value) else round(float(value), digits)
 
 
 # Numbers -------------------------------------------------------------------------------------

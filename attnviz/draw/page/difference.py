@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.draw.labels import token_labels
-from attnviz.draw.page.data import Look, PageCapture, PageMeasure
+from attnviz.draw.page.data import MAPS_ALONE, Look, PageCapture, PageMeasure
 
 LARGEST_CHANGE = PageMeasure("largest_change", "largest change")
 """What orders the heads of a difference: the largest change of an attention weight, in [0, 1]."""
@@ -31,9 +30,8 @@ def change_look(capture: PageCapture, head: int) -> Look:
     """Return the largest change of a head. capture: the third one. head: its place there."""
     weights = np.nan_to_num(capture.weights[head])
     query, key = map(int, np.unravel_index(np.abs(weights).argmax(), weights.shape))
-    names = token_labels(capture.queries)[query], token_labels(capture.keys)[key]
     gap = f"{weights[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
-    return Look(2, head, query, key, f"{' → '.join(names)} {gap}")
+    return Look(2, head, query, key, f"{capture.link(query, key)} {gap}")
 
 
 def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageCapture]:
@@ -48,26 +46,12 @@ def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageC
     sizes = {(len(each.queries), len(each.keys), each.causal) for each in (a, b)}
     if not shared or len(sizes) > 1:
         return
+    kept = replace(a, notes=(), **MAPS_ALONE).of([first for first, _ in shared])
     weights = [b.weights[second] - a.weights[first] for first, second in shared]
     changes = [float(np.nanmax(np.abs(each), initial=0.0)) for each in weights]
-    limit = max(changes)
-    rank = {first: at for at, (first, _) in enumerate(shared)}
-    yield PageCapture(
-        name=name,
-        kind=a.kind,
-        causal=a.causal,
-        heads=[
-            replace(a.heads[first], facts="", values={LARGEST_CHANGE.key: change})
-            for (first, _), change in zip(shared, changes, strict=True)
-        ],
-        weights=weights,
-        queries=a.queries,
-        keys=a.keys,
-        texts=a.texts,
-        order=[rank[at] for at in a.order if at in rank],
-        given="difference",
-        fine=a.fine,
-        limit=limit or 1.0,
-        query=a.query,
-        head=rank.get(a.head, 0),
-    )
+    heads = [
+        replace(head, facts="", values={LARGEST_CHANGE.key: change})
+        for head, change in zip(kept.heads, changes, strict=True)
+    ]
+    limit = max(changes) or 1.0
+    yield replace(kept, name=name, heads=heads, weights=weights, given="difference", limit=limit)

@@ -27,18 +27,19 @@ const amount = ({ key, unit, signed: sign }, head, value = shown.heads.values[ke
 function drawGrid() {
   const grid = $("grid"), { layer, head } = shown.heads, byLayer = state.sort === "layer";
   const columns = Math.max(...head) + 1, width = columns > 4 ? 680 : 240, room = (paper ? width : grid.clientWidth) - 10, gap = columns > 24 ? 1 : columns > 14 ? 2 : 4;
-  const across = Math.floor((room - 26) / columns) - gap, down = (innerHeight - 290) / (Math.max(...layer) + 1) - 42;
-  const side = byLayer ? Math.max(6, Math.min(96, across, Math.max(54, Math.floor(down)))) : 64, small = byLayer && side < 44;
+  const across = Math.floor((room - 26) / columns) - gap, down = (paper ? 880 : innerHeight - 290) / (Math.max(...layer) + 1), words = paper ? 34 : 42;
+  const tight = paper && down < words + 30, fitted = tight ? down - 8 : Math.max(paper ? 0 : 54, down - words); // a sheet has all rows
+  const side = byLayer ? Math.max(6, Math.floor(Math.min(96, across, fitted))) : 64, small = byLayer && (tight || side < (paper ? 30 : 44));
   grid.classList.toggle("small", small);
   $("app").classList.toggle("wide", paper && columns > 4);
   grid.style.gap = `${gap}px`;
   grid.style.gridTemplateRows = small ? "14px" : "";
   grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : "repeat(auto-fill, minmax(64px, 1fr))";
   cells = [];
-  const nodes = [], every = Math.ceil(18 / side), rows = Math.ceil(10 / side), first = parseInt(shown.names[0].split("H")[1], 10) - head[0] || 0;
+  const nodes = [], every = Math.ceil(18 / side), rows = Math.ceil(10 / side);
   if (small) {
     nodes.push(make("span"));
-    for (let h = 0; h < columns; h++) nodes.push(make("span", { "aria-hidden": true }, h % every ? "" : String(h + first)));
+    for (let h = 0; h < columns; h++) nodes.push(make("span", { "aria-hidden": true }, h % every ? "" : String(h + shown.first)));
   }
   const by = measures().find(({ key }) => key === state.sort);
   let row = -1;
@@ -71,7 +72,7 @@ function drawGrid() {
 /** Paint the thumbnails on one sheet behind the buttons, some milliseconds a frame; on paper at once. */
 function drawThumbs() {
   const turn = (drawThumbs.turn = {}), values = new Float32Array(shown.n * shown.m), grid = $("grid");
-  const ratio = paper ? 3 : Math.min(2, devicePixelRatio || 1), waiting = offered().filter((i) => cells[i]);
+  const ratio = paper ? 4 : Math.min(2, devicePixelRatio || 1), waiting = offered().filter((i) => cells[i]);
   const most = (edge, size) => Math.max(1, ...waiting.map((i) => cells[i][edge] + cells[i][size]));
   const wide = most("offsetLeft", "offsetWidth"), high = most("offsetTop", "offsetHeight");
   sheet.width = wide * ratio;

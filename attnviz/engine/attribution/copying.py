@@ -10,21 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from attnviz.engine.attribution.one_token import COPIED, TRIED, tried_tokens
-from attnviz.engine.attribution.one_token_on_torch import require_language_model, written_alone
-from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.backend import backend_of
-from attnviz.engine.patchable import PatchableModel
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.model import Model
 from attnviz.models.resolve import random_twin
-from attnviz.records import Input
 
 _CONTROL = 4
 """The control is measured on every fourth token."""
@@ -75,58 +70,46 @@ def copying_scores(
         if on_progress is not None:
             on_progress(done, total)
 
-    opened = _open(model, every)
-    ranks = _ranks(opened, every, advance)
+    found, words = _copied(model, every, advance)
     control = None
     try:
-        twin = _open(random_twin(model, seed), fewer)
-        by_head = _ranks(twin, fewer, advance)
-        control = float(np.mean([above < COPIED for above, _ in by_head.values()]))
+        random, _ = _copied(random_twin(model, seed), fewer, advance)
+        control = float(np.mean([copied for copied, _ in random.values()]))
     except (UnsupportedError, LoadError):  # there is no random twin, or no memory for it
         advance(len(fewer))
-    assert opened.head is not None
     return CopyingScores(
         tokens=len(every),
         all_tokens=len(every) == len(model.vocabulary().plain),
-        copying={key: float((above < COPIED).mean()) for key, (above, _) in ranks.items()},
-        suppressing={key: float((below < COPIED).mean()) for key, (_, below) in ranks.items()},
-        chance=COPIED / len(opened.head.weight),
+        copying={key: float(copied.mean()) for key, (copied, _) in found.items()},
+        suppressing={key: float(suppressed.mean()) for key, (_, suppressed) in found.items()},
+        chance=COPIED / words,
         control=control,
     )
 
 
-def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
-    given = Input.of_ids(tokens[:1])
-    opened = backend_of(model).open_patchable("self", given)
-    require_language_model(opened, model.info.name, given)
-    return opened
+def _copied(
+    model: Model, tokens: Sequence[int], advance: Callable[[int], None]
+) -> tuple[dict[HeadKey, NDArray[np.bool_]], int]:
+    """Return for each head which tokens it copies and which it suppresses, (2, token).
 
-
-def _ranks(
-    model: PatchableModel, tokens: Sequence[int], advance: Callable[[int], None]
-) -> dict[HeadKey, tuple[Any, Any]]:
-    """Return the rank of each text's only token in each head's effect, as two arrays (token,).
-
-    The first counts the other tokens of the vocabulary whose logit the head raises at least as
-    much, the second those whose logit it raises at most as much.
+    The second result is the number of tokens that the model can predict.
     tokens: the ids, each of which is a text of its own.
     advance: called with the number of tokens that were done since the last call.
     """
-    found: dict[HeadKey, tuple[list[Tensor], list[Tensor]]] = {}
-    assert model.head is not None
-    weight = model.head.weight.detach().float()
-    with model.hook_points.borrowed():
-        for start in range(0, len(tokens), ONE_TOKEN_BATCH):
-            batch = tokens[start : start + ONE_TOKEN_BATCH]
-            own = torch.tensor(batch, device=weight.device)[:, None]
-            for key, written in written_alone(model, batch):
-                logits = written.float() @ weight.T  # (token, word)
-                copied = logits.gather(1, own)
-                above, below = found.setdefault(key, ([], []))
-                above.append((logits >= copied).sum(1) - 1)
-                below.append((logits <= copied).sum(1) - 1)
-            advance(len(batch))
-    return {
-        key: (torch.cat(above).cpu().numpy(), torch.cat(below).cpu().numpy())
-        for key, (above, below) in found.items()
-    }
+    info = model.info
+    heads: list[HeadKey] = [
+        ("self", layer, head) for layer in range(info.layers) for head in range(info.heads)
+    ]
+    found: dict[HeadKey, list[NDArray[np.bool_]]] = {}
+    done: Sequence[int] = ()
+    words = 0
+    for key, batch, logits in backend_of(model).one_token_logits(tokens, heads):
+        if batch is not done:
+            advance(len(done))
+            done = batch
+        own = logits[np.arange(len(batch)), batch][:, None]
+        ahead = [(logits >= own).sum(1) - 1, (logits <= own).sum(1) - 1]
+        found.setdefault(key, []).append(np.array(ahead) < COPIED)
+        words = logits.shape[1]
+    advance(len(done))
+    return {key: np.concatenate(each, axis=1) for key, each in found.items()}, words

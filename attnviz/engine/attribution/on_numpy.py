@@ -6,11 +6,13 @@ scale held, times the difference of two rows of the unembedding (Elhage et al. 2
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.attention.stack_shape import LayerTrace, StackShape
 from attnviz.engine.attribution.parts import (
     AskedLogit,
@@ -24,9 +26,7 @@ from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
 from attnviz.records import NO_PREDICTIONS, Input
 
-Floats = NDArray[np.floating]
-
-_ROUNDING = {"float32": 1e-4, "float64": 1e-10}
+ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 """The largest difference between logit and sum of the parts, relative to the largest logit."""
 
 _TOP = 5
@@ -90,9 +90,24 @@ class NumpyAttributor(Attributor):
             logit=float(logits[answer] - (0.0 if foil is None else logits[foil])),
             parts=tuple(parts),
             rows=rows,
-            tolerance=_ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
+            tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
             maps=drawn,
         )
+
+    def logits_of_texts(
+        self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
+    ) -> NDArray[np.float64]:
+        stack = self.model.stack
+        ids = np.array([given.ids for given in texts])
+        masks = None
+        if hidden:
+            tokens = np.arange(ids.shape[1])
+            off = np.array(hidden)[:, None, None] == tokens  # (text, 1, key)
+            seen = ~off | (tokens[:, None] == tokens)
+            masks = dict.fromkeys(range(stack.shape.layers), seen[:, None])
+        with np.errstate(over="ignore", invalid="ignore"):
+            end = stack.run_outputs(ids, lambda *seen: None, masks=masks)
+            return stack.unembed(end[:, place]).astype(np.float64)
 
 
 def _is_there(key: HeadKey, shape: StackShape) -> bool:

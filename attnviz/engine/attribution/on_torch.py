@@ -27,8 +27,11 @@ from attnviz.engine.attribution.parts import (
     place_of,
 )
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
+from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
+from attnviz.engine.labels import POOLED, of_labels, place_of_label
 from attnviz.engine.patchable import PatchableModel, probe_of
+from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input, ModelInfo
@@ -44,7 +47,11 @@ class TorchAttributor(Attributor):
     """Splits the logits of a torch model into contributions of its parts."""
 
     def __init__(self, model: PatchableModel, given: Input) -> None:
-        self._model = model
+        self.model = model
+        self.labels = model.labels
+        self._causal = True
+        if model.labels:
+            return
         with torch.no_grad(), model.hook_points.borrowed():
             self._causal = is_causal(model, probe_of(given))
 
@@ -58,23 +65,22 @@ class TorchAttributor(Attributor):
         """
         if opened.head is None:
             raise UsageError(
-                f"{info.name!r} predicts no tokens: there is no logit to take apart, choose "
-                "a model with a language-model head"
+                f"{info.name!r} predicts no tokens, and no one label: there is no logit to take "
+                "apart, choose a model with a language-model head or a classifier"
             )
         return cls(opened, given)
 
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
-        model, place = self._model, self._place(given, asked.position)
+        model, place = self.model, self.place_in(given, asked.position)
         chosen = calls_of(model, asked.maps)
         with model.hook_points.borrowed():
             with torch.no_grad():
-                own = _logits(model, given, place)[0].double()
+                own = logits_of(model, given, place)[0].double()
             # Of equal logits the first counts, as in NumPy.
             likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
             answer, foil = asked.words(likeliest[0], len(own))
-            run = _follow(model, given, place, frozenset(chosen.values()))
-        rounding = max(_ROUNDING, _EPSILONS * torch.finfo(run.leaves[0].value.dtype).eps)
-        tolerance = rounding * float(own.abs().max())
+            run = follow(model, given, place, frozenset(chosen.values()))
+        tolerance = tolerance_of(run, own)
         shares = own.softmax(-1)
         towards = _difference(run.logits, answer, foil)  # (row,)
         slopes = run.slopes(towards[run.row], again=bool(chosen))
@@ -93,15 +99,47 @@ class TorchAttributor(Attributor):
             maps=_maps(run, run.slopes(towards.sum()), chosen) if chosen else {},
             softcap=softcap,
             uncapped=uncapped,
-            notes=() if len(rows) == sum(part.kind == "head" for part in parts) else (_NO_ROWS,),
+            notes=(
+                *([_NO_ROWS] if len(rows) < sum(part.kind == "head" for part in parts) else []),
+                *run.notes,
+            ),
+            labels=self.labels,
         )
 
-    def _place(self, given: Input, position: int | None) -> int:
+    def logits_of_texts(
+        self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
+    ) -> NDArray[np.float64]:
+        model = self.model
+        with torch.no_grad(), model.hook_points.borrowed():
+            if not hidden:
+                found = batch_logits(model, texts[0], place, *texts[1:])
+            else:
+                found = torch.cat(
+                    [
+                        self._hidden(given, place, at)
+                        for given, at in zip(texts, hidden, strict=True)
+                    ]
+                )
+        return found[:, 0].double().cpu().numpy()
+
+    def _hidden(self, given: Input, place: int, token: int) -> Tensor:
+        """Return logits (1, 1, vocab) at ``place`` while no other token attends to ``token``."""
+        heads = [(at, head) for at, heads in self.model.heads.items() for head in range(heads)]
+        edges = [(query, token) for query in range(len(given.text)) if query != token]
+        try:
+            with cutting(self.model, heads, edges, given):
+                return batch_logits(self.model, given, place)
+        except LostTrackError as error:
+            raise not_its_own(self.model.root, str(error)) from error
+
+    def place_in(self, given: Input, position: int | None) -> int:
         """Return the position from 0; raise UsageError if the model predicts no token there.
 
         given: the text. position: as typed, negative from the end; None for the default.
         """
-        read, mask = given.predicted.ids, self._model.mask_id
+        read, mask = given.predicted.ids, self.model.mask_id
+        if self.labels:
+            return place_of_label(self.model, given, position)
         if self._causal:
             return place_of(position, len(read), len(read) - 1)
         if mask is None:
@@ -121,6 +159,12 @@ class TorchAttributor(Attributor):
         return place
 
 
+def tolerance_of(run: FollowedRun, own: Tensor) -> float:
+    """Return how far a sum of parts may be from a logit. run: of that dtype. own: (vocab,)."""
+    rounding = max(_ROUNDING, _EPSILONS * torch.finfo(run.leaves[0].value.dtype).eps)
+    return rounding * float(own.abs().max())
+
+
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
     """Return for each head the index of its attention call among all calls of a pass.
 
@@ -136,7 +180,7 @@ def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey,
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
+class FollowedRun:
     """A finished pass with tracked tensors, from which logits are split into contributions.
 
     leaves: the outputs of the model's parts. logits: (row, vocab), before a softcap.
@@ -144,6 +188,7 @@ class _Run:
     row: the row of this prediction in ``logits``.
     squeezed: the softcap's input (vocab,) for that row; None without a softcap.
     mixing: the attention weights and values by attention call, for that row alone or for all rows.
+    notes: sentences that a reader must know about the pass.
     """
 
     model: PatchableModel
@@ -153,6 +198,7 @@ class _Run:
     place: int
     squeezed: Tensor | None
     mixing: Mapping[int, Mixing]
+    notes: tuple[str, ...] = ()
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
         """Return the derivative of the target by every leaf; None for a leaf without influence.
@@ -174,6 +220,14 @@ class _Run:
             raise lost(self.model)
         return found
 
+    @property
+    def cap(self) -> Tensor | None:
+        """Return the c of a softcap c·tanh(x / c) of the logits; None without one."""
+        if self.squeezed is None:
+            return None
+        x, inner = self.logits[self.row].detach().double(), self.squeezed.double()
+        return (x @ inner) / (inner @ inner)
+
     def before_cap(
         self, own: Tensor, answer: int, foil: int | None, tolerance: float
     ) -> tuple[float | None, float | None]:
@@ -183,10 +237,9 @@ class _Run:
         own: the logits (vocab,) of the unobserved model. answer, foil: token ids; foil may be None.
         tolerance: how far the recomputed logits may differ from ``own``.
         """
-        if self.squeezed is None:
+        if (cap := self.cap) is None:
             return None, None
-        x, inner = self.logits[self.row].detach().double(), self.squeezed.double()
-        cap = (x @ inner) / (inner @ inner)
+        x = self.logits[self.row].detach().double()
         words = [answer] if foil is None else [answer, foil]
         apart = ((cap * (x / cap).tanh()) - own)[words].abs().max()
         is_cap = bool(apart <= tolerance)
@@ -201,7 +254,7 @@ def lost(model: PatchableModel) -> UnsupportedError:
     )
 
 
-def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> _Run:
+def follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> FollowedRun:
     """Run the borrowed model over a text, and return the pass with its tracked tensors.
 
     place: the index of the token whose logits are tracked. whole: the attention calls whose
@@ -212,12 +265,12 @@ def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[in
     flow = ResidualPass(model, keep)
     try:
         with watch, flow.following():
-            logits = _logits(model, given, None if whole else place)
+            logits = logits_of(model, given, None if whole else place)
     except LostTrackError as error:
         raise lost(model) from error
-    row = place if whole else 0
+    row = place if len(logits) > 1 else 0
     squeezed = None if flow.squeezed is None else flow.squeezed.flatten(0, -2)[row]
-    return _Run(
+    return FollowedRun(
         model=model,
         leaves=flow.leaves,
         logits=logits,
@@ -225,23 +278,32 @@ def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[in
         place=place,
         squeezed=squeezed,
         mixing=keep.mixing,
+        notes=(POOLED,) if model.labels and flow.by_ratio else (),
     )
 
 
-def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
-    """Return logits (row, vocab) of one pass: of the token at ``place``; of all tokens for None."""
+def logits_of(model: PatchableModel, given: Input, place: int | None) -> Tensor:
+    """Return logits (token, vocab) of one pass: of that at ``place``; of all tokens for None."""
+    return batch_logits(model, given, place)[0]
+
+
+def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: Input) -> Tensor:
+    """Return logits (text, token, vocab), with a row for each text, or that a hook makes of one.
+
+    place: as for ``logits_of``. more: further texts of the same length.
+    """
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = slice(None) if place is None else slice(place, place + 1)
         return (args[0][:, rows], *args[1:])
 
     with ExitStack() as hooks:
-        if model.head is not None:
+        if model.head is not None and not model.labels:
             hooks.enter_context(hooked(model.head.register_forward_pre_hook(shorten)))
-        logits = model.run(given)
+        logits = model.run(given, *more)
     if logits is None:
         raise UsageError("this model puts out no logits: there is nothing to take apart")
-    return logits[0]
+    return of_labels(logits, place) if model.labels else logits
 
 
 class _Keep:
@@ -271,7 +333,7 @@ def _difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
     return logits[..., answer] - (0 if foil is None else logits[..., foil])
 
 
-def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
+def _parts(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
     """Return each part's contribution ⟨slope, leaf⟩, in the order of ``Attribution.parts``.
 
     slopes: the derivative of the logit by each of ``run.leaves``; None without influence.
@@ -302,7 +364,7 @@ def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
 
 
 def _rows(
-    run: _Run, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
+    run: FollowedRun, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
 ) -> dict[HeadKey, NDArray[np.floating]]:
     """Return for each head its contribution to the logit from each source token: (key,).
 
@@ -329,7 +391,7 @@ def _rows(
 
 
 def _maps(
-    run: _Run, slopes: Sequence[Tensor | None], chosen: Mapping[HeadKey, int]
+    run: FollowedRun, slopes: Sequence[Tensor | None], chosen: Mapping[HeadKey, int]
 ) -> dict[HeadKey, NDArray[np.floating]]:
     written = {
         leaf.point: run.mixing[leaf.point].written(slope[0])

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.attention.functional import project
+from attnviz.attention.functional import Floats, project
 from attnviz.attention.numpy_stack import NumpyStack, held_norm
 from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
-
-Floats = NDArray[np.floating]
 
 
 def numpy_one_token_logits(

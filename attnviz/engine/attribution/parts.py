@@ -10,7 +10,7 @@ sum over source tokens j of α_ij ⟨∂logit/∂z_i, v_j⟩. Effects through la
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -64,6 +64,7 @@ class Attribution:
     uncapped: the difference before the softcap, to which the parts add up; None without one.
     tolerance: the allowed difference between sum and logit, in logits; it depends on the dtype.
     notes: sentences that a reader must know about the computation.
+    labels: the names that stand for the token ids, if the model is a classifier; else empty.
     """
 
     position: int
@@ -78,6 +79,7 @@ class Attribution:
     softcap: float | None = None
     uncapped: float | None = None
     notes: tuple[str, ...] = ()
+    labels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         heads = self.heads
@@ -146,7 +148,12 @@ class AskedLogit(NamedTuple):
 
 
 class Attributor(ABC):
-    """The interface to split the logits of one model into contributions of its parts."""
+    """The interface to split the logits of one model into contributions of its parts.
+
+    labels: the names of a classifier's labels, which stand for token ids then; empty for words.
+    """
+
+    labels: Sequence[str] = ()
 
     def attribute(
         self,
@@ -175,6 +182,16 @@ class Attributor(ABC):
 
         Subclasses implement it.
         given: the text. The errors are those of ``attribute``, which calls this method.
+        """
+
+    @abstractmethod
+    def logits_of_texts(
+        self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
+    ) -> NDArray[np.float64]:
+        """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
+
+        hidden: for each text the index of a token to which no other token attends, in any head;
+            empty to hide none. Raises UnsupportedError if attention scores cannot be edited.
         """
 
 

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import merge_heads, project
-from attnviz.attention.numpy_stack import NumpyStack, held_norm
+from attnviz.attention.functional import Floats, merge_heads, project
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.recorded_run import RecordedRun
 from attnviz.engine.patching import PathRead, What
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
-
-Floats = NDArray[np.floating]
 
 _INPUTS: tuple[What, What, What] = ("query", "key", "value")
 
@@ -36,68 +35,13 @@ def numpy_path_reads(
         known = 0 <= layer < stack.shape.layers and 0 <= head < stack.shape.heads
         if kind != "self" or not known:
             raise UsageError(f"no {kind} head {head} in layer {layer} that writes to a logit")
-    runs = _RecordedRun(stack, clean), _RecordedRun(stack, corrupt)
+    runs = RecordedRun(stack, clean), RecordedRun(stack, corrupt)
     stack.finite = stack.finite and all(run.finite for run in runs)
     return list(_reads(*runs, senders))
 
 
-class _RecordedRun(NumpyStack):
-    """One recorded pass over one text, in which each norm is a linear map of fixed scale.
-
-    embedded: the residual stream before the first layer.
-    reads: the input of each layer's attention. given: the input of each norm, by its name.
-    outputs: of the heads of each layer, (head, token, dim).
-    fed: what each layer's feed-forward block added.
-    """
-
-    def __init__(self, stack: NumpyStack, tokens: Tokens) -> None:
-        super().__init__(stack.shape, {}, stack.dtype)
-        self.tensors = stack.tensors
-        self.given: dict[str, Floats] = {}
-        self.reads: list[Floats] = []
-        self.outputs: list[Floats] = []
-        self.fed: list[Floats] = []
-        end = self.run_outputs(tokens.ids, lambda at, weights, found: self.outputs.append(found))
-        self.finite = bool(np.isfinite(end).all())
-
-    def moved(self, name: str, change: Floats) -> Floats:
-        """Return the change of a norm's output for a ``change`` of its input, (token, width).
-
-        name: of the norm. It divides by the same numbers as in this run.
-        """
-        return held_norm(self, name, self.given[name], change)
-
-    def embedded_since(self, clean: _RecordedRun) -> Floats:
-        """Return the clean run's embedding minus this run's, as the input of the first layer.
-
-        clean: the run over the clean text.
-        """
-        if "embedding_norm" not in self.given:
-            return clean.embedded - self.embedded
-        name = "embedding_norm"
-        change = self.moved(name, clean.given[name] - self.given[name])
-        weight = self.tensors.optional("embedding_projection.weight")
-        return change if weight is None else project(change, weight)
-
-    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        self.embedded = super().embed(ids, start)
-        return self.embedded
-
-    def read(self, layer: int, residual: Floats) -> Floats:
-        self.reads.append(super().read(layer, residual))
-        return self.reads[-1]
-
-    def _norm(self, name: str, residual: Floats) -> Floats:
-        self.given[name] = residual
-        return super()._norm(name, residual)
-
-    def _feed_forward(self, layer: int, read: Floats) -> Floats:
-        self.fed.append(super()._feed_forward(layer, read))
-        return self.fed[-1]
-
-
 def _reads(
-    clean: _RecordedRun, corrupt: _RecordedRun, senders: Sequence[HeadKey]
+    clean: RecordedRun, corrupt: RecordedRun, senders: Sequence[HeadKey]
 ) -> Iterator[PathRead]:
     """Yield for each layer the queries, keys and values of both runs, and their differences.
 

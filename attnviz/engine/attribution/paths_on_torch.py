@@ -28,7 +28,7 @@ def torch_path_reads(
     """
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
-        pair = _Pair(model, _follow(model, clean), _follow(model, corrupt))
+        pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))
     return pair.reads(calls)
 
 
@@ -42,7 +42,7 @@ def _follow(model: PatchableModel, given: Input) -> ResidualPass:
     return flow
 
 
-class _Pair:
+class _CleanAndCorrupt:
     """The tracked passes over the clean and the corrupt text, whose inputs of heads are compared.
 
     The queries, keys and values q of the corrupt pass are linear in the outputs z of all parts: q =

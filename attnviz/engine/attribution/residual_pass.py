@@ -90,6 +90,7 @@ class ResidualPass(FunctionWatch):
     leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
         values (1, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
+    by_ratio: whether an activation behind the blocks was passed by its ratio.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class ResidualPass(FunctionWatch):
         self._unembedded = self._encoding = False
         self.leaves: list[Leaf] = []
         self.squeezed: Tensor | None = None
+        self.by_ratio = False
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -114,7 +116,8 @@ class ResidualPass(FunctionWatch):
         root, points = self._model.root, self._model.hook_points
         encoder: Any = None
         with ExitStack() as hooks:
-            if any(point.kind == "encoder" for point in points.found):
+            kinds = {point.kind for point in points.found}
+            if "encoder" in kinds and len(kinds) > 1:  # else the encoder itself is followed
                 find: Any = root.get_encoder
                 encoder = find()
                 hooks.enter_context(_around(encoder, self._enter_encoder, self._leave_encoder))
@@ -185,6 +188,8 @@ class ResidualPass(FunctionWatch):
         marks = {mark_of(one) for one in found}
         name = name_of(func)
         first = bool(args) and any(one is args[0] for one in found)
+        if func is Tensor.copy_ and is_followed(args[1]) and mark_of(args[1]) == FollowedMark.READ:
+            return self._copy(*args)
         if FollowedMark.READ in marks and (len(marks) > 1 or is_in_place(func)):
             # A tensor that was read may be added to the stream again; from there on it is a part.
             return self.call(func, *held((args, kwargs), FollowedMark.READ))
@@ -247,8 +252,13 @@ class ResidualPass(FunctionWatch):
             return self._norm
         if name == "tanh" and self._unembedded:
             return self._uncapped
-        # Half precision clamps the stream itself against overflow.
-        return by_ratio if name == "clamp" or (name in ACTIVATIONS and not reads) else None
+        if name == "clamp":  # half precision clamps the stream itself against overflow
+            return by_ratio
+        pooler = name == "tanh" and bool(self._model.labels)  # elsewhere it is a part of a gelu
+        if (name in ACTIVATIONS or pooler) and not reads:
+            self.by_ratio = True
+            return by_ratio
+        return None
 
     def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
         """Return a summand of the residual stream; if it is not tracked yet, it becomes a leaf.
@@ -285,6 +295,16 @@ class ResidualPass(FunctionWatch):
         like = whole if is_followed(whole) else value
         func(whole, places, self._summand(value, like, whole[places].shape))
         followed(whole, max(mark_of(one) for one in (whole, value) if is_followed(one)))
+
+    def _copy(self, places: Tensor, value: Tensor) -> Tensor:
+        """Copy a tensor that was read into a view of another, which is tracked from here on."""
+        if places._base is None:
+            return places.copy_(value.detach())
+        with torch.enable_grad():
+            shape = places.size(), places.stride(), places.storage_offset()
+            places._base.as_strided(*shape).copy_(value)
+        followed(places._base, FollowedMark.READ)
+        return places
 
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Tensor:
         given = named(CONVOLUTION, args, kwargs)

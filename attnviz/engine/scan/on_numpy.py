@@ -9,11 +9,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.attention.functional import Floats
 from attnviz.attention.growing import GrowingRun
 from attnviz.engine.effects import Variant
-from attnviz.engine.patching import WHOLE_LAYER, What
+from attnviz.engine.patching import SITES, WHOLE_LAYER, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
 from attnviz.engine.scan.forks import forks
 from attnviz.engine.scan.room import Room, room_for
@@ -28,7 +28,6 @@ from attnviz.records import Input, Kind
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
 
-Floats = NDArray[np.floating]
 
 _BLOCK = 512
 """The tokens in a block of rows, whose numbers inside a layer stay in a cache."""
@@ -174,11 +173,13 @@ class NumpyRunner:
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
         shape = self._stack.shape
-        counts = {"key": shape.kv_heads, "value": shape.kv_heads, **dict.fromkeys(WHOLE_LAYER, 1)}
-        return {
-            each: dict.fromkeys(range(shape.layers), counts.get(each, shape.heads))
-            for each in sorted(what)
-        }
+
+        def heads(each: What) -> int:
+            if each in WHOLE_LAYER:
+                return 1
+            return shape.kv_heads if SITES[each].shared else shape.heads
+
+        return {each: dict.fromkeys(range(shape.layers), heads(each)) for each in sorted(what)}
 
     def plain(self, given: Input) -> Ends:
         hidden = self._stack.hidden(self._run(given, _PAST).end)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
+from attnviz.engine.likely import log_softmax
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patching import (
+    SITES,
     WHOLE_LAYER,
     Pair,
     Patch,
@@ -35,9 +37,6 @@ Measured = dict[PatchMetric, NDArray[np.float64]]
 _KNOWN = 1 << 25
 """The bytes of the logits of other pairs that are kept."""
 
-_BY_PLACE: frozenset[What] = frozenset({"query", "key", "pattern"})
-"""The sorts that depend on a token's position, and mean something else at another position."""
-
 
 @dataclass(frozen=True)
 class PlainRun:
@@ -51,6 +50,11 @@ class PlainRun:
     position: int
     row: Array
     logits: NDArray[np.float64]
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """Return the log probabilities (vocab,)."""
+        return log_softmax(self.logits)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class PatchWork:
 
     def plain(self, run: PlainRun) -> dict[PatchMetric, float]:
         """Return the metrics of one of the two unpatched runs."""
-        scores, clean = (_log_softmax(each.logits) for each in (run, self.clean))
+        scores, clean = run.scores, self.clean.scores
         chances = np.exp(clean)
         with np.errstate(invalid="ignore"):
             terms = np.where(chances > 0, chances * (clean - scores), chances)
@@ -221,7 +225,7 @@ class Patching:
             # It is opened for each chunk, because between chunks the caller's own code runs.
             with runner.open():
                 begin = [starts[at] or 0 for at in chosen]
-                measure = partial(_measured, runner, work, some, begin)
+                measure = partial(_measured, runner, work, some, begin, self._options.metrics)
                 found = runner.attempt(work.base.given, len(some), measure)
             yield _piece(work, tuple(chosen), found)
 
@@ -241,7 +245,7 @@ class Patching:
                     f"no {site.what} of head {site.head} in layer {site.layer}: expected 0 to "
                     f"{heads[site.layer] - 1}"
                 )
-            looks = corrupt.keys if site.what in ("key", "value") else corrupt.queries
+            looks = corrupt.keys if SITES[site.what].shared else corrupt.queries
             tokens = len(looks(self._runner.kind))
             if not all(0 <= token < tokens for token in site.tokens or ()):
                 raise UsageError(f"no token {max(site.tokens or ())}: expected 0 to {tokens - 1}")
@@ -276,7 +280,7 @@ class Patching:
                 back = {place: at for at, place in enumerate(places)}
                 places = tuple(back.get(at, -1) for at in range(len(clean.given.text)))
         if places is not None:
-            moved = sorted(_BY_PLACE & what)
+            moved = sorted(each for each in what if SITES[each].by_position)
             if moved:
                 raise UsageError(
                     f"the {moved[0]} of a token depends on where it stands, and aligned prompts "
@@ -365,12 +369,16 @@ def _read_out(runner: SiteRunner) -> ReadOut:
 
 
 def _measured(
-    runner: SiteRunner, work: PatchWork, patches: Sequence[Patch], starts: Sequence[int]
+    runner: SiteRunner,
+    work: PatchWork,
+    patches: Sequence[Patch],
+    starts: Sequence[int],
+    metrics: Collection[PatchMetric],
 ) -> Measured:
     """Return the metrics of the patched runs, all from one pass if the model allows it.
 
     work: the prompt pair. patches: in the order in which a pass reaches them. starts: the first
-        token that each changes.
+        token that each changes. metrics: those to measure.
     """
     base, read_out = work.base, _read_out(runner)
     back = base.position - len(base.given.predicted)  # counted from the end
@@ -378,16 +386,16 @@ def _measured(
     ends = runner.ends(ChangedRuns(base.given, patches, replaced, -back, starts))
     assert ends.read is not None
     rows, wanted = ends.read[:, back], [work.answer]
-    compared = read_out.compare(rows[:1], rows[1:, None], wanted)
-    kl = compared.kl
-    if base is not work.clean:
-        kl = read_out.compare(work.clean.row, rows[1:, None], wanted).kl
     plain = work.plain(base)
-    found: Measured = {
-        "log_prob": plain["log_prob"] - compared.loss_delta[:, 0].astype(np.float64),
-        "kl": kl[:, 0].astype(np.float64),
-    }
-    if work.foil is not None:
+    found: Measured = {}
+    if "log_prob" in metrics:
+        compared = read_out.compare(rows[:1], rows[1:, None], wanted)
+        found["log_prob"] = plain["log_prob"] - compared.loss_delta[:, 0].astype(np.float64)
+    if "kl" in metrics:
+        clean = rows[:1] if base is work.clean else work.clean.row
+        compared = read_out.compare(clean, rows[1:, None], wanted)
+        found["kl"] = compared.kl[:, 0].astype(np.float64)
+    if "logit_diff" in metrics and work.foil is not None:
         _, change = read_out.logit_difference(rows[0], rows[1:], work.answer, work.foil)
         found["logit_diff"] = plain["logit_diff"] + change
     return found
@@ -423,9 +431,3 @@ def _first(differ: Mapping[tuple[What, int], NDArray[np.bool_]], site: Site) -> 
 def _piece(work: PatchWork, patches: tuple[int, ...], found: Measured) -> PatchScores:
     clean, corrupt = work.plain(work.clean), work.plain(work.corrupt)
     return PatchScores(work.pair, patches, found, clean, corrupt)
-
-
-def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    scores = logits - logits.max()
-    logs: NDArray[np.float64] = scores - np.log(np.exp(scores).sum())
-    return logs

@@ -36,7 +36,7 @@ class ChangedRuns:
     """A request to run one text unchanged and with ablations or patches.
 
     changes: the ablations or patches, in the order of ``Runner.ordered``.
-    replaced: makes the intervention from the changes by row.
+    replaced: returns the intervention that makes the changes of a batch's rows.
     last: how many of the last tokens are needed; None means all.
     starts: the first token that each change affects, in a causal model; empty if not known.
     """

@@ -148,7 +148,7 @@ class DiffReport(Report, Provenance):
     matched: whether heads were paired by divergence, not by index.
     floor: see ``compare.Floor``, None without one; floor_words: how it was measured. predictions:
         None if there are none; floor_predictions: of a model and itself in another number format.
-    family: how many moves were tested.
+    family: the number of tested differences, for which p-values are corrected.
     example: maps of the head whose attention changed most; None if none changed.
     stride: every ``stride``-th query was compared. importance: whether effects were compared.
     """

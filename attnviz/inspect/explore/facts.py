@@ -31,10 +31,10 @@ _MOST_TOLD, _LEAST_TOLD = 7, 0.015
 """How many weights are named, and the smallest; the largest of all may be smaller."""
 
 
-def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
+def head_line(view: View, theme: Theme, max_width: int, strong: bool) -> Line:
     """Return the line with the chosen head's name, label, score, uniform score and weight mode.
 
-    theme: colours and characters. room: the available width in characters. strong: whether the name
+    theme: colours and characters. max_width: in characters. strong: whether the name
         stands out, because the cursor keys move in this pane.
     """
     scene, report = view.scene, view.shown.report
@@ -47,7 +47,7 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
     source = label_source([entry.label], "{source}, {date}")
     words += [(source, "faint")] if source else []
     name = Segment(f" {scene.name(scene.head)} ", theme.accent(ground=True) if strong else BOLD)
-    return [name, Segment(" "), *one_line(words, theme, room - width(name.text) - 1)]
+    return [name, Segment(" "), *one_line(words, theme, max_width - width(name.text) - 1)]
 
 
 _SIDES = {"a": "first", "b": "second", "difference": "second less first"}
@@ -69,10 +69,10 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
     return [*words, (MODES[scene.mode], "strong")] if MODES[scene.mode] else words
 
 
-def score_line(view: View, theme: Theme, room: int) -> Line:
+def score_line(view: View, theme: Theme, max_width: int) -> Line:
     """Return the line with the head's pattern scores, and the effect of its removal if known.
 
-    theme: colours and characters. room: the available width in characters.
+    theme: colours and characters. max_width: in characters.
     """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
@@ -94,16 +94,16 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
         key=lambda name: -known[name],
     )
     words += [(f"{said_name(name)} {share(known[name])}", "faint") for name in ranked]
-    return one_line(words, theme, room)
+    return one_line(words, theme, max_width)
 
 
-def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
+def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
     """Return the cursor's cell, row and column in words, and the likeliest next tokens.
 
-    theme: colours and characters. room, rows: the available width in characters and lines.
+    theme: colours and characters. max_width, rows: the available width in characters and lines.
     """
     if view.written is not None and view.written.at:
-        return _written_lines(view, view.written, theme, room)[:rows]
+        return _written_lines(view, view.written, theme, max_width)[:rows]
     scene = view.scene
     queries, keys = view.names(theme.encoding)
     weights = view.weights
@@ -120,9 +120,9 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
         Segment(f"  {MODES[scene.mode]}", DIM),
     ]
     if regions := view.record.keys.regions:
-        cell += _regions(view, regions, theme, room - Segment.get_line_length(cell))
+        cell += _regions(view, regions, theme, max_width - Segment.get_line_length(cell))
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
-    lead = min(lead, room // 2)
+    lead = min(lead, max_width // 2)
     row, column = weights[query], weights[:, key]
     lines = [
         cell,
@@ -132,7 +132,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
             weights=row,
             names=keys,
             theme=theme,
-            room=room,
+            max_width=max_width,
             signed=signed,
         ),
         _ranked(
@@ -141,22 +141,22 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
             weights=column,
             names=queries,
             theme=theme,
-            room=room,
+            max_width=max_width,
             signed=signed,
         ),
     ]
     likely = _predicted(view)
     if likely:
         words = [(likely_words(each), False) for each in likely]
-        lines.append([_lead("next token", lead, theme), *one_line(words, theme, room - lead)])
+        lines.append([_lead("next token", lead, theme), *one_line(words, theme, max_width - lead)])
     return lines[:rows]
 
 
-def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Line:
+def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -> Line:
     """Return the line with the cursor key's region, and the query's weight on each region.
 
     The weights stand next to those of uniform attention. regions: the region of each key. theme:
-    colours and characters. room: the available width in characters.
+    colours and characters. max_width: in characters.
     """
     query = view.scene.query
     seen = slice(query + 1) if view.record.causal else slice(len(regions))
@@ -169,13 +169,13 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Lin
         given = f"{name} {_weight(float(row[there].sum()), view.limit > 0)}{even}"
         words.append((to + given, False))
         to = ""
-    return one_line(words, theme, room)
+    return one_line(words, theme, max_width)
 
 
-def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
+def _written_lines(view: View, written: Written, theme: Theme, max_width: int) -> list[Line]:
     """Return the end of the text, coloured by attention weight, and the token that the model chose.
 
-    written: the generated text. theme: colours and characters. room: the available width in
+    written: the generated text. theme: colours and characters. max_width: the available width in
         characters.
     """
     step = written.steps[written.at - 1]
@@ -189,29 +189,29 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
     words: list[tuple[str, Tone | bool]] = [(likely_words(chosen), True)]
     words += [(likely_words(each), False) for each in step.likely if each.id != step.id]
     return [
-        *_tail(view, row, theme, room),
+        *_tail(view, row, theme, max_width),
         _ranked(
             f"from {queries[step.place]}",
             lead,
             weights=row,
             names=keys,
             theme=theme,
-            room=room,
+            max_width=max_width,
             signed=False,
         ),
-        [_lead("wrote", lead, theme), *one_line(words, theme, room - lead)],
+        [_lead("wrote", lead, theme), *one_line(words, theme, max_width - lead)],
     ]
 
 
-def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
+def _tail(view: View, row: Floats, theme: Theme, max_width: int) -> list[Line]:
     """Return the last lines of the text, coloured by the newest token's attention weights.
 
-    row: (key,) these weights. theme: colours and characters. room: the available width in
+    row: (key,) these weights. theme: colours and characters. max_width: the available width in
         characters.
     """
     keys = view.record.keys
     shown = Map("", row[None, :], keys, keys)
-    lines = rows_of(pieces_of(shown, theme, room - 2), room - 2)
+    lines = rows_of(pieces_of(shown, theme, max_width - 2), max_width - 2)
     drawn: list[Line] = []
     for pieces in lines[-2:] if theme.colour else lines[-1:]:
         drawn.append(pieces_line(pieces, shown, theme))
@@ -239,13 +239,13 @@ def _ranked(
     weights: Floats,
     names: Sequence[str],
     theme: Theme,
-    room: int,
+    max_width: int,
     signed: bool,
 ) -> Line:
     """Return the line with the tokens of the largest weights of a row or a column.
 
     title: stands before them. lead: the width of the title in characters. weights, names: of each
-        token. theme: colours and characters. room: the available width in characters. signed: True
+        token. theme: colours and characters. max_width: in characters. signed: True
         writes the sign, for a difference.
     """
     sizes = np.abs(np.nan_to_num(weights))
@@ -257,7 +257,7 @@ def _ranked(
     ]
     return [
         _lead(title, lead, theme),
-        *one_line(words or [("nothing", "faint")], theme, room - lead),
+        *one_line(words or [("nothing", "faint")], theme, max_width - lead),
     ]
 
 
@@ -265,10 +265,10 @@ def _weight(value: float, signed: bool) -> str:
     return f"{value:+.2f}" if signed else share(value)
 
 
-def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
+def effect_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
     """Return the lines with the effects of removing single heads, the most important first.
 
-    theme: colours and characters. room, rows: the available width in characters and lines.
+    theme: colours and characters. max_width, rows: the available width in characters and lines.
     Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
     """
     effects, name = view.effects, view.scene.name
@@ -283,7 +283,7 @@ def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     unit = "nats/token" if by_loss else "output MSE"
     table = ranked_table(title, list(map(name, heads)), values, scale, texts)
     table = table._replace(title=[(title, True), (unit + scale.times, False)])
-    lines = list(part_block(table, theme, room).lines[:rows])
+    lines = list(part_block(table, theme, max_width).lines[:rows])
     for place, line in enumerate(lines):
         if line and line[0].text.strip() == name(view.scene.head):
             lines[place] = [Segment(line[0].text, theme.accent()), *line[1:]]

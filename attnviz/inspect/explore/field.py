@@ -58,17 +58,16 @@ class Field:
         """Return the field with text inserted at the cursor, in one line."""
         return Field(self.before + " ".join(text.splitlines()), self.behind)
 
-    def line(self, room: int, theme: Theme) -> Line:
+    def line(self, max_width: int, theme: Theme) -> Line:
         """Return the part of the text around the cursor that fits in the line.
 
-        room: the available width in characters. theme: colours and characters. Control characters
-            are escaped.
+        max_width: in characters. theme: colours and characters. Control characters are escaped.
         """
-        typed, rest = self.before[-_SEEN * room :], self.behind[: _SEEN * room]
+        typed, rest = self.before[-_SEEN * max_width :], self.behind[: _SEEN * max_width]
         text = visible(typed + rest, theme.encoding)
         before = visible(typed, theme.encoding)
         here = visible(typed + rest[:1], theme.encoding)[len(before) :] or " "
-        start, left = len(before), room - width(here)
+        start, left = len(before), max_width - width(here)
         while start and width(before[start - 1]) <= left:
             start, left = start - 1, left - width(before[start - 1])
         behind = text[len(before) + len(here) :]

@@ -27,10 +27,10 @@ ROUNDED = 0.005
 """The smallest share that does not round to zero."""
 
 
-def heading(view: View, theme: Theme, room: int) -> Line:
+def heading(view: View, theme: Theme, max_width: int) -> Line:
     """Return the line with the model, the size of the text, its loss, then the text itself.
 
-    theme: colours and characters. room: the available width in characters.
+    theme: colours and characters. max_width: in characters.
     """
     report = view.shown.report
     info, record = report.record.model, view.record
@@ -47,8 +47,8 @@ def heading(view: View, theme: Theme, room: int) -> Line:
         words.append((f"{record.kind} attention", False))
     if view.shown.loss is not None:
         words.append((f"{prompt}loss {view.shown.loss:.3f} nats/token", False))
-    line = one_line(words, theme, room)
-    left = room - Segment.get_line_length(line) - width(theme.dot)
+    line = one_line(words, theme, max_width)
+    left = max_width - Segment.get_line_length(line) - width(theme.dot)
     text = visible(" ".join(view.shown.text.split()), theme.encoding)
     if left >= 16 and text:
         shown = text if width(text) <= left else cut_at_word(text, left, theme)
@@ -56,14 +56,14 @@ def heading(view: View, theme: Theme, room: int) -> Line:
     return line
 
 
-def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
+def finding_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
     """Return the finding in at most ``rows`` lines: as many whole sentences as fit.
 
-    theme: colours and characters. room: the available width in characters.
+    theme: colours and characters. max_width: in characters.
     """
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
-        lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)
+        lines = at_blanks(f"{'. '.join(sentences)}.", max_width, "", theme.ellipsis)
         if len(lines) <= rows or len(sentences) == 1:
             return [[Segment(line, BOLD)] for line in lines[:rows]]
         sentences.pop()

@@ -12,7 +12,7 @@ from attnviz.draw.page.data import Page, PageCapture
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.inspect.explore.session import Frame, model_name, two_models
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.heads.page import measures, page_capture, with_effects
+from attnviz.inspect.heads.page import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.inspect.heads.report import compare_heads
 
 _LONGEST = 40
@@ -42,7 +42,7 @@ def explored_page(view: View) -> Page:
         captures[0], measure = with_effects(captures[0], effects.values, unit)
         known.append(measure)
     if view.comparable:
-        between = "B − A" if view.other is not None else "difference: without − with"
+        between = "B − A" if view.other is not None else WITHOUT_WITH
         captures = [*with_difference(captures[0], captures[1], between)]
         known.append(LARGEST_CHANGE)
     at = {"a": 0, "b": 1, "difference": 2}[scene.side]

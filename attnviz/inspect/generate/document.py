@@ -189,12 +189,12 @@ def finding(report: GenerateReport) -> str:
     return f"{written_words(run.text_written, room)} {head}"
 
 
-def written_words(text: str, room: int) -> str:
-    """Return a sentence with the written text in quotes, in at most ``room`` columns."""
+def written_words(text: str, max_width: int) -> str:
+    """Return a sentence with the written text in quotes, in at most ``max_width`` columns."""
     words, lead = " ".join(text.split()), "The model writes "
     if not words:
         return "Nothing was written."
-    shown = cut_at_word(word_label([words]), room - len(lead) - 3)
+    shown = cut_at_word(word_label([words]), max_width - len(lead) - 3)
     return f"{lead}“{shown}”{'' if shown.endswith(('.', '…', '!', '?')) else '.'}"
 
 
@@ -257,7 +257,7 @@ def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:
-    """Return a grid of each head's activity; a mere description of this text has no colour."""
+    """Return a grid of each head's activity; only heads whose label is a finding are coloured."""
     layers = sorted({layer for layer, _ in report.found})
     heads = 1 + max(head for _, head in report.found)
     base = report.run.index_base
@@ -285,15 +285,15 @@ def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
     return grid._replace(cells=cells)
 
 
-def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
+def _steps(report: GenerateReport, max_width: int = 0) -> doc.Table:
     """Return a table of generation steps: query, generated token, and its most attended keys.
 
-    room: the width in characters of a first screen, which shows what fits; 0 for everything.
+    max_width: the width in characters of a first screen, which shows what fits; 0 for everything.
     """
     run, labels = report.run, token_labels(report.run.keys)
     queries = token_labels(run.queries)
-    most = min((room - _STEPS) // _SOURCE + 1, _SOURCES) if room else _SOURCES
-    longest = _LONGEST_TOKEN if not room or most > 1 else _SHORT_TOKEN
+    most = min((max_width - _STEPS) // _SOURCE + 1, _SOURCES) if max_width else _SOURCES
+    longest = _LONGEST_TOKEN if not max_width or most > 1 else _SHORT_TOKEN
     rows = []
     for place, step in enumerate(run.steps):
         sources = run.sources(report.head, place, max(most, 1))
@@ -311,7 +311,7 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
         doc.Column("sink"),
         doc.Column(f"{run.name(report.head)} attended to", right=False),
     ]
-    return doc.Table(columns, rows, least=_LEAST_STEPS if room else 0)
+    return doc.Table(columns, rows, least=_LEAST_STEPS if max_width else 0)
 
 
 def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:

@@ -58,34 +58,34 @@ def shown_live(
         yield advance
 
 
-def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) -> Block:
+def picture(run: WrittenRun, head: Head, theme: Theme, max_width: int, lines: int) -> Block:
     """Return the end of the text in at most ``lines`` lines, each token coloured by its weight.
 
-    head: the (layer, head) of the attention weights. theme: the colours. room: the available width
-        in characters.
+    head: the (layer, head) of the attention weights. theme: the colours. max_width: the available
+        width in characters.
     """
     words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
-    top = part_block(doc.Facts(words), theme, room)
+    top = part_block(doc.Facts(words), theme, max_width)
     tall = max(min(lines - 4, _LINES) // (1 if theme.colour else 2), 1)
-    below = part_block(doc.Facts(_sources(run, head), tone="faint"), theme, room)
-    return stack([top, _ending(run, head, theme, room, tall), below], gap=0)
+    below = part_block(doc.Facts(_sources(run, head), tone="faint"), theme, max_width)
+    return stack([top, _ending(run, head, theme, max_width, tall), below], gap=0)
 
 
-def _ending(run: WrittenRun, head: Head, theme: Theme, room: int, rows: int) -> Block:
+def _ending(run: WrittenRun, head: Head, theme: Theme, max_width: int, rows: int) -> Block:
     """Return the last rows of the growing text, coloured by a head's attention weights.
 
-    head: its (layer, head). theme: the colours. room, rows: the available width in characters and
-        lines.
+    head: its (layer, head). theme: the colours. max_width, rows: the available width in characters
+        and lines.
     """
     shown = texts(run, head, whole=True).maps[0]
     if run.kind != "cross":
         whole = range(len(run.tokens) - unfinished(run.tokens))
         shown = shown._replace(weights=shown.weights[:, whole], keys=shown.keys.taken(whole))
-    drawn = rows_of(pieces_of(shown, theme, room - 4), room - 4)
+    drawn = rows_of(pieces_of(shown, theme, max_width - 4), max_width - 4)
     first = drawn[-rows][0].place if len(drawn) > rows else 0
     places = range(first, len(shown.keys))
     tail = shown._replace(weights=shown.weights[:, first:], keys=shown.keys.taken(places))
-    return text_block(tail, theme, room, 10**6)
+    return text_block(tail, theme, max_width, 10**6)
 
 
 def unfinished(tokens: Tokens) -> int:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.labels import token_label
 from attnviz.draw.page.data import (
+    UNLABELLED,
     Look,
     Page,
     PageCapture,
@@ -61,15 +62,13 @@ def run_page(report: GenerateReport) -> Page:
 
 
 def _head(run: WrittenRun, head: Head, activity: HeadActivity) -> PageHead:
-    label, known = (
-        activity.label,
-        label_named("" if activity.label is None else activity.label.name),
-    )
+    label = activity.label
+    known = label_named("" if label is None else label.name)
     over = "" if math.isnan(activity.score) else f" {share(activity.score)}"
     return PageHead(
         *head,
         name=run.name(head),
-        label=None if label is None else page_label(label, known.meaning, known.colour),
+        label=UNLABELLED if label is None else page_label(label, known.meaning, known.colour),
         score=math.nan if label is None else label.score,
         facts=f"{activity.said}{over} over the {activity.steps} steps that could show it",
         values={_ACTIVITY: None if math.isnan(activity.score) else activity.score},

@@ -128,7 +128,7 @@ class WrittenRun:
             sums = RegionSums(asking, self.keys, self.sink)
             sums.add(self.weights(layer), 0, seen)
             layers[layer, tuple(range(len(row)))] = sums.sums()
-        return shares(self.model, asking, self.keys, layers)
+        return shares(asking, self.keys, layers)
 
     @property
     def text_written(self) -> str:

@@ -300,10 +300,10 @@ def _shown(table: doc.Part, rows: int) -> doc.Part:
     return table._replace(rows=table.rows[:rows])
 
 
-def lines_of(facts: Sequence[doc.Part], room: int) -> int:
-    """Return how many lines the given facts take. room: the available width in characters."""
+def lines_of(facts: Sequence[doc.Part], max_width: int) -> int:
+    """Return how many lines the given facts take. max_width: in characters."""
     said = [" · ".join(w for w, _ in each.words) for each in facts if isinstance(each, doc.Facts)]
-    return sum(len(at_blanks(words, max(room, 10))) for words in said)
+    return sum(len(at_blanks(words, max(max_width, 10))) for words in said)
 
 
 def _map_lines(card: HeadCard, maps: Sequence[doc.Part]) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from attnviz.draw.labels import token_labels
 from attnviz.draw.page.data import Look, Page
 from attnviz.draw.provenance import share
 from attnviz.inspect.head.records import HeadCard
@@ -32,15 +31,9 @@ def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
     first = [places.index(card.head) for card in cards]
     order = [*dict.fromkeys([*first, *capture.order])]
     capture = replace(capture, order=order, fine=max(capture.fine, len(cards)), head=first[0])
-    look = [each for card, at in zip(cards, first, strict=True) for each in _look(card, maps, at)]
+    look = [
+        Look(0, at, query, key, f"{capture.link(query, key)} {share(weight)}")
+        for card, at in zip(cards, first, strict=True)
+        for _, _, query, key, weight in head_links(maps, *card.head, 1, sink=False)
+    ]
     return Page(maps.record.model.name, [capture], known, look)
-
-
-def _look(card: HeadCard, maps: HeadsRecord, at: int) -> Iterator[Look]:
-    """Yield the strongest link of a card's head over the text, if it has one.
-
-    at: the index of the head among those of the page.
-    """
-    queries, keys = token_labels(maps.record.queries), token_labels(maps.record.keys)
-    for _, _, query, key, weight in head_links(maps, *card.head, 1, sink=False):
-        yield Look(0, at, query, key, f"{queries[query]} → {keys[key]} {share(weight)}")

@@ -10,7 +10,7 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import IO, Any, get_args
@@ -22,9 +22,8 @@ from attnviz.draw.labels import visible
 from attnviz.draw.regions import read_regions
 from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
-from attnviz.inspect.heads.data import (
-    SCHEMA,
-)
+from attnviz.inspect.heads import captured
+from attnviz.inspect.heads.data import SCHEMA
 from attnviz.inspect.heads.report import NOTABLE, HeadsReport
 from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
@@ -51,7 +50,6 @@ from attnviz.records import (
     LayerWeights,
     Score,
     Source,
-    Tokens,
 )
 
 Floats = NDArray[np.floating]
@@ -62,7 +60,7 @@ _PACKED = 100
 
 _VECTORS = ("value_norms", "queries", "keys", "query_key_factor")
 _READ = ("provenance", "weights", *_VECTORS)
-_WANTED = re.compile(rf"({'|'.join(_READ)})(_[0-9]+)?\.npy")
+_WANTED = re.compile(rf"(({'|'.join(_READ)})(_[0-9]+)?|capture|{captured.TENSOR})\.npy")
 """The names of the arrays that are read, with the index of a run."""
 
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -71,11 +69,6 @@ _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _PIECE = 2**20
 _HEADER = 2**16
 """The most bytes that the header of an array may take; NumPy writes 128."""
-
-_SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
-
-_ROUNDING = 0.02
-"""How far the sum of a row of weights may exceed one."""
 
 # Read back -----------------------------------------------------------------------------------
 
@@ -86,12 +79,14 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
     content: the whole file. name: of the file, for messages. In the result, layers and heads are
         named from 0. Raises LoadError, in one line, if it is damaged or has other content.
     """
-    with damaged(name, "save it again with attnviz heads --save"):
+    with damaged(name, "save it again"):
         facts, arrays = _opened(content, name)
+        if facts.get("schema") == captured.CAPTURE:
+            return captured.captured_heads(facts, arrays, name)
         if facts.get("schema") != SCHEMA:
             raise LoadError(
                 f"{name} holds {_told(facts)}: expected what attnviz heads --save writes as .json, "
-                ".npz or .safetensors"
+                ".npz or .safetensors, or attnviz.capture/1"
             )
         return _comparison(facts, arrays)
 
@@ -108,9 +103,12 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     """
     if content[:2] == b"PK":
         arrays = _of_archive(content)
-        return parse_json(str(arrays["provenance"]), name), arrays
+        told = arrays.pop("capture", arrays.pop("provenance", np.array("{}")))
+        return parse_json(str(told), name), arrays
     if content[8:9] == b"{" and content[:1] != b"{":
         return _of_tensors(content, name)
+    if not content.lstrip(b" \t\r\n\xef\xbb\xbf").startswith((b"{", b"[", b'"')):
+        raise LoadError(f"{name} is no .npz, .safetensors or .json file: it begins like none")
     if len(content) > RESULT_BYTES:
         raise LoadError(f"{name} is too large to be read as JSON: save it as .npz or .safetensors")
     facts = parse_json(content, name)
@@ -181,11 +179,16 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
     content: the whole file. name: of the file, for messages.
     """
-    from safetensors.numpy import load
+    from safetensors import deserialize
 
-    tensors = load(content)
+    read: Callable[[bytes], Any] = deserialize  # safetensors gives it no types
+    tensors = {tensor: _tensor(tensor, **one) for tensor, one in read(content)}
     size = int.from_bytes(content[:8], "little")
-    metadata = parse_json(content[8 : 8 + size], name)["__metadata__"]
+    metadata = parse_json(content[8 : 8 + size], name).get("__metadata__", {})
+    if "capture" in metadata:
+        return parse_json(metadata["capture"], name), tensors
+    if "provenance" not in metadata:
+        return {}, {}
     facts = parse_json(metadata["provenance"], name)
     heads: dict[str, list[int]] = parse_json(metadata["heads"], name)
     several = "variants" in facts
@@ -205,6 +208,17 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
         end = f"weights_{entry.get('variant', 0)}"
         order.setdefault(end, []).append(found[end][entry["layer"], entry["head"]])
     return facts, arrays | {end: np.stack(maps) for end, maps in order.items()}
+
+
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def _tensor(name: str, dtype: str, shape: Sequence[int], data: bytes) -> NDArray[Any]:
+    """Return a tensor of a ``.safetensors`` file; bfloat16, which NumPy lacks, as float32."""
+    if dtype not in _TYPES:
+        raise LoadError(f"the tensor {visible(name)!r} has numbers of {dtype}, expected floats")
+    found = np.frombuffer(data, _TYPES[dtype]).reshape(shape)
+    return (found.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else found
 
 
 def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
@@ -245,10 +259,10 @@ def _report(
     marks = (
         set(sinks["keys"]) if first and not causal else set()
     )  # a causal sink is any first token
-    queries = keys = _tokens(facts["tokens"], facts["token_ids"], marks)
+    queries = keys = captured.read_tokens(facts["tokens"], facts["token_ids"], marks)
     if kind == "cross":
-        keys = _tokens(facts["key_tokens"], facts["key_token_ids"], marks)
-        queries = _tokens(facts["tokens"], facts["token_ids"], set())
+        keys = captured.read_tokens(facts["key_tokens"], facts["key_token_ids"], marks)
+        queries = captured.read_tokens(facts["tokens"], facts["token_ids"], set())
     named = replace(keys, regions=read_regions(facts.get("regions", ()), len(keys)))
     queries, keys = named if queries is keys else queries, named
     scores = [_scores(entry) for entry in entries]
@@ -312,8 +326,8 @@ def _check_weights(
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
     for entry, one in zip(scores, weights, strict=True):
         known = np.nan_to_num(one, nan=0.0, posinf=-1.0)
-        blank = not whole or entry.label is NO_LABEL
-        if known.min() < 0 or known.sum(-1).max() > 1 + _ROUNDING or np.isnan(one).any() > blank:
+        blank, most = not whole or entry.label is NO_LABEL, 1 + captured.ROUNDING
+        if known.min() < 0 or known.sum(-1).max() > most or np.isnan(one).any() > blank:
             raise ValueError(f"weights of L{entry.layer}H{entry.head} that are no shares of one")
 
 
@@ -378,15 +392,3 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
             date=date.fromisoformat(told["date"]).isoformat() if told.get("date") else "",
         )
     return HeadScores(typed(entry["layer"], int), typed(entry["head"], int), scores, label)
-
-
-def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
-    """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special.
-
-    texts, ids: of each token, from a file.
-    """
-    known = tuple(typed(text, str) for text in texts)
-    if not known:
-        raise ValueError("no tokens")
-    marks = (at in special or bool(_SPECIAL.fullmatch(text)) for at, text in enumerate(known))
-    return Tokens(tuple(typed(number, int) for number in ids), known, tuple(marks))

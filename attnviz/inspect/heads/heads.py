@@ -28,11 +28,13 @@ Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
 
 
-def reckoned_length(text: str | Texts, request: HeadsRequest) -> int:
-    """Return about how many tokens the model will run on for this request.
+def reckoned_length(text: str | Texts, request: HeadsRequest) -> int | None:
+    """Return about how many tokens the model will run on for this request; None if it needs torch.
 
     The number decides which backend (NumPy or torch) is faster.
     """
+    if request.asks_sums:
+        return None
     tokens = sum(map(reckoned_tokens, (text,) if isinstance(text, str) else text.texts))
     return tokens * (1 if request.pair is None else 1 + DRAWS)
 
@@ -48,7 +50,7 @@ def heads(
     the same; UnsupportedError if the attention cannot be observed.
     """
     reports: list[HeadsRecord] = []
-    before: HeadsRecord | None = None
+    before: list[HeadsRecord] = []
     pairs: list[PairLinks] = []
     model, opened, text = None, None, given
     for changes, choice in requested_runs(request):
@@ -78,14 +80,14 @@ def heads(
         if vectors and request.ablate and not request.norm_weighted:
             wanted = asked(model, text, choice)
             whole = TextReader(model).read(wanted).record
-            before = report(whole, vectors=vectors_of(model, wanted))
+            before.append(report(whole, vectors=vectors_of(model, wanted)))
     word = request.token
     words = [] if word is None else [find_word(each.record, word) for each in reports]
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
     if len(ways) < len(reports):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
-    return replace(compare_heads(reports), view=view, before=before)
+    return replace(compare_heads(reports), view=view, before=tuple(before))
 
 
 def heads_of_texts(
@@ -112,7 +114,8 @@ def heads_of_texts(
         words=[word for each in asked for word in each.words],
         pairs=[pair for each in asked for pair in each.pairs],
     )
-    return replace(compare_heads([each.first for each in found]), view=view)
+    before = tuple(record for each in found for record in each.before)
+    return replace(compare_heads([each.first for each in found]), view=view, before=before)
 
 
 def _captured(

@@ -277,7 +277,7 @@ def links_table(
         rows a
     short screen must show.
     """
-    queries, keys = link_names(report.record, LONGEST)
+    queries, keys = link_names(report.record, LONGEST, report.index_base)
     rows = [
         Row(
             [
@@ -307,7 +307,7 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
     That head is the one furthest above its usual weight. heads: how many were measured; if they
     suffice, links are in the order of their chance, and those that do not beat it are faint.
     """
-    queries, keys = link_names(report.record, LONGEST)
+    queries, keys = link_names(report.record, LONGEST, report.index_base)
     tested = heads >= FEWEST_HEADS
     rows = [
         Row(
@@ -355,7 +355,7 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     A token that occurs several times is shown with its index.
     """
     queries, keys = (
-        _unique(tokens, _LONGEST_IN_TABLES, words=False)
+        _unique(tokens, _LONGEST_IN_TABLES, report.index_base, words=False)
         for tokens in (report.record.queries, report.record.keys)
     )
     rows = []
@@ -373,15 +373,16 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     return Table(columns, [Row([*row, *[""] * (most - len(row))]) for row in rows], title, least=1)
 
 
-def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
+def link_names(record: AttentionRecord, longest: int, base: int = 0) -> tuple[list[str], list[str]]:
     """Return the word of each query and of each key as strings for a table.
 
-    longest: the most characters of each. A word that repeats has the index of its first token.
+    longest: the most characters of each. A word that repeats has the number of its first token,
+    counted from ``base``.
     """
-    return _unique(record.queries, longest), _unique(record.keys, longest)
+    return _unique(record.queries, longest, base), _unique(record.keys, longest, base)
 
 
-def _unique(tokens: Tokens, longest: int, words: bool = True) -> list[str]:
+def _unique(tokens: Tokens, longest: int, base: int, words: bool = True) -> list[str]:
     labels = list(token_labels(tokens))
     spans = [range(place, place + 1) for place in range(len(tokens))]
     if words:
@@ -392,7 +393,7 @@ def _unique(tokens: Tokens, longest: int, words: bool = True) -> list[str]:
     counts = Counter(label for label, word in set(zip(labels, spans, strict=True)))
     names = []
     for label, word in zip(labels, spans, strict=True):
-        sign = f"#{word.start}" if counts[label] > 1 else ""
+        sign = f"#{word.start + base}" if counts[label] > 1 else ""
         room = max(longest - len(sign), 1)
         names.append((label if width(label) <= room else fit(label, room)) + sign)
     return names

@@ -34,6 +34,9 @@ from attnviz.records import HeadScores, HeadsRecord
 _LOOK = 5
 """The most places that a page offers for a look."""
 
+WITHOUT_WITH = "difference: without − with"
+"""The name of what an intervention changes."""
+
 _SINK_WEIGHT = "sink_weight"
 _LESS = "; all of them: --layer, --head or a shorter text, or --save x.npz for the numbers"
 
@@ -50,34 +53,28 @@ def heads_page(
     names: the words in which each run differs. given: what the weights are, if not what the report
         says. opened: the name of the head that is shown first, if not that of the first look.
     """
-    first = found.first
-    looks = [[*islice(_worth_a_look(found, view), _LOOK)]] + [[] for _ in found.reports[1:]]
-    if found.of_texts:
-        most = max(1, _LOOK // len(found.reports))
-        alone = [compare_heads([report]) for report in found.reports]
-        looks = [[*islice(_worth_a_look(each, view), most)] for each in alone]
-    captures = [
-        page_capture(report, " and ".join(words), given, look)
-        for report, words, look in zip(found.reports, names, looks, strict=True)
-    ]
-    look = [one._replace(capture=at) for at, each in enumerate(looks) for one in each][:_LOOK]
-    if found.before is not None and len(captures) == 1:
-        whole = page_capture(found.before, "every head", given)
-        cut = replace(captures[0], name=f"without {removed_words(first)}")
-        captures, changes = without_and_with(whole, cut)
-        look = [*changes, *(each._replace(capture=1) for each in look)][:_LOOK]
-        opened = f"{opened}&capture=1"
-    order = "" if first.sorted_by is None else f"&sort={first.sorted_by}"
-    known = measures(captures[0].heads) + [LARGEST_CHANGE] * (found.before is not None)
-    return Page(first.record.model.name, captures, known, look, _LESS, opened + order)
-
-
-def without_and_with(
-    whole: PageCapture, cut: PageCapture
-) -> tuple[list[PageCapture], Iterator[Look]]:
-    """Return both with their difference, and the largest changes that are worth a look."""
-    captures = [*with_difference(whole, cut, "difference: without − with")]
-    return captures, largest_changes(captures)
+    captures, look = list[PageCapture](), list[Look]()
+    most = max(1, _LOOK // len(found.reports)) if found.of_texts else _LOOK
+    before = found.before or [None] * len(found.reports)
+    for run, whole, words in zip(found.reports, before, names, strict=True):
+        alone = compare_heads([run]) if found.of_texts else found
+        places = [*islice(_worth_a_look(alone, view), most)] if run is alone.first else []
+        first, name = len(captures), " and ".join(words)
+        capture = page_capture(run, name, given, places)
+        if whole is None:
+            captures.append(capture)
+        else:
+            named = f"{name}: " if name else ""
+            cut = replace(capture, name=f"{named}without {removed_words(run)}")
+            every = page_capture(whole, f"{named}every head", given)
+            both = [*with_difference(every, cut, f"{named}{WITHOUT_WITH}")]
+            captures += both
+            places = [*largest_changes(both), *(each._replace(capture=1) for each in places)][:most]
+        look += [each._replace(capture=each.capture + first) for each in places]
+    order = "" if found.first.sorted_by is None else f"&sort={found.first.sorted_by}"
+    known = measures(captures[0].heads) + [LARGEST_CHANGE] * bool(found.before)
+    link = f"{opened}{'&capture=1' * bool(found.before)}{order}"
+    return Page(found.first.record.model.name, captures, known, look[:_LOOK], _LESS, link)
 
 
 def cut_page(whole: HeadsRecord, cut: HeadsRecord, edge: str, place: tuple[int, int]) -> Page:
@@ -85,14 +82,13 @@ def cut_page(whole: HeadsRecord, cut: HeadsRecord, edge: str, place: tuple[int, 
 
     edge: in words. place: (query, key) of the edge, where the page begins.
     """
-    captures, look = without_and_with(
-        page_capture(whole, "as it is"), page_capture(cut, f"without {edge}")
-    )
+    sides = page_capture(whole, "as it is"), page_capture(cut, f"without {edge}")
+    captures = [*with_difference(*sides, WITHOUT_WITH)]
     known = [*measures(captures[0].heads), LARGEST_CHANGE]
-    first = [*look]
-    opened = captures[0].heads[first[0].head if first else 0].name
+    look = [*largest_changes(captures)]
+    opened = captures[0].heads[look[0].head if look else 0].name
     link = f"{opened}&capture=2&q={place[0]}&k={place[1]}&lock"
-    return Page(whole.record.model.name, captures, known, first, _LESS, link)
+    return Page(whole.record.model.name, captures, known, look, _LESS, link)
 
 
 def page_capture(

@@ -183,7 +183,7 @@ class HeadsReport(Report):
 
     reports: at least one; they differ in the text, or in the kind of attention, its mask or its
         score.
-    before: the only run with every head, if heads are ablated and a page shows both.
+    before: each run with every head, if heads are ablated and a page shows both; else empty.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and if the texts differ.
     view: the options of what is shown.
@@ -192,7 +192,7 @@ class HeadsReport(Report):
     reports: tuple[HeadsRecord, ...]
     moved: tuple[Mapping[tuple[int, int], float] | None, ...]
     view: HeadsView = field(default_factory=HeadsView)
-    before: HeadsRecord | None = None
+    before: tuple[HeadsRecord, ...] = ()
 
     command = "heads"
 

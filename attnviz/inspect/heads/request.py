@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from attnviz.errors import UsageError
 from attnviz.measures.registry import OF_ONE_TEXT, complete_measure, find_label, said_name
@@ -111,7 +112,42 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 
 
 @dataclass(frozen=True)
+class LongOptions(Options, panel="Long texts"):
+    """The options on texts whose maps are too large to be shown, or held, whole."""
+
+    queries: str | None = option(
+        "A-B", "Show these query tokens in full, such as 8000-8050 (pooled maps of the rest)."
+    )
+    keys: str | None = option("A-B", "Show these key tokens in full.")
+    reduce: Literal["auto", "fused", "full"] = option(
+        "WAY", "full: whole maps; fused: pooled maps without any weight (auto: by their size).",
+        "auto",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class HeadsRequest(
-    HeadChoice, Kinds, Truncation, RegionOptions, ViewOptions, Compared, Known, IndexBase
+    HeadChoice,
+    Kinds,
+    Truncation,
+    RegionOptions,
+    ViewOptions,
+    LongOptions,
+    Compared,
+    Known,
+    IndexBase,
 ):
     """All options of ``heads``."""
+
+    @property
+    def asks_sums(self) -> bool:
+        """Return whether pooled maps were asked for, however short the text is."""
+        return self.reduce == "fused" or self.queries is not None or self.keys is not None
+
+    @property
+    def needs_whole(self) -> str:
+        """Return the first given option that needs whole maps; empty if there is none."""
+        names = ("values", "pair", "norm_weighted", "ablate", "target", "compare_mask", "score")
+        given = [name for name in names if getattr(self, name)]
+        given += ["kind"] if "," in (self.kind or "") else []
+        return f"--{given[0].replace('_', '-')}" if given else ""

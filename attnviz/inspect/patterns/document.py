@@ -155,18 +155,20 @@ _MAP_COLUMNS = {True: 48, False: 150}
 
 
 def _first(
-    report: PatternReport, watch: str | None, maps: Sequence[doc.Map], room: int, lines: int
+    report: PatternReport, watch: str | None, maps: Sequence[doc.Map], max_width: int, lines: int
 ) -> list[doc.Group]:
     """Return the overview and the best head of each label, or all heads by the watched label.
 
-    watch: that label, or None. maps: examples. room, lines: the available width in characters and
-        lines.
+    watch: that label, or None. maps: examples. max_width, lines: the available width in characters
+        and lines.
     Both stand next to each other if they fit; maps stand below if there are lines left.
     """
     if report.regions is not None:
-        shares = region_group(report.regions, report.head_name, room, len(report.regions.queries))
+        shares = region_group(
+            report.regions, report.head_name, max_width, len(report.regions.queries)
+        )
         rest = lines - len(report.regions.queries) - 3
-        below = _first(replace(report, regions=None), watch, maps, room, rest)
+        below = _first(replace(report, regions=None), watch, maps, max_width, rest)
         return [shares, *(group._replace(yields=1) for group in below)]
     if watch is not None and not report.ranked(watch):
         return []
@@ -180,14 +182,14 @@ def _first(
     tall = len(grid.rows) + _AROUND + 1
     low = len(table.rows) + len(sentences) + _AROUND
     rows = doc.Group([table, *sentences])
-    if room >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:
+    if max_width >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:
         groups = [doc.Group([rows, grid], beside=doc.Beside(_LEAST_TABLE, yields=True))]
         used = max(tall, low)
     elif tall + _LEAST_ROWS + len(sentences) + _AROUND > lines:
         groups, used = [rows], low
     else:
         groups, used = [doc.Group([grid]), rows], tall + low
-    across = max(room // _MAP_COLUMNS[all(each.causal for each in maps)], 1)
+    across = max(max_width // _MAP_COLUMNS[all(each.causal for each in maps)], 1)
     high = max((len(each.queries) for each in maps), default=0) + _AROUND_MAP
     drawn = maps[: across * max((lines - used) // high, 0)]
     return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups

@@ -69,7 +69,7 @@ def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input 
         fitting = [
             text
             for text in texts
-            if text.words is not None and label in {name for name, _, _ in text.words.pairs()}
+            if text.words is not None and label in {name for name, _, _ in text.words.pairs}
         ]
         return fitting[0].passage if fitting else None
     if own:

@@ -57,6 +57,8 @@ def reckoned_size(
     the built-in probes, or None.
     sentences: the result of ``read_sentences``.
     """
+    if request.reduce == "fused":
+        return None
     if request.control and name not in ("tiny", "mha"):
         return None  # torch draws the random twin
     return reckoned_probe_tokens(text, sentences)
@@ -105,6 +107,7 @@ def patterns(
         progress=lambda done, total: advance(done / max(total, 1)),
         index_base=base,
         no_known_labels=request.no_known_labels,
+        reduce=request.reduce,
         examples=examples,
     )
     notes = report.notes

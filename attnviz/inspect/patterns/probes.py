@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -136,12 +137,18 @@ def _annotated(
     found, skipped = [], []
     for sentence in sentences:
         passage = probing.input_of(sentence.text)
-        words = WordView(sentence, passage.queries(probing.kind), probing.causal)
-        if words.fits and words.pairs():
+        words = _word_view(sentence, passage.queries(probing.kind), probing.causal)
+        if words.fits and words.pairs:
             found.append(ProbeText(SENTENCES, passage, words=words))
         else:
             skipped.append(f"line {sentence.line}: its words are not whole tokens of the model")
     return found, tuple(skipped)
+
+
+@lru_cache(256)
+def _word_view(sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> WordView:
+    """Return the words of a sentence; a comparison of two models often asks for them twice."""
+    return WordView(sentence, tokens, causal)
 
 
 def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
@@ -174,7 +181,7 @@ def described(
     lengths = [len(text.passage.queries(probing.kind)) for text in mine]
     pairs: dict[str, int] = {}
     for text in mine:
-        for relation, _, _ in text.words.pairs() if text.words is not None else ():
+        for relation, _, _ in text.words.pairs if text.words is not None else ():
             pairs[relation] = pairs.get(relation, 0) + 1
     seeds = tuple(dict.fromkeys(text.seed for text in mine if text.seed is not None))
     return Probe(

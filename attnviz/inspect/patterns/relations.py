@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,7 +162,7 @@ class WordView:
         shares = largest / np.maximum(largest.sum(-1, keepdims=True), 1)
         shares[np.isnan(most[..., 0])] = np.nan
         found = []
-        for relation, query, key in self.pairs():
+        for relation, query, key in self.pairs:
             others = visible[query].copy()
             others[query] = 0
             largest = others == others.max()
@@ -170,7 +171,8 @@ class WordView:
                 found.append(FoundPair(relation, key - query, by_chance, shares[:, query, key]))
         return found
 
-    def pairs(self) -> list[tuple[str, int, int]]:
+    @cached_property
+    def pairs(self) -> Sequence[tuple[str, int, int]]:
         """Return (relation, query, key) of every annotated word pair whose words both have tokens.
 
         Query and key are indices among the words of the sentence and its other tokens.

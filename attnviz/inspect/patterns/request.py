@@ -34,6 +34,12 @@ class _Scoring(Options, panel="What is scored"):
     raw: bool = flag("Score the attention weights as they are (default).")
     without_first: bool = flag("Leave out the weight on the first token and renormalise.")
     norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
+    reduce: Literal["auto", "fused", "blocks", "full"] = option(
+        "WAY",
+        "How attention is read: full matrices of a layer, blocks of rows, fused sums without any "
+        "weight (auto: by the length of the text).",
+        "auto",
+    )
     control: Literal["random-weights"] | None = option(
         "CONTROL", "random-weights: score the same architecture with random weights, too."
     )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
+from attnviz.engine.observer import Reduce
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.examples import examples_of
@@ -42,7 +43,7 @@ from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, RegionShares, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -73,6 +74,7 @@ def score_patterns(
     index_base: int = 0,
     examples: bool = True,
     no_known_labels: bool = False,
+    reduce: Reduce = "auto",
 ) -> PatternReport:
     """Measure the pattern scores of the heads of ``model``, and label the heads.
 
@@ -88,6 +90,7 @@ def score_patterns(
     progress: called as ``progress(done, total)``, in query–key pairs.
     examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
+    reduce: how the attention is read, see ``Backend.observe``.
 
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
     its attention, or values that a weight transform needs, cannot be observed.
@@ -101,7 +104,7 @@ def score_patterns(
     work = _Work(runs * sum(cells_of(text, probing.kind) for text in probes), progress)
     relations = _relations(probes)
     attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
-    results = measure(probing, probes, attention, heads, work.add)
+    results = measure(probing, probes, attention, heads, work.add, reduce)
     found = summaries(results, relations)
     if not found:
         raise UsageError(
@@ -109,7 +112,7 @@ def score_patterns(
         )
     twin: Mapping[Place, HeadSummary] = {}
     if control is not None:
-        random = measure(probing.twin(control), probes, attention, heads, work.add)
+        random = measure(probing.twin(control), probes, attention, heads, work.add, reduce)
         twin = summaries(random, relations)
     names = _labels(found, relations)
     floors = _floors(twin)
@@ -146,14 +149,14 @@ def score_patterns(
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
-        regions=_regions(model.info, results),
+        regions=_regions(results),
         labels_from=_source(said),
         labels_date=max((label.date for label in (said or {}).values()), default=""),
     )
     return examples_of(probing, probes, report) if examples else report
 
 
-def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | None:
+def _regions(results: Sequence[TextScores]) -> RegionShares | None:
     """Return the attention shares between the regions of the user's text; None without regions.
 
     results: the scores of each text, the user's own first.
@@ -161,7 +164,7 @@ def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | N
     passage, layers = results[0].text.passage, results[0].layers
     sums = {(at, one.heads): one.regions for at, one in layers.items() if one.regions is not None}
     kind: Kind = "self" if passage.target is None else "cross"
-    return shares(info, passage.queries(kind), passage.keys(kind), sums) if sums else None
+    return shares(passage.queries(kind), passage.keys(kind), sums) if sums else None
 
 
 class _Rule(NamedTuple):
@@ -260,10 +263,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     probes: all texts, of which some are annotated.
     """
     found = {
-        relation
-        for text in probes
-        if text.words is not None
-        for relation, _, _ in text.words.pairs()
+        relation for text in probes if text.words is not None for relation, _, _ in text.words.pairs
     }
     known = [name for name in LABELS if name in found]
     return (*known, *sorted(found - set(known)))

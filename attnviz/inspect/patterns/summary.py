@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
 from attnviz.inspect.patterns.relations import FoundPair, relation_base_rate
@@ -38,7 +43,7 @@ class HeadSummary:
     """The pattern scores of one head over all texts, by the name of the score.
 
     scores, base_rate, intervals, measured, statistics: as in ``PatternScores``. single: (score,
-    base rate) of each text, of a relation of each fold of its sentences.
+    base rate) of each text; for a relation, of each of the ten parts of its sentences.
     """
 
     scores: dict[str, float | None] = field(default_factory=dict)
@@ -76,27 +81,51 @@ def summaries(
             for head in scores.heads
         }
     )
-    pairs = _pairs(results)
-    return {place: _summary(results, relations, pairs, *place) for place in places}
+    tested = _tested(results)
+    return {place: _summary(results, relations, tested, *place) for place in places}
 
 
-_Pairs = Mapping[tuple[str, int], Sequence[tuple[int, Sequence[int], FoundPair]]]
-"""By relation and layer the fold of a sentence, the heads that were scored, and a pair in it."""
+class _Tested(NamedTuple):
+    """The tests of one relation in one layer, over all annotated sentences.
+
+    heads: those that were tested. pairs: the word pairs. hits: (pair, head) as in ``FoundPair``.
+    folds: the pairs of each fold of the sentences, by their indices.
+    base: the base rate of all pairs.
+    """
+
+    heads: Sequence[int]
+    pairs: Sequence[FoundPair]
+    hits: NDArray[np.float64]
+    folds: Sequence[NDArray[np.intp]]
+    base: float
 
 
-def _pairs(results: Sequence[TextScores]) -> _Pairs:
-    pairs: dict[tuple[str, int], list[tuple[int, Sequence[int], FoundPair]]] = {}
+def _tested(results: Sequence[TextScores]) -> dict[tuple[str, int], _Tested]:
+    """Return the tests of each relation in each layer, by the relation's name and the layer."""
+    pairs: dict[tuple[str, int], list[tuple[int, FoundPair]]] = {}
+    heads: dict[int, Sequence[int]] = {}
     sentences = (result for result in results if result.text.words is not None)
     for number, result in enumerate(sentences):
         for layer, scores in result.layers.items():
+            heads[layer] = scores.heads
             for found in scores.found:
-                entry = number % _FOLDS, scores.heads, found
-                pairs.setdefault((found.relation, layer), []).append(entry)
-    return pairs
+                pairs.setdefault((found.relation, layer), []).append((number % _FOLDS, found))
+    tested = {}
+    for (relation, layer), some in pairs.items():
+        numbers, found_pairs = zip(*some, strict=True)
+        folds = [np.flatnonzero(np.array(numbers) == fold) for fold in dict.fromkeys(numbers)]
+        hits = np.stack([pair.hits for pair in found_pairs])
+        base = relation_base_rate(found_pairs)
+        tested[relation, layer] = _Tested(heads[layer], found_pairs, hits, folds, base)
+    return tested
 
 
 def _summary(
-    results: Sequence[TextScores], relations: Sequence[str], pairs: _Pairs, layer: int, head: int
+    results: Sequence[TextScores],
+    relations: Sequence[str],
+    tested: Mapping[tuple[str, int], _Tested],
+    layer: int,
+    head: int,
 ) -> HeadSummary:
     summary = HeadSummary()
     values: dict[str, list[tuple[float, float]]] = {}
@@ -124,7 +153,7 @@ def _summary(
         for name in SCORES_OF.get(probe, {}).values():
             _enter(summary, name, values.get(name, []))
     for relation in relations:
-        _enter_relation(summary, relation, pairs.get((relation, layer), ()), head)
+        _enter_relation(summary, relation, tested.get((relation, layer)), head)
     summary.reach = {name: math.fsum(shares) / len(shares) for name, shares in reach.items()}
     every = sum(delimiters.values())
     if every > 0:
@@ -162,28 +191,25 @@ def _enter(summary: HeadSummary, name: str, values: Sequence[tuple[float, float]
         summary.intervals[name] = interval
 
 
-def _enter_relation(
-    summary: HeadSummary,
-    relation: str,
-    found: Sequence[tuple[int, Sequence[int], FoundPair]],
-    head: int,
-) -> None:
-    by_fold: dict[int, list[float]] = {}
-    pairs: list[FoundPair] = []
-    for fold, heads, pair in found:
-        hit = float(pair.hits[heads.index(head)]) if head in heads else math.nan
-        if not math.isnan(hit):
-            pairs.append(pair)
-            by_fold.setdefault(fold, []).append(hit)
-    hits = [hit for fold in by_fold.values() for hit in fold]
-    base = relation_base_rate(pairs)
-    summary.scores[relation] = _mean(hits)
-    summary.base_rate[relation] = base if pairs else None
-    summary.measured[relation] = len(pairs)
-    interval = share_interval(_mean(hits) or 0.0, len(pairs))
+def _enter_relation(summary: HeadSummary, relation: str, tested: _Tested | None, head: int) -> None:
+    folds: list[list[float]] = []
+    measured, base = 0, 0.0
+    if tested is not None and head in tested.heads:
+        hits = tested.hits[:, tested.heads.index(head)]
+        known = ~np.isnan(hits)
+        folds = [hits[rows][known[rows]].tolist() for rows in tested.folds]
+        folds = [fold for fold in folds if fold]
+        measured, base = int(known.sum()), tested.base
+        if measured < len(known):
+            base = relation_base_rate(list(compress(tested.pairs, known)))
+    mean = _mean([hit for fold in folds for hit in fold])
+    summary.scores[relation] = mean
+    summary.base_rate[relation] = base if measured else None
+    summary.measured[relation] = measured
+    interval = share_interval(mean or 0.0, measured)
     if interval is not None:
         summary.intervals[relation] = interval
-    summary.single[relation] = [(sum(fold) / len(fold), base) for fold in by_fold.values()]
+    summary.single[relation] = [(sum(fold) / len(fold), base) for fold in folds]
 
 
 def _mean(values: Sequence[float]) -> float | None:

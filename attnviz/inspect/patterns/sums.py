@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts
+from attnviz.engine.observer import BlockFacts, Reduce
 from attnviz.engine.probing import Probing
+from attnviz.errors import UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches
 from attnviz.inspect.patterns.relations import FoundPair
+from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
 from attnviz.measures.regions import RegionSums
 from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
     FORMULAS,
+    AttentionRows,
     Bools,
     Conditions,
     RowBlock,
@@ -38,6 +42,9 @@ Selection = Mapping[int, Container[int]]
 
 SHUFFLES = 8
 """The number of token orders whose mean is the base rate of scores that ask if tokens are equal."""
+
+_TOGETHER = 4_000_000
+"""The most attention weights that wait until all layers of their text are scored at once."""
 
 _STILL = 1e-9
 """A variance of the attended places below which a head attends to one place for all queries."""
@@ -89,11 +96,10 @@ class ScoreSums:
         self.take(self.measured(block))
         return block
 
-    def measured(self, block: RowBlock) -> _Measured:
+    def measured(self, block: AttentionRows) -> _Measured:
         """Return the addition that a block of rows makes to the sums, without making it."""
-        weights, raw = block.weights, self._text.attention.view == "raw"
         # Without key 0, a row that attended to key 0 alone has no weight left to score.
-        alive = None if raw else weights.sum(-1) != 0
+        alive = None if self._text.attention.view == "raw" else block.total != 0
         sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         for name, formula in self._formulas.items():
             values, counts = formula(block)
@@ -103,7 +109,7 @@ class ScoreSums:
             sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
         if self._text.attention.kind != "cross":
             return sums, None
-        return sums, _moments(centre_rows(weights), block.queries)
+        return sums, _moments(centre_rows(block.weights), block.queries)
 
     def take(self, measured: _Measured) -> None:
         """Add to the sums what ``measured`` returned for a block of rows."""
@@ -125,7 +131,7 @@ class ScoreSums:
         return found
 
     def reach(self) -> dict[str, float]:
-        """Return the share of the queries that can show each score, in [0, 1], by name."""
+        """Return by name of a score the share of the queries that it is measured on, in [0, 1]."""
         queries = len(self._text.queries)
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
@@ -139,8 +145,15 @@ class ScoreSums:
         }
 
 
-Evens = dict[tuple[int, ...], tuple[NDArray[np.float64], _Measured]]
-"""What uniform attention adds in each block without a mask of its own, by its start and shape."""
+class Evens(NamedTuple):
+    """What uniform attention adds to the sums of one text, and its weight on each mark.
+
+    blocks: by the start and shape of a block without a mask of its own. ranges: by the range of the
+    keys that each query sees, next to the rows of uniform attention over them.
+    """
+
+    blocks: dict[tuple[int, ...], tuple[NDArray[np.float64], _Measured]]
+    ranges: dict[bytes, tuple[EvenRows, _Measured]]
 
 
 class LayerSums:
@@ -153,7 +166,7 @@ class LayerSums:
 
     def __init__(self, text: TextFacts, evens: Evens | None = None) -> None:
         self._text = text
-        self._evens = {} if evens is None else evens
+        self._evens = Evens({}, {}) if evens is None else evens
         self._found = ScoreSums(text)
         self._even = ScoreSums(text, set(FORMULAS).difference(of_family("identity")))
         self._regions = None
@@ -161,8 +174,9 @@ class LayerSums:
             sink = sink_keys(text.keys, text.attention.causal)
             self._regions = RegionSums(text.queries, text.keys, sink)
         self._marks = np.flatnonzero(text.delimiters)
-        self._on_marks: NDArray[np.float64] = np.zeros((1, len(self._marks)))
-        self._evenly_on_marks = np.zeros(len(self._marks))
+        self._kinds, kind = np.unique(np.asarray(text.keys.ids)[self._marks], return_inverse=True)
+        self._is_kind = np.eye(len(self._kinds))[kind]  # (mark, kind of mark)
+        self._gained: NDArray[np.float64] = np.zeros((1, len(self._kinds)))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
         """Add a block of attention rows; the arguments are those of ``ScoreSums.add``."""
@@ -172,18 +186,40 @@ class LayerSums:
         there = self._marks < weights.shape[-1]
         marks = self._marks[there]
         key = (start, *weights.shape[-2:])
-        known = self._evens.get(key) if mask is None else None
+        known = self._evens.blocks.get(key) if mask is None else None
         if known is None:
             even = even_weights(block.seen)
             evenly = self._even.measured(RowBlock(self._text, even[None], start, mask))
             known = even[:, marks].sum(0, dtype=np.float64), evenly
             if mask is None:
-                self._evens[key] = known
-        on_marks = np.zeros((len(weights), len(self._marks)))
-        on_marks[:, there] = weights[..., marks].sum(-2, dtype=np.float64)
-        self._on_marks = self._on_marks + on_marks
-        self._evenly_on_marks[there] += known[0]
+                self._evens.blocks[key] = known
+        gained = weights[..., marks].sum(-2, dtype=np.float64) - known[0]
+        self._gained = self._gained + gained @ self._is_kind[there]
         self._even.take(known[1])
+
+    def add_sums(self, layer: ReducedLayer, heads: Sequence[int]) -> SummedRows:
+        """Add all rows of a layer through their sums, and return them.
+
+        heads: the indices of the heads to measure.
+        """
+        marked = np.zeros((len(self._text.keys), len(self._kinds)))
+        marked[self._marks] = self._is_kind
+        key = layer.first.tobytes() + layer.past.tobytes()
+        if key not in self._evens.ranges:
+            even = EvenRows(self._text, layer.first, layer.past)
+            even.mixed(marked)
+            if self._regions is not None:
+                self._regions.add_sums(None, even)
+            self._evens.ranges[key] = even, self._even.measured(even)
+        even, evenly = self._evens.ranges[key]
+        rows = SummedRows(self._text, layer, even, heads)
+        self._found.take(self._found.measured(rows))
+        self._even.take(evenly)
+        if self._regions is not None:
+            self._regions.add_sums(rows, even)
+        on_marks = rows.mixed(marked).sum(1, dtype=np.float64)
+        self._gained = self._gained + on_marks - even.mixed(marked).sum(1)
+        return rows
 
     def scores(self, heads: tuple[int, ...]) -> LayerScores:
         """Return the scores of the layer. heads: the indices of the heads in the blocks."""
@@ -199,9 +235,8 @@ class LayerSums:
         )
 
     def _delimiters(self) -> dict[int, NDArray[np.float64]]:
-        ids = np.asarray(self._text.keys.ids)[self._marks]
-        gained = (self._on_marks - self._evenly_on_marks) / max(len(self._text.queries), 1)
-        return {int(mark): gained[:, ids == mark].sum(-1) for mark in np.unique(ids)}
+        gained = self._gained / max(len(self._text.queries), 1)
+        return {int(kind): gained[:, column] for column, kind in enumerate(self._kinds)}
 
 
 def _moments(centres: Weights, queries: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -254,6 +289,25 @@ class LayerScores:
     found: Sequence[FoundPair] = ()
     regions: NDArray[np.float64] | None = None
 
+    def of(self, heads: tuple[int, ...], first: int) -> LayerScores:
+        """Return the scores of some of the heads as those of a layer of their own.
+
+        heads: their indices in that layer. first: the place of the first of them among all.
+        """
+        some = slice(first, first + len(heads))
+        return replace(
+            self,
+            heads=heads,
+            scores={name: values[some] for name, values in self.scores.items()},
+            shuffled={name: values[some] for name, values in self.shuffled.items()},
+            delimiters={mark: values[some] for mark, values in self.delimiters.items()},
+            found=[
+                FoundPair(pair.relation, pair.offset, pair.by_chance, pair.hits[some])
+                for pair in self.found
+            ],
+            regions=None if self.regions is None else self.regions[:, some],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
@@ -274,16 +328,27 @@ def measure(
     attention: Conditions,
     heads: Selection | None,
     work: Work,
+    reduce: Reduce = "auto",
 ) -> tuple[TextScores, ...]:
     """Run the model over every text; return the pattern scores, in the order of ``texts``.
 
     probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
         each layer; None scores all. work: is told the number of query–key pairs done.
+    reduce: how running text is read, see ``Backend.observe``; annotated sentences are read whole.
+    Raises UsageError if this attention or view cannot be read so.
     """
+    summable = attention.view == "raw" and attention.kind != "cross"
+    if reduce == "fused" and not summable:
+        raise UsageError(
+            "--reduce fused sums the weights of one text as they are: leave it out with --kind "
+            "cross, --without-first and --norm-weighted"
+        )
     found: dict[int, TextScores] = {}
     for batch in batches(texts):
-        observer = _Scoring(batch, attention, heads)
-        probing.run(observer, [text.passage for text in batch])
+        observer, annotated = _Scoring(batch, attention, heads), batch[0].words is not None
+        sums = observer.sums if summable and not annotated else None
+        passages = [text.passage for text in batch]
+        probing.run(observer, passages, sums=sums, reduce="auto" if annotated else reduce)
         for text, scores in zip(batch, observer.results(), strict=True):
             found[id(text)] = scores
             work(cells_of(text, probing.kind))
@@ -307,9 +372,11 @@ class _Scoring:
         self._facts = [_facts(text, attention) for text in texts]
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
-        self._evens: list[Evens] = [{} for _ in texts]
+        self._evens = [Evens({}, {}) for _ in texts]
         self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
-        self._found: dict[tuple[int, int], list[FoundPair]] = {}
+        self._layers: list[dict[int, LayerScores]] = [{} for _ in texts]
+        self._waiting: dict[int, dict[int, Weights]] = {}
+        self._cells = 0
         self._lost: set[tuple[int, int, int]] = set()
 
     @property
@@ -340,13 +407,30 @@ class _Scoring:
         broken = np.isnan(weights).any(axis=(-2, -1))
         self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
         shown = in_view(self._attention.view, weights, norms)
-        if self._texts[text].words is not None:
+        facts = self._facts[text]
+        if mask is None and shown.shape[1:] == (len(facts.queries), len(facts.keys)):
+            self._waiting.setdefault(text, {})[layer] = shown.copy()
+            self._cells += shown.size
+            if self._cells > _TOGETHER:
+                self._score_waiting()
+        elif self._texts[text].words is not None:
             self._collect(text, layer, start, shown, mask)
         else:
-            key = (text, layer)
-            if key not in self._sums:
-                self._sums[key] = LayerSums(self._facts[text], self._evens[text])
-            self._sums[key].add(shown, start, mask)
+            self._sums_of(text, layer).add(shown, start, mask)
+
+    def sums(self, text: int, kind: Kind, layer: int, sums: ReducedLayer) -> None:
+        """Score all rows of a layer through their sums; the arguments are those of ObserveSums."""
+        kept = self._heads_of(layer, sums.heads)
+        if kept:
+            rows = self._sums_of(text, layer).add_sums(sums, kept)
+            broken = np.flatnonzero(np.isnan(rows.entropy).any(-1))
+            self._lost |= {(text, layer, kept[place]) for place in broken.tolist()}
+
+    def _sums_of(self, text: int, layer: int) -> LayerSums:
+        key = text, layer
+        if key not in self._sums:
+            self._sums[key] = LayerSums(self._facts[text], self._evens[text])
+        return self._sums[key]
 
     def _heads_of(self, layer: int, count: int) -> tuple[int, ...]:
         if layer not in self._kept:
@@ -372,22 +456,43 @@ class _Scoring:
         matrix[:, rows, : weights.shape[2]] = weights
         seen[rows, : weights.shape[2]] = RowBlock(facts, weights, start, mask).seen
         if rows.stop == shape[0] and words is not None:
-            self._found[text, layer] = words.find(*self._matrices.pop((text, layer)))
+            found = words.find(*self._matrices.pop((text, layer)))
+            self._layers[text][layer] = LayerScores(self._kept[layer], found=found)
+
+    def _score_waiting(self) -> None:
+        """Score the whole matrices that wait, all layers of a text as if they were one.
+
+        Most of the time of a short text is that of the calls, not of its numbers.
+        """
+        for text, by_layer in self._waiting.items():
+            weights, words = np.concatenate(list(by_layer.values())), self._texts[text].words
+            every = tuple(range(len(weights)))
+            if words is None:
+                sums = LayerSums(self._facts[text], self._evens[text])
+                sums.add(weights, 0)
+                scores = sums.scores(every)
+            else:
+                seen = RowBlock(self._facts[text], weights, 0).seen
+                scores = LayerScores(every, found=words.find(weights, seen))
+            first = 0
+            for layer, own in by_layer.items():
+                self._layers[text][layer] = scores.of(self._kept[layer], first)
+                first += len(own)
+        self._waiting, self._cells = {}, 0
 
     def results(self) -> list[TextScores]:
         """Return the pattern scores of the batch, text by text."""
-        return [self._result(number, text) for number, text in enumerate(self._texts)]
-
-    def _result(self, number: int, text: ProbeText) -> TextScores:
-        layers = {}
-        for layer, heads in sorted(self._kept.items()):
-            if (number, layer) in self._sums:
-                sums = self._sums[number, layer]
-                layers[layer] = sums.scores(heads)
-            elif (number, layer) in self._found:
-                layers[layer] = LayerScores(heads, found=self._found[number, layer])
-        lost = frozenset((layer, head) for place, layer, head in self._lost if place == number)
-        return TextScores(text, layers, lost)
+        self._score_waiting()
+        for (text, layer), sums in self._sums.items():
+            self._layers[text][layer] = sums.scores(self._kept[layer])
+        return [
+            TextScores(
+                text,
+                dict(sorted(self._layers[number].items())),
+                frozenset((layer, head) for place, layer, head in self._lost if place == number),
+            )
+            for number, text in enumerate(self._texts)
+        ]
 
 
 def _facts(text: ProbeText, attention: Conditions) -> TextFacts:

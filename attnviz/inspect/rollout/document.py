@@ -49,98 +49,98 @@ class _Kept(NamedTuple):
 
 
 def rollout_document(
-    found: RolloutReport, *, explain: bool = False, hints: bool = False
+    report: RolloutReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
     """Return the document: the rollout through all layers next to the last layer's attention.
 
     explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
-    info, text, target = found.model, found.text, found.target
-    kept = _kept(found)
-    words = [] if found.kind == "self" else [f"{found.kind} attention"]
-    words.append(counted(len(found.tokens), "token"))
+    info, text, target = report.model, report.text, report.target
+    kept = _kept(report)
+    words = [] if report.kind == "self" else [f"{report.kind} attention"]
+    words.append(counted(len(report.tokens), "token"))
     words += [f"seed {info.seed}"] if info.seed is not None else []
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in words)]),
         doc.Quote("text", text),
         *([] if target is None else [doc.Quote("target", target)]),
     ]
-    maps = doc.Maps(_maps(found, kept), values=found.values)
-    layers = counted(info.layers if found.kind == "self" else found.layers, "layer")
+    maps = doc.Maps(_maps(report, kept), values=report.values)
+    layers = counted(info.layers if report.kind == "self" else report.layers, "layer")
     further = ["--sink keeps the sink", "--values writes the shares", "--explain"]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [
             doc.Group(about),
-            notes_group(info.notes, found.tokens),
-            doc.Group([doc.Note(_left_out(found)), maps]),
-            doc.Group([_texts(found, kept)]),
+            notes_group(info.notes, report.tokens),
+            doc.Group([doc.Note(_left_out(report)), maps]),
+            doc.Group([_texts(report, kept)]),
         ],
         doc.Explanation(
-            "rollout", f"measured in one pass over this text alone, {len(found.tokens)} tokens."
+            "rollout", f"measured in one pass over this text alone, {len(report.tokens)} tokens."
         )
         if explain
         else None,
-        [doc.Facts([(hint, False) for hint in further[found.keep_sink :]], tone="faint")]
+        [doc.Facts([(hint, False) for hint in further[report.keep_sink :]], tone="faint")]
         if hints
         else (),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
         quoted=text if target is None else target,
-        finding=_finding(found),
-        first=advised(partial(_first, found, kept), found.tokens),
-        page=partial(rollout_page, found),
+        finding=_finding(report),
+        first=advised(partial(_first, report, kept), report.tokens),
+        page=partial(rollout_page, report),
     )
 
 
-def _kept(found: RolloutReport) -> _Kept:
+def _kept(report: RolloutReport) -> _Kept:
     """Return the matrices without the sink's columns.
 
     They stay whole if the user kept the sink, or if every token is a sink.
     """
-    left = ~found.at_sink
-    if found.keep_sink or not left.any():
-        return _Kept(found.matrix, found.raw, range(len(found.tokens)))
-    layer = without_sink(found.raw, found.at_sink)
-    return _Kept(found.without_sink(), layer, np.flatnonzero(left).tolist())
+    left = ~report.at_sink
+    if report.keep_sink or not left.any():
+        return _Kept(report.matrix, report.raw, range(len(report.tokens)))
+    layer = without_sink(report.raw, report.at_sink)
+    return _Kept(report.without_sink(), layer, np.flatnonzero(left).tolist())
 
 
 # The answer in words -------------------------------------------------------------------------
 
 
-def _finding(found: RolloutReport) -> str:
+def _finding(report: RolloutReport) -> str:
     """Return the finding: the share of the sink in the last token, then the largest other share."""
-    name = f"“{_label(found, found.last)}”, the last token,"
-    row, at_sink = found.matrix[found.last], found.at_sink
+    name = f"“{_label(report, report.last)}”, the last token,"
+    row, at_sink = report.matrix[report.last], report.at_sink
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {name[:-1]}."
     taken = float(row[at_sink].sum())
-    rest = row if found.keep_sink else found.without_sink()[found.last]
+    rest = row if report.keep_sink else report.without_sink()[report.last]
     order = np.argsort(-np.nan_to_num(rest), kind="stable")[:_NAMED].tolist()
     named = [
-        f"“{_label(found, place)}” {share(float(rest[place]))}"
+        f"“{_label(report, place)}” {share(float(rest[place]))}"
         for place in order
         if rest[place] >= 0.005
     ]
     most = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
-    if found.keep_sink or not at_sink.any():
+    if report.keep_sink or not at_sink.any():
         return f"{name} comes mostly from {most}."
-    tokens = dict.fromkeys(_label(found, place) for place in np.flatnonzero(at_sink).tolist())
+    tokens = dict.fromkeys(_label(report, place) for place in np.flatnonzero(at_sink).tolist())
     special = " and ".join(tokens)
     if not named:
         return f"{taken:.0%} of {name} comes from {special}; nothing is left to rank."
     return f"{taken:.0%} of {name} comes from {special}; without it: {most}."
 
 
-def _label(found: RolloutReport, place: int) -> str:
-    return token_labels(found.tokens)[place]
+def _label(report: RolloutReport, place: int) -> str:
+    return token_labels(report.tokens)[place]
 
 
-def _left_out(found: RolloutReport) -> str:
+def _left_out(report: RolloutReport) -> str:
     """Return a note that says whether the attention sink was left out of the drawings."""
-    if not found.at_sink.any():
+    if not report.at_sink.any():
         return "this text has no attention sink to leave out"
-    if found.keep_sink or found.at_sink.all():
+    if report.keep_sink or report.at_sink.all():
         return "the attention sink (first token, special tokens) is kept: raw rollout"
     return (
         "attention sink left out (first token, special tokens), rows rescaled to sum to one; "
@@ -151,29 +151,29 @@ def _left_out(found: RolloutReport) -> str:
 # The pictures --------------------------------------------------------------------------------
 
 
-def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
+def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
     """Return the maps of the rollout and of the last layer's attention weights.
 
     Both have the selected tokens as queries and as keys, so that the diagonal of the map is kept.
     """
-    tokens, square = found.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
+    tokens, square = report.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     matrices = {
-        f"rollout through {counted(found.layers, 'layer')}": kept.rollout,
+        f"rollout through {counted(report.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
     }
     return [
-        doc.Map(name, matrix[square], tokens, tokens, causal=found.causal)
+        doc.Map(name, matrix[square], tokens, tokens, causal=report.causal)
         for name, matrix in matrices.items()
     ]
 
 
-def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
+def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     """Return the text coloured by the last token's rollout, and by its weights in the last layer.
 
     lines: the most terminal lines of each text, 0 for all of it.
     """
-    tokens, place = found.tokens, found.last
-    name = _label(found, place)
+    tokens, place = report.tokens, report.last
+    name = _label(report, place)
     asking = tokens.taken([place])
     rows = {
         f"rollout: where “{name}” comes from, relative to the largest": kept.rollout[place],
@@ -186,23 +186,23 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     return doc.Maps(maps, texts=True, lines=lines, scale=None)
 
 
-def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
+def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
     """Return the first screen: the coloured text, next to as many readable maps as fit.
 
     kept: the matrices as they are drawn. columns, lines: the available width in characters and
         lines.
     """
     count = len(kept.places)
-    drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]
+    drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
         each = (lines - 2) // 2 - 1
-        return [doc.Group([_texts(found, kept, max(each, 1))])]
+        return [doc.Group([_texts(report, kept, max(each, 1))])]
     # Three columns if the cells have two characters, two if they have one.
     fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
     beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1
     if beside == 1:
-        return [doc.Group([_texts(found, kept)]), doc.Group(drawn[:1], yields=1), key]
+        return [doc.Group([_texts(report, kept)]), doc.Group(drawn[:1], yields=1), key]
     limit = (lines - 2 * _CHROME) // 2 if lines < _TALL else 0
-    parts = [*drawn[: beside - 1], _texts(found, kept, limit)]
+    parts = [*drawn[: beside - 1], _texts(report, kept, limit)]
     return [doc.Group(parts, beside=doc.Beside(fits[beside] + _LABEL, _BESIDE)), key]

@@ -11,26 +11,26 @@ from attnviz.inspect.rollout.records import RolloutReport
 ROLLOUT, LAYER = "rollout", "last layer"
 
 
-def rollout_page(found: RolloutReport) -> Page:
+def rollout_page(report: RolloutReport) -> Page:
     """Return the page: two maps over one text, without the sink at first unless it is kept."""
-    read = found.text if found.target is None else found.target
+    read = report.text if report.target is None else report.target
     capture = PageCapture(
         name="",
-        kind=found.kind,
-        causal=found.causal,
+        kind=report.kind,
+        causal=report.causal,
         heads=[
-            PageHead(0, 0, ROLLOUT, facts=f"through {counted(found.layers, 'layer')}"),
+            PageHead(0, 0, ROLLOUT, facts=f"through {counted(report.layers, 'layer')}"),
             PageHead(1, 0, LAYER, facts="mean of its heads"),
         ],
-        weights=[found.matrix, found.raw],
-        queries=found.tokens,
-        keys=found.tokens,
+        weights=[report.matrix, report.raw],
+        queries=report.tokens,
+        keys=report.tokens,
         texts=(read, read),
         order=(0, 1),
-        sink=np.flatnonzero(found.at_sink).tolist(),
+        sink=np.flatnonzero(report.at_sink).tolist(),
         of_heads=False,
         verbs=("comes from", "goes into"),
-        query=found.last,
+        query=report.last,
     )
-    bare = found.at_sink.any() and not found.keep_sink and not found.at_sink.all()
-    return Page(found.model.name, [capture], link=f"{ROLLOUT}&mode=sinkless" if bare else ROLLOUT)
+    bare = report.at_sink.any() and not report.keep_sink and not report.at_sink.all()
+    return Page(report.model.name, [capture], link=f"{ROLLOUT}&mode=sinkless" if bare else ROLLOUT)

@@ -36,6 +36,7 @@ def why_data(report: WhyReport) -> dict[str, Any]:
         "notes": list(report.notes),
         "controls": len(first.base),
         **_copying(report),
+        **({} if report.inputs is None else {"inputs": report.inputs.data()}),
         "parts": [_part(report, part, effects) for part in first.found.parts]
         if report.tallies
         else [],
@@ -56,6 +57,7 @@ def _asked(each: ExplainedPrompt) -> dict[str, Any]:
         ),
         "position": found.position,
         "answer": {"id": found.answer, "token": words[found.answer]},
+        **({"labels": list(found.labels)} if found.labels else {}),
         "foil": None if found.foil is None else {"id": found.foil, "token": words[found.foil]},
         "top": [{"id": one, "token": words[one], "probability": p} for one, p in found.top],
     }

@@ -13,6 +13,7 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import advised, label_title, notes_group, probability, share
 from attnviz.draw.signed import explained, interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.parts import HeadKey
+from attnviz.inspect.why.input_words import input_finding, input_table
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.inspect.why.words import (
     about,
@@ -47,6 +48,7 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
     explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
     advice = _hints(report, explain) if hints else []
+    inputs = report.inputs
     tokens = report.first.given.predicted
     groups = [
         doc.Group(about(report)),
@@ -61,6 +63,8 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
             doc.Group(text_parts(report)),
             doc.Group(write_maps(report)),
         ]
+    if inputs is not None:
+        groups.insert(4, doc.Group([input_table(report, inputs)]))
     groups.append(doc.Group([doc.Say(text, _LONGEST) for text in caveats(report)]))
     if report.tallies:
         groups.append(doc.Group([every_part(report)], full=True))
@@ -72,8 +76,13 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted="" if report.many else report.first.text,
-        finding=finding(report),
-        first=advised(partial(first_groups, report), tokens),
+        finding=finding(report) if inputs is None else input_finding(report, inputs),
+        first=advised(
+            partial(first_groups, report)
+            if inputs is None
+            else lambda columns, lines: [doc.Group([input_table(report, inputs)])],
+            tokens,
+        ),
     )
 
 

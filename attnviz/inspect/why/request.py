@@ -42,7 +42,18 @@ class _Question(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class _WrittenKind(Kind):
+class _Inputs(Options, panel="What is explained"):
+    """The options on which words of the prompt the prediction needs."""
+
+    inputs: bool = flag(
+        "Show what the prediction loses without each word: with other words in its place, and "
+        "hidden from all others (integrated gradients for more than 128 tokens)."
+    )
+    draws: int = option("N", "For --inputs: try so many other words in each place.", 20, min=2)
+
+
+@dataclass(frozen=True)
+class WrittenKind(Kind):
     """The options on which heads of an encoder–decoder are shown, and on its decoder's text."""
 
     kind: Literal["decoder", "cross"] | None = option(
@@ -64,5 +75,7 @@ class _View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class WhyRequest(_Question, HeadChoice, _WrittenKind, Truncation, _View, Known, IndexBase, Seed):
+class WhyRequest(
+    _Question, _Inputs, HeadChoice, WrittenKind, Truncation, _View, Known, IndexBase, Seed
+):
     """All options of ``why``."""

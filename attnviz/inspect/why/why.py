@@ -24,6 +24,7 @@ from attnviz.engine.capture import Choice, encoded, require_maps, written_target
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.inspect.why.inputs import LONG, input_effects
 from attnviz.inspect.why.records import ExplainedPrompt, WhyReport
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.measures.bootstrap import copies_note
@@ -32,7 +33,8 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
-from attnviz.records import Advance, HeadLabel, Input, Tokens
+from attnviz.options import HeadChoice
+from attnviz.records import Advance, HeadLabel, Input, Kind, Tokens
 from attnviz.texts import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 
 _CONTROLS, _FEW = 20, 5
@@ -40,6 +42,9 @@ _CONTROLS, _FEW = 20, 5
 
 _TRIED = 8
 """How many tokens are tried for each control."""
+
+_LABELS = 8
+"""The most labels that a message lists."""
 
 _QUESTION = ("answer", "foil", "position")
 _ROWS = (".csv", ".jsonl", ".ndjson")
@@ -110,18 +115,25 @@ def why(
     in it is ranked; see its ``require_tally``. Raises UsageError if prompts, positions, tokens or
     heads do not fit the model, UnsupportedError if its logits cannot be split.
     """
-    pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
+    pairs = [
+        (prompt, encoded_prompt(model, prompt.text, request.target, request.truncate))
+        for prompt in prompts
+    ]
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
+    if request.inputs and asked[1:]:
+        raise UsageError("--inputs explains one prompt: leave out --texts, or --inputs")
     wanted = _wanted(request, len(asked))
     first = asked[0][1]
     attributor = backend_of(model).open_attributor(first)
     found: list[ExplainedPrompt] = []
     shown: tuple[HeadKey, ...] = ()
+    kinds: tuple[str, ...] = ()
     for number, (prompt, given) in enumerate(asked):
         plain = _attributed(attributor, model, prompt, given, shown if not number else ())
         _require_numbers(plain.found, model)
         if not number:
-            shown = _chosen(model, plain.found, request)
+            kinds = kinds_shown(model, plain.found.heads, request.kind)
+            shown = chosen_heads(model, plain.found.heads, request, kinds, request.index_base)
             if shown:
                 require_maps(len(shown), *_sizes(given, shown), "choose fewer heads")
                 plain = _attributed(attributor, model, prompt, given, shown)
@@ -132,9 +144,13 @@ def why(
         values = np.array(base).reshape(len(base), len(plain.found.heads))
         found.append(replace(plain, base=values))
         advance((number + 1) / len(asked))
+    inputs = None
+    if request.inputs and found[0].found.tallies:
+        others = _others(model.vocabulary(), found[0], request.draws, (request.seed, 0))
+        inputs = input_effects(model, found[0].given, found[0].found, others, advance)
     copying = None
     if request.copying:
-        from attnviz.engine.attribution.copying import copying_scores  # imports torch
+        from attnviz.engine.attribution.copying import copying_scores  # few ask for it
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
@@ -144,9 +160,10 @@ def why(
         prompts=tuple(found),
         text=found[0].text,
         shown=shown,
-        kinds=_kinds(model, found[0].found, request),
-        labels={} if request.no_known_labels else _labels(model, found[0].found),
+        kinds=kinds,
+        labels={} if request.no_known_labels else labels_of(model, found[0].found.heads),
         copying=copying,
+        inputs=inputs,
         seed=request.seed,
         source=source,
         top=request.top,
@@ -169,7 +186,10 @@ def open_model(
     if request.copying:
         return load(name, options)
     runs = 1 + _wanted(request, len(prompts))
-    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    tokens = sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    if request.inputs and tokens > LONG // 2:  # gradients may be needed
+        return load(name, options)
+    tokens *= runs + (tokens * request.draws if request.inputs else 0)
     return load_apart(name, replace(options, tokens=tokens))
 
 
@@ -197,11 +217,16 @@ def _wanted(request: WhyRequest, prompts: int) -> int:
 # The question --------------------------------------------------------------------------------
 
 
-def _encoded(model: Model, prompt: Prompt, request: WhyRequest) -> Input:
-    choice = Choice(target=request.target, truncate=request.truncate)
-    tokens = encoded(model, prompt.text, choice.truncate)
+def encoded_prompt(model: Model, text: str, target: str | None, truncate: bool) -> Input:
+    """Return the tokens of a prompt, with those of the decoder's text if the model has a decoder.
+
+    target: the decoder's text; None for the model's own greedy output. truncate: cut long texts.
+    Raises UsageError for a target of a model with one stack.
+    """
+    choice = Choice(target=target, truncate=truncate)
+    tokens = encoded(model, text, choice.truncate)
     targets = written_targets(model, [tokens], choice)
-    if request.target is not None and not targets:
+    if target is not None and not targets:
         raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
     return Input(tokens, *targets[:1])
 
@@ -214,12 +239,12 @@ def _attributed(
     given: its tokens. maps: the heads whose contribution maps (query, key) are included.
     """
     try:
-        answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
+        answer, foil = asked_words(model, attributor.labels, prompt.answer, prompt.foil)
         found = attributor.attribute(
             given,
-            position=_position(given.predicted, prompt.position),
-            answer=None if answer is None else answer[0],
-            foil=None if foil is None else foil[0],
+            position=position_in(given.predicted, prompt.position),
+            answer=answer,
+            foil=foil,
             maps=maps,
         )
     except UsageError as error:
@@ -227,9 +252,36 @@ def _attributed(
         raise UsageError(f"{where}{error}") from error
     ids = [found.answer, *(one for one, _ in found.top)]
     ids += [] if found.foil is None else [found.foil]
-    words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
+    words = words_of(model, found.labels, ids)
     none = np.zeros((0, len(found.heads)))
     return ExplainedPrompt(prompt.text, given, found, words, answer is not None, none)
+
+
+def asked_words(
+    model: Model, labels: Sequence[str], answer: str | None, foil: str | None
+) -> tuple[int | None, int | None]:
+    """Return the ids of the words that ``--answer`` and ``--foil`` name; None if not given.
+
+    labels: those of a classifier, whose places are their ids; empty for a language model.
+    Raises UsageError for a value that is not one token, or no label, and if both are the same.
+    """
+    if not labels:
+        words = answer_and_foil(model, answer, foil)
+        return tuple(None if word is None else word[0] for word in words)  # type: ignore[return-value]
+    typed = {"--answer": answer, "--foil": foil}
+    plain = [label.casefold() for label in labels]
+    for option, name in typed.items():
+        if name is not None and name.casefold() not in plain:
+            some = ", ".join(map(visible, labels[:_LABELS])) + ", …" * (len(labels) > _LABELS)
+            raise UsageError(f"{option} {visible(name)!r} is no label of the model: it has {some}")
+    one, other = (None if name is None else plain.index(name.casefold()) for name in typed.values())
+    return one, other
+
+
+def words_of(model: Model, labels: Sequence[str], ids: Sequence[int]) -> dict[int, str]:
+    """Return the text of each id: of a token, or of one of the ``labels`` if there are any."""
+    texts = [labels[one] for one in ids] if labels else model.vocabulary().texts(ids)
+    return dict(zip(ids, texts, strict=True))
 
 
 def _require_numbers(found: Attribution, model: Model) -> None:
@@ -244,7 +296,7 @@ def _require_numbers(found: Attribution, model: Model) -> None:
     require_number("logit", found.logit if known else math.nan, info)
 
 
-def _position(tokens: Tokens, typed: str | None) -> int | None:
+def position_in(tokens: Tokens, typed: str | None) -> int | None:
     """Return the position that ``--position`` names: of a token, or of a word's last token.
 
     tokens: of the prompt. typed: an index or a word (``WORD:2`` is its second occurrence); None
@@ -261,29 +313,35 @@ def _position(tokens: Tokens, typed: str | None) -> int | None:
     return word.span.stop - 1
 
 
-def _chosen(model: Model, found: Attribution, request: WhyRequest) -> tuple[HeadKey, ...]:
-    """Return the heads of ``--layer`` and ``--head``, whose contribution maps are shown.
+def chosen_heads(
+    model: Model, heads: Collection[HeadKey], request: HeadChoice, kinds: Collection[str], base: int
+) -> tuple[HeadKey, ...]:
+    """Return those of the heads that ``--layer`` and ``--head`` name; none if neither is given.
 
-    found: the logit of a prompt and its parts. Each head is (kind of attention, layer, head).
+    kinds: the kinds of attention to choose from. base: the first number of layers and heads.
+    Raises UsageError if the options name no such head.
     """
     info = model.info
-    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
+    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, base)
     if chosen is None:
         return ()
-    kinds = _kinds(model, found, request)
-    keys = [key for key in found.heads if key[0] in kinds and key[2] in chosen.get(key[1], ())]
+    keys = [key for key in heads if key[0] in kinds and key[2] in chosen.get(key[1], ())]
     if not keys:
         raise UsageError("none of the chosen layers has such a head: choose others with --head")
     return tuple(keys)
 
 
-def _kinds(model: Model, found: Attribution, request: WhyRequest) -> tuple[str, ...]:
-    there = tuple(dict.fromkeys(kind for kind, _, _ in found.heads))
-    if request.kind is None:
+def kinds_shown(model: Model, heads: Collection[HeadKey], kind: Kind | None) -> tuple[str, ...]:
+    """Return the kinds of attention of the heads; only ``kind`` if it is given.
+
+    Raises UsageError if no head is of that kind.
+    """
+    there = tuple(dict.fromkeys(each for each, _, _ in heads))
+    if kind is None:
         return there
-    if request.kind not in there:
-        raise UsageError(f"{model.info.name!r} has no {request.kind} attention: leave out --kind")
-    return (request.kind,)
+    if kind not in there:
+        raise UsageError(f"{model.info.name!r} has no {kind} attention: leave out --kind")
+    return (kind,)
 
 
 def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
@@ -294,12 +352,13 @@ def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
     )
 
 
-def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, HeadLabel]:
+def labels_of(model: Model, heads: Collection[HeadKey]) -> Mapping[HeadKey, HeadLabel]:
+    """Return the labels that were measured before of those of the heads that have one."""
     labels: dict[HeadKey, HeadLabel] = {}
-    for kind in dict.fromkeys(kind for kind, _, _ in found.heads):
+    for kind in dict.fromkeys(kind for kind, _, _ in heads):
         known = known_labels(model, kind)
         for (layer, head), label in known.named().items() if known is not None else ():
-            if (kind, layer, head) in found.heads:
+            if (kind, layer, head) in heads:
                 labels[kind, layer, head] = label
     return labels
 
@@ -317,7 +376,7 @@ def _controls(
     answer, or if the parts do not sum to the logit.
     """
     given, found = plain.given, plain.found
-    if not (found.tallies and wanted):
+    if not (found.tallies and wanted) or found.labels:
         return
     places = _earlier(given.predicted, found)
     text = [at for at, token in enumerate(given.ids) if token == found.answer]

@@ -168,10 +168,23 @@ def _predicted(report: WhyReport) -> str:
     """Return the likeliest next token and its probability, and the answer if it is another."""
     first = report.first
     found, tokens = first.found, first.given.predicted
+    if found.labels:
+        return _labelled(report)
     at = f" after {placed(tokens, found.position)}" if found.position != len(tokens) - 1 else ""
     token, value = found.top[0]
     word = next_word(tokens, found.position, first.words[token])
     said = f"Next{at}: {word} {probability(value)}."
+    if first.foil is not None:
+        return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
+    return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
+
+
+def _labelled(report: WhyReport) -> str:
+    """Return a classifier's likeliest label with its probability, and an answer that is another."""
+    first = report.first
+    token, value = first.found.top[0]
+    at = placed(first.given.predicted, first.found.position)
+    said = f"Label at {at}: {quoted(first.words[token])} {probability(value)}."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
@@ -199,7 +212,7 @@ def _one_base(report: WhyReport, best: HeadEffect) -> str:
     It ends a sentence. best: the effect of the head.
     """
     if best.base is None:
-        return "; no control, the answer is not in it"
+        return "" if report.first.found.labels else "; no control, the answer is not in it"
     answer = quoted(report.first.answer)
     return f"; {logits(best.base)} if another word replaces {answer} in it"
 

@@ -55,7 +55,7 @@ def sweep_document(
         heading=heading,
         quoted="" if text is None else ", ".join(text.files),
         finding=finding(report),
-        first=lambda room, lines: _first(report, room, lines),
+        first=lambda columns, lines: _first(report, columns, lines),
     )
 
 
@@ -81,10 +81,10 @@ _BESIDE = 78
 """Columns that the curves and the table each need to be placed side by side."""
 
 
-def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
+def _first(report: SweepReport, max_width: int, lines: int) -> list[doc.Group]:
     """Return the first screen: curves and losses, then the heads and sentences if they fit.
 
-    room, lines: the available width in characters and lines.
+    max_width, lines: the available width in characters and lines.
     """
     table = _results(report)._replace(title=[])
     if lines < _FEW_LINES:  # of the rules only chance is kept
@@ -94,7 +94,7 @@ def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
     grid: list[doc.Part] = [_patterns(report)]
     tall = len(table.rows) + 2, len(report.models[0].patterns) + 6
     lines -= sum(2 for _ in report.notes)
-    if room >= 2 * _BESIDE:
+    if max_width >= 2 * _BESIDE:
         plot = curves_plot(_curves(report), curve_rows(lines - len(details(report)) - 4))
         right = doc.Group([table, *grid * (lines > sum(tall))], spaced=True)
         shown = [doc.Group([plot, right], beside=doc.Beside(_BESIDE, gap=4))]

@@ -291,7 +291,9 @@ class Copying(Task):
 
 
 class Majority(Task):
-    """The task of naming the most frequent of random letters, after a sign; filling follows.
+    """The task of naming the most frequent letter of a random string.
+
+    A sign ends the string and the answer follows it; the rest of the sequence is filling.
 
     letters: number of different letters. size: least and largest length of the string.
     """

@@ -116,15 +116,15 @@ _BESIDE = 76
 """Columns that the curve and the heads each need to be placed side by side."""
 
 
-def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
+def _first(result: TrainReport, max_width: int, lines: int) -> list[doc.Group]:
     """Return the first screen: curve and best heads, side by side if they fit, then the facts.
 
-    room, lines: the available width in characters and lines.
+    max_width, lines: the available width in characters and lines.
     """
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
     tall = len(_BEST) + 1
-    if room >= 2 * _BESIDE:
+    if max_width >= 2 * _BESIDE:
         plot = _curve(result)._replace(rows=curve_rows(lines - len(facts.parts) - 1))
         every = _every_head(result.scores)._replace(beside=doc.Beside(_BESIDE, gap=4), yields=2)
         beside = doc.Beside(_BESIDE, gap=4)

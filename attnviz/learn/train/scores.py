@@ -19,6 +19,7 @@ from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import (
     FORMULAS,
+    AttentionRows,
     Conditions,
     Formula,
     RowBlock,
@@ -111,7 +112,7 @@ def head_scores(
     )
 
 
-def _second_copy(block: RowBlock) -> Rows:
+def _second_copy(block: AttentionRows) -> Rows:
     """Return each query's induction score and how often it counts, in the second copy only.
 
     block: rows of attention weights over a text that is repeated once.

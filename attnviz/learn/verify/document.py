@@ -33,46 +33,46 @@ _ROOMY, _TALL = 110, 40
 
 
 def verification_document(
-    found: VerifyReport, *, explain: bool = False, hints: bool = False
+    report: VerifyReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
     """Return the document: the verdict, the computation steps, every check, the tolerances.
 
     explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
-    about = _OWN_NAME if found.model is None else found.model.name
-    heading = _heading(found)
-    notes = () if found.model is None else found.model.notes
-    groups = [doc.Group(_about(found)), doc.Group([doc.Note(note) for note in notes])]
-    if found.steps:
-        groups.append(_steps(found))
-    if found.model is None:
-        groups += [doc.Group([table]) for table in (_summary(found), *_comparisons(found))]
+    about = _OWN_NAME if report.model is None else report.model.name
+    heading = _heading(report)
+    notes = () if report.model is None else report.model.notes
+    groups = [doc.Group(_about(report)), doc.Group([doc.Note(note) for note in notes])]
+    if report.steps:
+        groups.append(_steps(report))
+    if report.model is None:
+        groups += [doc.Group([table]) for table in (_summary(report), *_comparisons(report))]
     else:
-        groups.append(doc.Group([_properties(found.checks)]))
-    groups.append(doc.Group([doc.Note(tolerance_words(found))]))
-    verdict = verdict_words(found)
+        groups.append(doc.Group([_properties(report.checks)]))
+    groups.append(doc.Group([doc.Note(tolerance_words(report))]))
+    verdict = verdict_words(report)
     return doc.Document(
         f"verification of {about}",
         f"{about}: {verdict}",
         groups,
-        explanation(found) if explain else None,
-        [doc.Facts([(hint, False) for hint in _hints(found, explain)])] if hints else (),
+        explanation(report) if explain else None,
+        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=heading,
-        quoted=found.text or "",
-        finding=f"{verdict}{worst_words(found)}.",
-        first=lambda columns, lines: _first(found, columns, lines),
+        quoted=report.text or "",
+        finding=f"{verdict}{worst_words(report)}.",
+        first=lambda columns, lines: _first(report, columns, lines),
     )
 
 
-def _hints(found: VerifyReport, explained: bool) -> list[str]:
+def _hints(report: VerifyReport, explained: bool) -> list[str]:
     """Return commands to try next.
 
     explained: whether the glossary is shown already, so that it needs no hint.
     """
     further = [] if explained else ["--explain: how to read this"]
-    if found.model is not None:
+    if report.model is not None:
         return further
-    if found.steps:
+    if report.steps:
         return ["--seed 1: other numbers", *further]
     return [
         "--steps: follow it on paper",
@@ -82,36 +82,36 @@ def _hints(found: VerifyReport, explained: bool) -> list[str]:
     ]
 
 
-def _heading(found: VerifyReport) -> doc.Words:
-    if found.model is None:
-        return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
-    words = model_words(found.model)
-    tokens = " and ".join(f"{count} tokens" for count in found.tokens)
-    return [words[0], words[-1], (found.dtype, False), (tokens, False)]
+def _heading(report: VerifyReport) -> doc.Words:
+    if report.model is None:
+        return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(report)[:3])]
+    words = model_words(report.model)
+    tokens = " and ".join(f"{count} tokens" for count in report.tokens)
+    return [words[0], words[-1], (report.dtype, False), (tokens, False)]
 
 
 # The first screen ----------------------------------------------------------------------------
 
 
-def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
+def _first(report: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: a summary with failures first, then details if they fit.
 
     columns, lines: the available width in characters and lines.
     """
-    if found.steps:
-        return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
-    rows = _summary(found)
+    if report.steps:
+        return [doc.Group([_step_table(report, columns)]), *_worked_head(report)]
+    rows = _summary(report)
     shown = [doc.Group([rows._replace(least=3 * (len(rows.rows) + 2 > lines))])]
-    if found.model is None:
-        tables = enumerate(_comparisons(found), 1)
+    if report.model is None:
+        tables = enumerate(_comparisons(report), 1)
         return shown + [doc.Group([table], yields=place) for place, table in tables]
-    return [*shown, *([doc.Group([_properties(found.checks)], yields=1)] if lines > _TALL else [])]
+    return [*shown, *([doc.Group([_properties(report.checks)], yields=1)] if lines > _TALL else [])]
 
 
-def _summary(found: VerifyReport) -> doc.Table:
+def _summary(report: VerifyReport) -> doc.Table:
     """Return a table with a row for each case, or each property of a model, and its worst error."""
     rows = []
-    for name, words, checks in _by_group(found):
+    for name, words, checks in _by_group(report):
         measures = [measure for check in checks for measure in check.measures]
         verdict = _of_all(checks)
         cells = [verdict.word, name, words, "", "", ""]
@@ -122,7 +122,7 @@ def _summary(found: VerifyReport) -> doc.Table:
         tone = _TONES[verdict.verdict]
         tones: dict[int, Tone] = {0: tone} | ({3: tone} if verdict.verdict == "fail" else {})
         rows.append((verdict.verdict != "fail", doc.Row(cells, tones=tones)))
-    own = found.model is None
+    own = report.model is None
     columns = [
         doc.Column("", right=False),
         doc.Column("case" if own else "property", right=False),
@@ -134,17 +134,17 @@ def _summary(found: VerifyReport) -> doc.Table:
     return doc.Table(columns, [row for _, row in sorted(rows, key=lambda entry: entry[0])])
 
 
-def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]:
+def _by_group(report: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]:
     """Yield the name of each group of checks, its description, and its checks."""
-    if found.model is not None:
-        for check in found.checks:
+    if report.model is not None:
+        for check in report.checks:
             yield check.name, check.skipped or check.claim, [check]
         return
-    for name in dict.fromkeys(check.group for check in found.checks):
-        checks = [check for check in found.checks if check.group == name]
+    for name in dict.fromkeys(check.group for check in report.checks):
+        checks = [check for check in report.checks if check.group == name]
         if name:
-            yield name, found.cases.get(name, ""), checks
-    for check in found.checks:
+            yield name, report.cases.get(name, ""), checks
+    for check in report.checks:
         if not check.group:
             yield check.name.split(".")[0], check.skipped or "", [check]
 
@@ -155,36 +155,43 @@ def _of_all(checks: Sequence[Check]) -> Check:
     return min(checks, key=lambda check: order.index(check.verdict))
 
 
-def _about(found: VerifyReport) -> list[doc.Part]:
+def _about(report: VerifyReport) -> list[doc.Part]:
     """Return the facts that a reader needs to repeat the run."""
-    if found.model is None:
-        return [doc.Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found))])]
-    counts = " and ".join(f"{count} tokens" for count in found.tokens)
-    seed = [] if found.model.seed is None else [(f"seed {found.model.seed}", False)]
-    parts: list[doc.Part] = [doc.Facts([*model_words(found.model), (counts, False), *seed])]
-    read = (("text", found.text), ("target", found.target))
+    if report.model is None:
+        return [doc.Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(report))])]
+    counts = " and ".join(f"{count} tokens" for count in report.tokens)
+    seed = [] if report.model.seed is None else [(f"seed {report.model.seed}", False)]
+    parts: list[doc.Part] = [doc.Facts([*model_words(report.model), (counts, False), *seed])]
+    read = (("text", report.text), ("target", report.target))
     return parts + [doc.Quote(name, content) for name, content in read if content is not None]
 
 
-def _own_facts(found: VerifyReport) -> list[str]:
+def _own_facts(report: VerifyReport) -> list[str]:
     """Return the sizes of the library's own attention and the versions of the libraries used."""
-    sizes = found.sizes
+    sizes = report.sizes
     assert sizes is not None
     texts = f"{counted(sizes.batch, 'text')} of {sizes.tokens} tokens"
     heads = f"{counted(sizes.heads, 'head')} of {sizes.head_dim}"
-    made_with = [f"{name} {version}" for name, version in found.versions.items()]
-    return [found.dtype, f"d_model {sizes.d_model}", heads, texts, f"seed {sizes.seed}", *made_with]
+    made_with = [f"{name} {version}" for name, version in report.versions.items()]
+    return [
+        report.dtype,
+        f"d_model {sizes.d_model}",
+        heads,
+        texts,
+        f"seed {sizes.seed}",
+        *made_with,
+    ]
 
 
 # Checks --------------------------------------------------------------------------------------
 
 
-def _comparisons(found: VerifyReport) -> Iterator[doc.Table]:
+def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
     """Yield two tables of compared outputs and attention weights.
 
     They have a row for each pair of implementations, and a column for each case.
     """
-    compared = [one for one in found.checks if one.group not in ("", one.name)]  # not the steps
+    compared = [one for one in report.checks if one.group not in ("", one.name)]  # not the steps
     cases = list(dict.fromkeys(check.group for check in compared))
     pairs: dict[tuple[str, str], dict[str, Check]] = {}
     for check in compared:
@@ -246,16 +253,16 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 # Steps ---------------------------------------------------------------------------------------
 
 
-def _steps(found: VerifyReport) -> doc.Group:
+def _steps(report: VerifyReport) -> doc.Group:
     """Return the computation steps in order with shapes, and with numbers if they are few."""
-    numbers = found.numbers_shown
+    numbers = report.numbers_shown
     remark = (
         f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
         if numbers
         else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
     )
-    steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
-    hidden = "later tokens are masked" if found.causal else "no token is masked"
+    steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(report.steps, 1)]
+    hidden = "later tokens are masked" if report.causal else "no token is masked"
     title = doc.Facts([(f"Step by step: one text, {hidden}", True)])
     return doc.Group(
         [title, doc.Group(steps, spaced=numbers), doc.Facts([(remark, "faint")])], spaced=True
@@ -282,25 +289,25 @@ def _axes(step: ComputationStep) -> str:
     return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
 
 
-def _step_table(found: VerifyReport, columns: int) -> doc.Table:
+def _step_table(report: VerifyReport, columns: int) -> doc.Table:
     """Return a table of the computation steps: shape, formula and, if they fit, axes.
 
     columns: the width of the screen in characters.
     """
     titles = ["step", "shape", "computes", *(["axes"] if columns >= _ROOMY else [])]
     rows = []
-    for place, step in enumerate(found.steps, 1):
+    for place, step in enumerate(report.steps, 1):
         axes, _, shape = _axes(step).partition(": ")
         cells = [f"{place:>2} {step.name}", shape, step.formula, axes]
         rows.append(doc.Row(cells[: len(titles)]))
     return doc.Table([doc.Column(title, right=False) for title in titles], rows)
 
 
-def _worked_head(found: VerifyReport) -> list[doc.Group]:
+def _worked_head(report: VerifyReport) -> list[doc.Group]:
     """Return the numbers of the first head: its attention scores, its weights and its output."""
-    if not found.numbers_shown:
+    if not report.numbers_shown:
         return []
-    chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
+    chosen = [step.found[0] for step in report.steps if step.name in ("scores", "weights", "mixed")]
     first = [Matrix(one.symbol, one.values[0]) for one in chosen]
     return [doc.Group([_matrices(first)._replace(title=[("Head 0", True)])], yields=1)]
 

@@ -28,21 +28,21 @@ def severity(measure: ComparedNumber) -> tuple[float, float, float]:
     return share, found, allowed
 
 
-def verdict_words(found: VerifyReport) -> str:
+def verdict_words(report: VerifyReport) -> str:
     """Return a string with the numbers of checks that passed, failed and were skipped."""
-    passed, failed, skipped = (found.count(one) for one in ("pass", "fail", "skipped"))
+    passed, failed, skipped = (report.count(one) for one in ("pass", "fail", "skipped"))
     words = [f"{passed} check{'s' * (passed != 1)} pass{'es' * (passed == 1)}"]
     if failed:
-        words = [f"{failed} of {len(found.checks)} checks fail", f"{passed} pass"]
+        words = [f"{failed} of {len(report.checks)} checks fail", f"{passed} pass"]
     if skipped:
         does_not = f"do{'es' * (skipped == 1)} not apply"
-        words.append(f"{skipped} {'skipped' if found.model is None else does_not}")
+        words.append(f"{skipped} {'skipped' if report.model is None else does_not}")
     return ", ".join(words)
 
 
-def worst_words(found: VerifyReport) -> str:
+def worst_words(report: VerifyReport) -> str:
     """Return the worst error and its tolerance, as the end of a sentence."""
-    places = [(check, measure) for check in found.checks for measure in check.measures]
+    places = [(check, measure) for check in report.checks for measure in check.measures]
     if not places:
         return ""
     check, worst = max(places, key=lambda place: severity(place[1]))
@@ -57,33 +57,33 @@ def _named(check: Check) -> str:
     return f"{check.group}: {name}" if check.group else name
 
 
-def tolerance_words(found: VerifyReport) -> str:
+def tolerance_words(report: VerifyReport) -> str:
     """Return a sentence on the origin of the tolerances."""
     least = (
-        "" if found.rounds_in == found.dtype else ", in which its least exact steps are computed"
+        "" if report.rounds_in == report.dtype else ", in which its least exact steps are computed"
     )
     return (
-        f"tolerance: 4ε·√n·m, where ε = {found.epsilon:.3g} is the machine epsilon of "
-        f"{found.rounds_in}{least}, n roundings follow one another and add up as a random walk "
+        f"tolerance: 4ε·√n·m, where ε = {report.epsilon:.3g} is the machine epsilon of "
+        f"{report.rounds_in}{least}, n roundings follow one another and add up as a random walk "
         "(Higham & Mary 2019), and m is the largest number that is rounded."
     )
 
 
-def failure_words(found: VerifyReport) -> str:
+def failure_words(report: VerifyReport) -> str:
     """Return the failed checks in one line."""
     named = []
-    for check in found.failed:
+    for check in report.failed:
         worst = max(check.measures, key=severity)
         numbers = f"{difference(worst.difference)}, tolerance {difference(worst.tolerance.value)}"
         named.append(f"{_named(check)} ({worst.name} {numbers})")
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    count = f"{len(named)} of {len(found.checks)} checks failed"
+    count = f"{len(named)} of {len(report.checks)} checks failed"
     return f"{count}: {'; '.join(named[:3])}{more}"
 
 
-def explanation(found: VerifyReport) -> Explanation:
+def explanation(report: VerifyReport) -> Explanation:
     """Return the glossary of a verification."""
     measured = "each line compares this library's attention with another's, on the same numbers."
-    if found.model is not None:
+    if report.model is not None:
         measured = "each line is a property that must hold for this model, measured on this text."
     return Explanation("verify", measured)

@@ -255,6 +255,33 @@ def test_heads_are_counted_as_asked_everywhere(opened: Open, run: Any, tmp_path:
     shown = opened(tmp_path / "page.html", "#L2H1&scope=layer")
     assert shown.page.locator("#grid > span").first.inner_text() == "L2"
     assert shown.text("#name") == "Mean of L2"
+    repeated = "the cat saw the dog"
+    assert run("heads", repeated, "--index-base", "1", "--save", "page.html").code == 0
+    shown = opened(tmp_path / "page.html", "#L1H1&q=1")
+    assert shown.js("shown.queries.names").count("the#2") == 1
+    assert shown.js("(() => { $('weights').open = true; drawWeights(); })()") is None
+    assert shown.page.locator("#weights tbody th").first.inner_text() == "1 <bos>"
+
+
+def test_ablated_heads_of_several_texts_stand_before_and_after(
+    opened: Open, run: Any, tmp_path: Path
+) -> None:
+    texts = [CAT, "Mary gave John a book."]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    given = ("--texts", "texts.txt", "--ablate", "L0H1", "--save", "page.html")
+    assert run("heads", *given).code == 0
+    shown = opened(tmp_path / "page.html")
+    said = ["every head", "without L0H1", "difference: without − with"]
+    assert shown.js("captures.map(({ name }) => name.split(': ').slice(1).join(': '))") == 2 * said
+    assert {look["capture"] for look in shown.js("data.look")} >= {2, 5}
+    for at, text in enumerate(texts):
+        before, after = (
+            attnviz.heads("tiny", text, ablate=heads).reports[0] for heads in ((), ("L0H1",))
+        )
+        shown.js(f"switchTo({3 * at + 2})")
+        for head, entry in list(enumerate(before.heads))[4:12]:
+            a, b = (each.weights(entry.layer, entry.head) for each in (before, after))
+            assert worst(on_page(shown, head, "raw"), b - a) < 6e-5
 
 
 def _played(*given: Any) -> Any:

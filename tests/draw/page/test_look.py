@@ -125,13 +125,13 @@ def test_paper_has_all_maps_and_all_lines(opened: Open, thousand: Path) -> None:
     inked = shown.js(
         """(() => { print(true); const { offsetLeft, offsetTop, clientWidth } = cells[1023];
         const pixels = sheet.getContext("2d").getImageData(
-          offsetLeft * 3, offsetTop * 3, clientWidth * 3, clientWidth * 3).data;
+          offsetLeft * 4, offsetTop * 4, clientWidth * 4, clientWidth * 4).data;
         return new Set(new Uint32Array(pixels.buffer)).size; })()"""
     )
     assert inked > 4
     for panel in ("map", "lines"):
         drawn, whole = shown.js(
-            f"(([room]) => [room.firstElementChild.height, parseFloat(room.style.height) * 3])"
+            f"(([room]) => [room.firstElementChild.height, parseFloat(room.style.height) * 4])"
             f"($('{panel}').children)"
         )
         assert drawn == pytest.approx(whole, abs=2)
@@ -143,6 +143,18 @@ def test_paper_has_all_maps_and_all_lines(opened: Open, thousand: Path) -> None:
     assert first < then
     shown.js("print(false)")
     assert shown.js("paper") is False
+
+
+@pytest.mark.parametrize("sizes", [(12, 12), (24, 16), (32, 8)])
+def test_all_heads_are_on_one_sheet(opened: Open, tmp_path: Path, sizes: tuple[int, int]) -> None:
+    """A sheet of A4 between margins of 14 mm has 1,017 pixels from top to bottom."""
+    made(*sizes, 8).save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html", width=1024)
+    shown.js("print(true)")
+    shown.page.emulate_media(media="print")
+    shown.page.set_viewport_size({"width": 688, "height": 1017})
+    assert shown.page.locator("#heads").bounding_box()["height"] < 1017
+    assert shown.js("$('grid').scrollWidth - $('grid').clientWidth") <= 1
 
 
 def luminance(colour: list[int]) -> float:

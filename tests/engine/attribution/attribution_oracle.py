@@ -129,7 +129,8 @@ class Recorded:
     def through(self, path: str, written: Tensor, place: int) -> Tensor:
         """What a module, held, makes of a part (..., width) of its input at one position."""
         module = self.model.get_submodule(path)
-        x = self.entered[path][0, place]
+        x = self.entered[path][0]
+        x = x[place] if x.ndim > 1 else x  # a pooler is given one token alone
         if type(module).__name__ == "Linear":
             return written @ module.weight.T
         if type(module).__name__ == "LayerNorm":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -154,3 +155,13 @@ def test_half_precision_is_widened():
     _, delta, kl, _ = expected(weight, bias, clean, removed, WANTED)
     close(found.loss_delta, delta, 1e-5)
     close(found.kl, kl, 1e-5)
+
+
+def test_powers_by_doubling_equal_those_of_the_standard_library():
+    """Compare exp(x) − 1 near zero, where it is large, and where NumPy's own function is used."""
+    near = [sign * size for size in (1e-6, 1e-3, 0.1, 1, 4) for sign in (-1, 1)]
+    for values in ([0.0, *near, 23.9, -29.0, -31.0, -300.0], [*near, 24.1, 60.0]):
+        found = np.array(values, np.float32)
+        wanted = [math.expm1(value) for value in found.tolist()]
+        on_numpy._expm1(found, found)
+        np.testing.assert_allclose(found, wanted, rtol=5e-6)

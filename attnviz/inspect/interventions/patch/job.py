@@ -209,6 +209,8 @@ def prepare(
 
     def opened(method: PatchMethod) -> Patching:
         options = PatchOptions(direction, method, max_memory=request.memory)
+        if request.resume is None:  # a file may be continued with another metric
+            options = replace(options, metrics=(request.metric,))
         return open_patching(model, engine, options, kind=kind)
 
     patching = opened("exact")
@@ -265,10 +267,9 @@ def _announce(
     many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
 
     def expected() -> float:
-        sizes = sizes_of(model)
+        sizes, read = sizes_of(model), ENDING * (request.metric != "logit_diff")
         runs = [
-            sizes.changed(len(pair.corrupt), [layer for layer, _ in places], ENDING)
-            for pair in pairs
+            sizes.changed(len(pair.corrupt), [layer for layer, _ in places], read) for pair in pairs
         ]
         controlled = request.method != "gradient" and request.metric != "kl"
         rounds = float(len(pairs) * (2 if request.method == "both" else 1))

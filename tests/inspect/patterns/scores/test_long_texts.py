@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 import transformers
 
 from attnviz.engine import observe_torch
+from attnviz.errors import UsageError
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
@@ -46,27 +48,48 @@ def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
         assert head.statistics["entropy"] == pytest.approx(expected, rel=1e-4)
 
 
-def llama() -> TransformersModel:
+def llama(window: int | None = None) -> TransformersModel:
     torch.manual_seed(3)
     fields = llama_fields(12, 17, 4_096, (6, 2, 4))
-    config = transformers.LlamaConfig(vocab_size=101, initializer_range=1.0, **fields)
-    model = transformers.LlamaForCausalLM(config)
+    fields |= {"vocab_size": 101, "initializer_range": 1.0}
+    if window is None:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields))
+    else:
+        config = transformers.MistralConfig(**fields, sliding_window=window)
+        model = transformers.MistralForCausalLM(config)
     return prepared("made", model, None, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("view", ["raw", "without-first", "norm-weighted"])
-def test_recomputed_blocks_give_the_same_scores(view, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = llama()
+@pytest.mark.parametrize(
+    ("view", "reduce"),
+    [("raw", "blocks"), ("raw", "fused"), ("without-first", "blocks"), ("norm-weighted", "blocks")],
+)
+@pytest.mark.parametrize("window", [None, 23])
+def test_every_way_gives_the_same_scores(view, reduce, window) -> None:
+    """With regions, which the chat of a long prompt would have, and with a window."""
+    model = llama(window)
     text = model.encode(words(211))
-    whole = score_patterns(model, [text], view=view)
-    monkeypatch.setattr(observe_torch, "LONG", 100)
-    blocks = score_patterns(model, [text], view=view)
-    assert set(observe_torch._plain[model.model].values()) == {True}
-    for one, other in zip(whole.heads, blocks.heads, strict=True):
-        assert one.label == other.label
-        for name, score in one.scores.items():
-            expected = score if score is None else pytest.approx(score, abs=1e-5)
-            assert other.scores[name] == expected, name
+    text = replace(text, regions=("early",) * 60 + ("late",) * (len(text) - 60))
+    whole = score_patterns(model, [text], view=view, reduce="full")
+    other = score_patterns(model, [text], view=view, reduce=reduce)
+    known = observe_torch._reducible if reduce == "fused" else observe_torch._plain
+    assert set(known[model.model].values()) == {True}
+    for one, same in zip(whole.heads, other.heads, strict=True):
+        assert one.label == same.label
+        for values in ("scores", "base_rate", "statistics"):
+            for name, score in getattr(one, values).items():
+                expected = score if score is None else pytest.approx(score, abs=1e-5, rel=1e-5)
+                assert getattr(same, values)[name] == expected, name
+    for name in ("share", "uniform", "on_sink", "above"):
+        expected = pytest.approx(getattr(whole.regions, name), abs=1e-5, nan_ok=True)
+        assert getattr(other.regions, name) == expected
+
+
+def test_what_cannot_be_summed_is_refused() -> None:
+    model = llama()
+    text = model.encode(words(50))
+    with pytest.raises(UsageError, match="as they are"):
+        score_patterns(model, [text], view="norm-weighted", reduce="fused")
 
 
 def test_a_text_past_the_limit_is_never_there_whole() -> None:
@@ -83,7 +106,7 @@ def test_a_text_past_the_limit_is_never_there_whole() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.Tensor, "softmax", watched)
-        report = score_patterns(model, [text])
+        report = score_patterns(model, [text], reduce="blocks")
     assert report.heads[0].scores["previous"] is not None
     long = [shape for shape in seen if shape[-1] > 1_000]
     assert long

@@ -61,7 +61,7 @@ def test_pairs_are_read_from_the_dependent_to_its_head() -> None:
 
 def test_a_causal_model_reads_pairs_backwards_where_it_must() -> None:
     view = WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
-    assert view.pairs() == [("subject", 1, 0), ("object", 2, 1)]
+    assert view.pairs == [("subject", 1, 0), ("object", 2, 1)]
     assert hits(view, looks(q3=2, q4=3), EARLIER) == {"subject": 1, "object": 1}
 
 

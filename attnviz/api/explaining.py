@@ -1,0 +1,159 @@
+"""The functions that explain what a model predicts and attends to; each has its command's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnviz.api.opening import in_own_modes, one_text, open_given
+from attnviz.options import spelled_heads
+from attnviz.texts import texts_of
+
+__all__ = ["lens", "link", "why"]
+
+if TYPE_CHECKING:
+    from attnviz.api.opening import AnyHeads, AnyModel
+    from attnviz.inspect.lens.records import LensReport
+    from attnviz.inspect.link.records import LinkReport
+    from attnviz.inspect.why.records import WhyReport
+    from attnviz.records import Kind
+
+
+@in_own_modes
+def lens(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    answer: str | None = None,
+    position: str | int | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+) -> LensReport:
+    """Return what a model would predict after each block, and what each head writes there.
+
+    model, tokenizer: see ``capture``. text: one prompt.
+    answer: the token that is followed, by default the model's top prediction. position: where it is
+        predicted, a word or an index; by default the last. layer, head: the heads that are listed.
+    The other options are those of ``attnviz lens``; see ``LensRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if its blocks do not add to one residual
+    stream.
+    """
+    given = locals()
+    from attnviz.inspect.lens import lens as question
+    from attnviz.inspect.lens.request import LensRequest
+    from attnviz.models.resolve import LoadOptions
+
+    request = LensRequest.of(given)
+    read = one_text(text, 'attnviz.lens("tiny", "The cat sat.")')
+    loaded = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read)
+    )
+    return question.lens(loaded, read, request)
+
+
+@in_own_modes
+def link(
+    model: AnyModel,
+    prompts: str | Iterable[str],
+    *,
+    tokenizer: Any = None,
+    head: str | int | tuple[int, int] | None = None,
+    query: str | int | None = None,
+    key: str | int | None = None,
+    than: str | int | None = None,
+    controls: int | None = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> LinkReport:
+    """Split a head's attention to one key exactly by who wrote the query and who wrote the key.
+
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
+    head: such as ``"L1H2"`` or ``(1, 2)``. query, key, than: the token that attends, the one that
+        is attended to, and a key to compare it with, each a word or an index. controls: the number
+        of changed prompts, with other words around query and key.
+    The other options are those of ``attnviz link``; see ``LinkRequest``, which has the defaults.
+
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if the parts do not give its own weights.
+    """
+    given = locals()
+    from attnviz.inspect.link import link as question
+    from attnviz.inspect.link.request import LinkRequest
+    from attnviz.models.resolve import LoadOptions
+
+    typed = {name: given[name] for name in ("query", "key", "than")}
+    given |= {name: None if value is None else str(value) for name, value in typed.items()}
+    given["head"] = spelled_heads(head)[0] if head is not None else None
+    request = LinkRequest.of(given)
+    read, source = question.read_prompts(request, texts=texts_of(prompts))
+    loaded = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
+    )
+    report = question.link(loaded, read, request, source=source)
+    report.require_tally()
+    return report
+
+
+@in_own_modes
+def why(
+    model: AnyModel,
+    prompts: str | Iterable[str],
+    *,
+    tokenizer: Any = None,
+    answer: str | None = None,
+    foil: str | None = None,
+    position: str | int | None = None,
+    controls: int | None = None,
+    inputs: bool = False,
+    draws: int = 20,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    top: int = 8,
+    copying: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> WhyReport:
+    """Split the predicted token's logit exactly into what each head adds to it.
+
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
+    answer: the token whose logit is explained, by default the model's top prediction. foil: explain
+        logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
+        default the last. controls: the number of changed prompts, with another token wherever the
+        answer occurs.
+    inputs: also measure what the prediction loses with ``draws`` other words in the place of each
+        word, and with each word hidden; see ``InputEffects``.
+    layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
+    The other options are those of ``attnviz why``; see ``WhyRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
+    """
+    given = locals()
+    from attnviz.inspect.why import why as question
+    from attnviz.inspect.why.request import WhyRequest
+    from attnviz.models.resolve import LoadOptions
+
+    request = WhyRequest.of(given)
+    read, source = question.read_prompts(request, texts=texts_of(prompts))
+    loaded = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
+    )
+    report = question.why(loaded, read, request, source=source)
+    report.require_tally()
+    return report

@@ -1,0 +1,64 @@
+"""The command ``attnviz link``: why a head looks where it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.draw.report import EVERY
+from attnviz.inspect.link.request import LinkRequest
+from attnviz.options import argument, option
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz link "When Nancy met John, nobody knew why Nancy met"
+
+attnviz link "When Nancy met John, nobody knew why Nancy met" --head L1H2 --key John
+
+attnviz link --texts prompts.jsonl --head L1H2 --save parts.csv
+"""
+
+
+@dataclass(frozen=True)
+class _Prompts(shared.Text):
+    """The argument and options on one prompt or many."""
+
+    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
+    texts: Path | None = option(
+        "FILE",
+        "Many prompts: one a line, or JSON lines or CSV with prompt, and where wanted query, key "
+        "and than.",
+    )
+
+
+@dataclass(frozen=True)
+class _Output(shared.Output):
+    """The output options of every command, with files of arrays."""
+
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
+
+
+@command(EXAMPLES, "--head --query --key --than --texts", draws="weights, control, bootstrap")
+def link(
+    prompts: _Prompts,
+    request: LinkRequest,
+    model: shared.SeededModel,
+    loading: shared.Loading,
+    output: _Output,
+) -> None:
+    """Show why a head looks at a token: who wrote the query and the key."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.link import link as question
+
+    options = shared.load_options(model.model, loading, model.seed)
+    outlet = open_outlet(output)
+    read, source = question.read_prompts(request, prompts.text, prompts.file, prompts.texts)
+    with outlet.loading(model.model, options) as watched:
+        loaded = question.open_model(model.model, watched, read, request)
+    with outlet.advancing("taking attention apart") as advance:
+        report = question.link(loaded, read, request, source=source, advance=advance)
+    outlet.show(report)
+    report.require_tally()

@@ -1,0 +1,128 @@
+"""The logit lens: what a model would predict without its later blocks, and what each head writes.
+
+After each block the residual stream is read as at the end: by the final norm, with the scale that
+the stream has there, and by the unembedding (nostalgebraist 2020, "interpreting GPT: the logit
+lens"). After the last block that is the model's own prediction; before it the reading may mislead
+(Belrose et al. 2023, "Eliciting Latent Predictions"), and KL says how far it is from the end.
+
+What a head writes is decoded with the final norm's scale of this run, as in ``parts``: a change of
+every logit, less its mean over the vocabulary. Differences of two words are those of ``Part``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.likely import log_softmax
+
+Logits = NDArray[np.float64]
+
+TOP = 5
+"""The most words that are listed of a prediction, and of what a head raises or lowers."""
+
+
+class BlockReading(NamedTuple):
+    """The prediction that is read from the residual stream at one place of the model.
+
+    block: the index of the block before it; None before the first block.
+    probability, rank: of the answer there; the likeliest word has rank 1.
+    kl: KL(end ‖ here) in nats, 0 after the last block.
+    top: the most likely words there as (id, probability), the likeliest first.
+    """
+
+    block: int | None
+    probability: float
+    rank: int
+    kl: float
+    top: tuple[tuple[int, float], ...]
+
+
+class HeadReading(NamedTuple):
+    """What one head adds to the logits, each less the mean change over the vocabulary.
+
+    head: (kind of attention, layer, head). answer: the change of the answer's logit.
+    raises, lowers: the words whose logits it changes most, as (id, change in logits); only those
+        that it really raises, or lowers.
+    """
+
+    head: HeadKey
+    answer: float
+    raises: tuple[tuple[int, float], ...]
+    lowers: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class LensReading:
+    """What is read from the residual stream of one token: after each block, and from each head.
+
+    position: the token of ``Input.predicted`` after which, or in whose place, the model predicts.
+    answer: the id of the word that is followed.
+    blocks: before the first block and after each one; the last is the model's own prediction.
+    heads: in the order of layers. apart: the largest difference, over the vocabulary, between the
+        sum of all parts and the model's own logit. tolerance: how large it may be.
+    softcap: whether the model limits its logits; what a head adds is then counted before that.
+    notes: sentences that a reader must know about the computation.
+    """
+
+    position: int
+    answer: int
+    blocks: tuple[BlockReading, ...]
+    heads: tuple[HeadReading, ...]
+    apart: float
+    tolerance: float
+    softcap: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tallies(self) -> bool:
+        """Return True if all parts add up to every logit within the tolerance."""
+        return self.apart <= self.tolerance  # False for NaN
+
+
+def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
+    """Return the predictions from the logits (place, vocab) before the first and after each block.
+
+    answer: the id of the word that is followed.
+    """
+    logs = log_softmax(logits)
+    end = np.exp(logs[-1])
+    found = []
+    for at, (row, log) in enumerate(zip(logits, logs, strict=True)):
+        order = np.argsort(-row, kind="stable")[:TOP].tolist()
+        there = end > 0
+        found.append(
+            BlockReading(
+                block=at - 1 if at else None,
+                probability=float(np.exp(log[answer])),
+                rank=1 + int((row > row[answer]).sum()),
+                kl=float((end[there] * (logs[-1] - log)[there]).sum()),
+                top=tuple((word, float(np.exp(log[word]))) for word in order),
+            )
+        )
+    return tuple(found)
+
+
+def head_readings(
+    heads: Sequence[HeadKey], logits: Iterator[NDArray[np.floating]], answer: int
+) -> tuple[HeadReading, ...]:
+    """Return what each head raises and lowers.
+
+    heads: their keys. logits: for each of them what it adds to every logit, (vocab,).
+    answer: the id of the word that is followed.
+    """
+    found = []
+    for head, added in zip(heads, logits, strict=True):
+        changes = added.astype(np.float64)
+        changes = changes - changes.mean()
+        order = np.argsort(-changes, kind="stable")
+        up, down = order[:TOP].tolist(), order[: -TOP - 1 : -1].tolist()
+        raises = tuple((word, float(changes[word])) for word in up if changes[word] > 0)
+        lowers = tuple((word, float(changes[word])) for word in down if changes[word] < 0)
+        found.append(HeadReading(head, float(changes[answer]), raises, lowers))
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""The logit lens of a running torch model, whose later blocks are left out; see ``lens``.
+
+One pass records the residual stream before the first block and after each. In a second pass the
+last block hands all of them on, as the rows of a batch, so that whatever the model does after its
+blocks is done to each: no final norm is known here. The last row must be the model's own logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
+from attnviz.engine.attribution.on_torch import (
+    FollowedRun,
+    TorchAttributor,
+    batch_logits,
+    follow,
+    lost,
+    tolerance_of,
+)
+from attnviz.engine.attribution.parts import AskedLogit, HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian
+from attnviz.engine.hook_points import hooked
+from attnviz.engine.patchable import PatchableModel, blocks_of
+from attnviz.engine.scan.plan import MISFITS
+from attnviz.errors import UnsupportedError
+from attnviz.records import Input
+
+_Edit = Callable[[int, Tensor], Tensor | None]
+"""Receives the index of a block call and its output, and returns another one, or None."""
+
+
+def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> LensReading:
+    """Return what is read after each block, and from each head, at one token of a text.
+
+    given: the text. asked: position, answer.
+    Raises UsageError for a position or token that does not exist, UnsupportedError if the model
+    does more between its blocks than add to one residual stream, or if what its heads write cannot
+    be traced to the logits.
+    """
+    model, place = attributor.model, attributor.place_in(given, asked.position)
+    with model.hook_points.borrowed():
+        with torch.no_grad():
+            logits, own = _without_later_blocks(model, given, place)
+        likeliest = int(own.argsort(descending=True, stable=True)[0])
+        answer, _ = asked.words(likeliest, len(own))
+        run = follow(model, given, place, frozenset())
+    tolerance = tolerance_of(run, own)
+    if not float((logits[-1] - own).abs().max()) <= tolerance:
+        raise _apart(model)
+    jacobian = Jacobian([run.logits[run.row]], [leaf.value for leaf in run.leaves])
+    keys, added = _written(run, jacobian)
+    return LensReading(
+        position=place,
+        answer=answer,
+        blocks=block_readings(logits.cpu().numpy(), answer),
+        heads=head_readings(keys, added, answer),
+        apart=float((_total(run, jacobian) - own).abs().max()),
+        tolerance=tolerance,
+        softcap=run.squeezed is not None,
+        notes=run.notes,
+    )
+
+
+# The blocks ----------------------------------------------------------------------------------
+
+
+def _without_later_blocks(model: PatchableModel, given: Input, place: int) -> tuple[Tensor, Tensor]:
+    """Return the logits (blocks + 1, vocab) without later blocks, and the model's own (vocab,).
+
+    place: the index of the token whose logits are wanted.
+    """
+    entered: list[Tensor] = []
+    left: list[Tensor] = []
+
+    def keep(number: int, output: Tensor) -> None:
+        left.append(output)
+
+    own = _run(model, given, place, keep, entered.append)[0].double()
+    if not left:
+        raise _apart(model)
+    same = (torch.equal(one, other) for one, other in zip(left, entered[1:], strict=False))
+    if len(entered) != len(left) or left[0].ndim != 3 or not all(same):
+        raise _apart(model)
+    stream = torch.cat([entered[0], *left])  # (blocks + 1, token, width)
+
+    def read(rows: Tensor) -> Tensor:
+        return _run(
+            model, given, place, lambda at, output: rows if at == len(left) - 1 else None
+        ).double()
+
+    with suppress(*MISFITS):
+        if len(found := read(stream)) == len(stream):
+            return found, own
+    # The model runs batches of the size that it was given.
+    return torch.cat([read(row[None]) for row in stream]), own
+
+
+def _run(
+    model: PatchableModel,
+    given: Input,
+    place: int,
+    edit: _Edit,
+    enter: Callable[[Tensor], None] = lambda stream: None,
+) -> Tensor:
+    """Return the logits (row, vocab) of a pass whose block calls are seen, and may be edited.
+
+    place: the index of the token. edit: see ``_Edit``. enter: receives the stream before each call.
+    """
+    calls = 0
+
+    def before(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        stream = args[0] if args else kwargs.get("hidden_states")
+        if isinstance(stream, Tensor):
+            enter(stream)
+
+    def after(block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        nonlocal calls
+        first = output if isinstance(output, Tensor) else output[0]
+        other = edit(calls, first)
+        calls += 1
+        if other is None:
+            return None
+        return other if isinstance(output, Tensor) else (other, *output[1:])
+
+    with ExitStack() as hooks:
+        for block in blocks_of(model):
+            hooks.enter_context(hooked(block.register_forward_pre_hook(before, with_kwargs=True)))
+            hooks.enter_context(hooked(block.register_forward_hook(after)))
+        return batch_logits(model, given, place)[:, 0]
+
+
+def _apart(model: PatchableModel) -> UnsupportedError:
+    return UnsupportedError(
+        f"{type(model.root).__name__} does more between its blocks, or behind them, than hand one "
+        "residual stream on: what it would predict without its later blocks is not known; attnviz "
+        "why takes its prediction apart"
+    )
+
+
+# The heads -----------------------------------------------------------------------------------
+
+
+def _written(
+    run: FollowedRun, jacobian: Jacobian
+) -> tuple[Sequence[HeadKey], Iterator[NDArray[np.floating]]]:
+    """Return the heads, and for each of them what it adds to every logit, (vocab,)."""
+    points = run.model.hook_points.found
+    places: list[tuple[int, int]] = []
+    keys: list[HeadKey] = []
+    for at, leaf in enumerate(run.leaves):
+        if leaf.point is None:
+            continue
+        if not jacobian.leads(at):
+            raise lost(run.model)
+        point = points[leaf.point]
+        places += [(at, head) for head in range(point.heads)]
+        keys += [(point.kind, point.layer, head) for head in range(point.heads)]
+    if not keys:
+        raise lost(run.model)
+
+    def added() -> Iterator[NDArray[np.floating]]:
+        for at, head in places:
+            value = run.leaves[at].value.detach()
+            alone = torch.zeros_like(value)
+            alone[:, :, head] = value[:, :, head]
+            (moved,) = jacobian.moved({at: alone})
+            assert moved is not None
+            yield moved.double().cpu().numpy()
+
+    return keys, added()
+
+
+def _total(run: FollowedRun, jacobian: Jacobian) -> Tensor:
+    """Return the sum of all parts towards every logit (vocab,), behind the softcap if any."""
+    (total,) = jacobian.moved({at: leaf.value.detach() for at, leaf in enumerate(run.leaves)})
+    assert total is not None
+    cap = run.cap
+    return total.double() if cap is None else cap * (total.double() / cap).tanh()

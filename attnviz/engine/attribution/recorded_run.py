@@ -1,0 +1,78 @@
+"""A recorded NumPy pass over one text, in which norms are linear maps with fixed scales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.functional import project
+from attnviz.attention.numpy_stack import NumpyStack, held_norm
+from attnviz.records import Tokens
+
+Floats = NDArray[np.floating]
+
+
+class RecordedRun(NumpyStack):
+    """One recorded pass over one text, in which each norm is a linear map of fixed scale.
+
+    ids: the text. embedded: the residual stream before the first layer.
+    reads: the input of each layer's attention. given: the input of each norm, by its name.
+    outputs: of the heads of each layer, (head, token, dim). weights: (head, query, key), of each
+        layer.
+    fed: what each layer's feed-forward block added.
+    layers: how many layers run; None for all.
+    """
+
+    def __init__(self, stack: NumpyStack, tokens: Tokens, layers: int | None = None) -> None:
+        shape = stack.shape if layers is None else replace(stack.shape, layers=layers)
+        super().__init__(shape, {}, stack.dtype)
+        self.tensors = stack.tensors
+        self.ids = np.asarray(tokens.ids)
+        self.given: dict[str, Floats] = {}
+        self.reads: list[Floats] = []
+        self.outputs: list[Floats] = []
+        self.weights: list[Floats] = []
+        self.fed: list[Floats] = []
+        end = self.run_outputs(tokens.ids, self._observe)
+        self.finite = bool(np.isfinite(end).all())
+
+    def moved(self, name: str, change: Floats) -> Floats:
+        """Return the change of a norm's output for a ``change`` of its input, (token, width).
+
+        name: of the norm. It divides by the same numbers as in this run.
+        """
+        return held_norm(self, name, self.given[name], change)
+
+    def embedded_since(self, clean: RecordedRun) -> Floats:
+        """Return the clean run's embedding minus this run's, as the input of the first layer.
+
+        clean: the run over the clean text.
+        """
+        if "embedding_norm" not in self.given:
+            return clean.embedded - self.embedded
+        name = "embedding_norm"
+        change = self.moved(name, clean.given[name] - self.given[name])
+        weight = self.tensors.optional("embedding_projection.weight")
+        return change if weight is None else project(change, weight)
+
+    def _observe(self, layer: int, weights: Floats, outputs: Floats) -> None:
+        self.weights.append(weights)
+        self.outputs.append(outputs)
+
+    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        self.embedded = super().embed(ids, start)
+        return self.embedded
+
+    def read(self, layer: int, residual: Floats) -> Floats:
+        self.reads.append(super().read(layer, residual))
+        return self.reads[-1]
+
+    def _norm(self, name: str, residual: Floats) -> Floats:
+        self.given[name] = residual
+        return super()._norm(name, residual)
+
+    def _feed_forward(self, layer: int, read: Floats) -> Floats:
+        self.fed.append(super()._feed_forward(layer, read))
+        return self.fed[-1]

@@ -1,0 +1,243 @@
+"""QK attribution: a head's attention scores, split by who wrote the query and who wrote the key.
+
+In front of layer l the residual stream is a sum of writes w^a: the token's and the position's
+embedding, every earlier head, every earlier feed-forward block, biases. With the scale of the norms
+of this run query and key are linear in it: q_i = Σ_a q_i^a and k_j = Σ_b k_j^b, where the biases of
+norm and projections are a part of their own. The score is Σ_ab scale · ⟨q_i^a, k_j^b⟩ (Elhage et
+al. 2021, "A Mathematical Framework for Transformer Circuits"; over features in place of parts:
+"Tracing Attention Computation Through Feature Interactions", transformer-circuits.pub 2025).
+
+A softmax sees differences between keys alone. So the *lead* of a key j is split, over the others
+that the query sees:
+
+    Σ_ab scale · ⟨q_i^a, k_j^b − mean_v k_v^b⟩ = ln A_ij − mean_v ln A_iv,   in nats,
+
+which the model's own weights A tell too. A softcap comes after the sum; a bias by distance (T5,
+ALiBi) is one more summand.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.errors import UnsupportedError
+from attnviz.records import Input
+
+Floats: TypeAlias = NDArray[np.floating]
+
+ReadSide = Literal["query", "key"]
+"""Which of the two vectors whose product is a score was written into."""
+
+SIDES: tuple[ReadSide, ReadSide] = ("query", "key")
+
+ROUNDING = 1e-5
+"""By how much logarithms of float32 weights may differ from the sums, while these are of the order
+of ten."""
+
+LEAST_KEYS = 2
+"""The fewest keys that a query must see, so that one of them can lead over another."""
+
+_VANISHED = 1e-30
+"""Weights below this have lost the digits that their logarithm needs."""
+
+
+class StreamPart(NamedTuple):
+    """One part of a model that writes into the residual stream.
+
+    kind: the token's embedding, its position's, a head, a feed-forward block, or biases.
+    layer: None for embeddings and their biases. head: its number in the layer, None for no head.
+    crosses: True for a decoder's head of cross attention.
+    """
+
+    kind: Literal["token", "position", "head", "mlp", "bias"]
+    layer: int | None = None
+    head: int | None = None
+    crosses: bool = False
+
+
+class AskedLink(NamedTuple):
+    """A request to split the lead of one key, as one query of one head sees it.
+
+    head: (kind of attention, layer, head). query, key: indices of tokens.
+    than: the key that it is compared with; None for the mean of all others that the query sees.
+    """
+
+    head: HeadKey
+    query: int
+    key: int
+    than: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SplitScores:
+    """The scores of one query of one head with all keys, as sums over parts of the model.
+
+    parts: who wrote, in the order of the model. query: (part, dim), the query's summands.
+    key: (part, key, dim), those of the keys. scale: multiplies their product.
+    softcap: the c of a model that limits its scores by c·tanh(x / c), else None.
+    added: (key,), what is added to each score after that: a bias by distance, −∞ for a hidden key.
+    weights: (key,), the attention weights of the unobserved model.
+    without: for each side (part, key), the scores before a softcap if the norm reads the stream
+        without the part; NaN for parts that are not in the stream. Empty if not computed.
+    sources: for some heads, (token,), the head's part of the lead by the token that it read.
+    epsilon: the rounding error of the model's numbers, relative to them.
+    """
+
+    parts: Sequence[StreamPart]
+    query: Floats
+    key: Floats
+    scale: float
+    softcap: float | None
+    added: Floats
+    weights: Floats
+    without: Mapping[ReadSide, Floats] = field(default_factory=dict)
+    sources: Mapping[tuple[ReadSide, int], Floats] = field(default_factory=dict)
+    epsilon: float = float(np.finfo(np.float32).eps)
+
+    def __post_init__(self) -> None:
+        shape = (len(self.parts), len(self.weights), self.query.shape[-1])
+        if self.key.shape != shape or self.query.shape != (shape[0], shape[2]):
+            raise ValueError(
+                f"expected keys of shape {shape}, got {self.key.shape} and queries of "
+                f"{self.query.shape}"
+            )
+
+    @cached_property
+    def visible(self) -> list[int]:
+        """Return the indices of the keys that the query sees."""
+        return [int(key) for key in np.flatnonzero(self.added > -np.inf)]
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """Return the sum of the parts for each key, (key,): the scores before a softcap."""
+        whole: NDArray[np.float64] = self.key.sum(0) @ self.query.sum(0) * self.scale
+        return whole
+
+    def limited(self, scores: Floats) -> NDArray[np.float64]:
+        """Return the input of the softmax for scores (..., key): capped, with what is added."""
+        capped = scores if self.softcap is None else self.softcap * np.tanh(scores / self.softcap)
+        found: NDArray[np.float64] = capped + self.added
+        return found
+
+    def coefficients(self, key: int, than: int | None) -> NDArray[np.float64]:
+        """Return c (key,), so that the lead is Σ_v c_v · score_v.
+
+        key: the key that leads. than: the one that it is compared with; None for the mean of the
+            other visible keys.
+        """
+        found = np.zeros(len(self.weights))
+        others = [each for each in self.visible if each != key] if than is None else [than]
+        found[others] = -1 / len(others)
+        found[key] += 1
+        return found
+
+    def matrix(self, coefficients: Floats) -> NDArray[np.float64]:
+        """Return the lead by (part of the query, part of the key), before a softcap, in nats.
+
+        coefficients: (key,), of ``coefficients``, or one for the score of one key alone.
+        """
+        keys = np.einsum("bkd,k->bd", self.key, coefficients)
+        found: NDArray[np.float64] = self.query @ keys.T * self.scale
+        return found
+
+    def lead(self, logs: Floats, coefficients: Floats) -> float:
+        """Return the lead in nats by the logarithms of weights, or scores, of all keys (key,)."""
+        return float(logs[self.visible] @ coefficients[self.visible])
+
+    def by_distance(self, coefficients: Floats) -> float | None:
+        """Return the share in the lead of a bias by distance; None for a model without one."""
+        has_bias = self.added[self.visible].any()
+        return self.lead(self.added, coefficients) if has_bias else None
+
+    def weight(self, scores: Floats, key: int) -> NDArray[np.float64]:
+        """Return the weights (...) of a key for scores (..., key) in place of the model's own.
+
+        A learned sink keeps its score.
+        """
+        logits, own = self.limited(scores), self.limited(self.scores)
+        total = _log_sum(logits[..., self.visible])
+        missing = 1 - float(self.weights.sum())
+        if missing > 1e-3:
+            sink = _log_sum(own[self.visible]) + np.log(missing / (1 - missing))
+            total = np.logaddexp(total, sink)
+        found: NDArray[np.float64] = np.exp(logits[..., key] - total)
+        return found
+
+    @cached_property
+    def own_logs(self) -> NDArray[np.float64]:
+        """Return ln A (key,) of the model's weights; for weights that vanish what the sums say."""
+        logs, sums = np.log(np.maximum(self.weights, _VANISHED)), self.limited(self.scores)
+        shift = (logs - sums)[self._known].max(initial=-np.inf)
+        vanished = (self.weights <= _VANISHED) & np.isfinite(self.added)
+        return np.where(vanished, sums + shift, logs)
+
+    @cached_property
+    def gap(self) -> float:
+        """Return by how much differences of ln A and of the sums differ at most, in nats."""
+        apart = (self.own_logs - self.limited(self.scores))[self._known]
+        return float(np.ptp(apart)) if len(apart) else float("nan")
+
+    @property
+    def _known(self) -> list[int]:
+        return [key for key in self.visible if self.weights[key] > _VANISHED]
+
+    @cached_property
+    def tolerance(self) -> float:
+        """Return the allowed ``gap``: by rounding, which grows with the size of the summands."""
+        size = np.abs(np.einsum("ad,bkd->kab", self.query, self.key)).sum((1, 2)).max() * self.scale
+        single = float(np.finfo(np.float32).eps)  # a softmax is computed in float32 at most
+        return ROUNDING * max(1.0, float(size) / 10) * max(1.0, self.epsilon / single)
+
+    @property
+    def tallies(self) -> bool:
+        """Return True if the sums give the model's own weights, up to rounding."""
+        return self.gap <= self.tolerance  # False for NaN
+
+
+def _log_sum(logits: Floats) -> NDArray[np.float64]:
+    top = logits.max(-1, keepdims=True)
+    found: NDArray[np.float64] = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
+    return found
+
+
+class ScoreSplitter(ABC):
+    """The interface to split the attention scores of one model."""
+
+    @abstractmethod
+    def split(self, given: Input, asked: AskedLink, *, whole: bool = True) -> SplitScores:
+        """Return the scores of the asked query as sums over the parts of the model.
+
+        given: the text. whole: False leaves out ``without`` and ``sources``, which cost more.
+        Raises UnsupportedError if query or key cannot be followed to what wrote them.
+        """
+
+
+def not_followed(name: str) -> UnsupportedError:
+    """Return the error for a model whose queries or keys cannot be traced to what wrote them."""
+    return UnsupportedError(
+        f"what writes the queries and keys of {name!r} cannot be followed through sums and linear "
+        "maps alone: choose another model or --kind"
+    )
+
+
+MOST_SOURCES = 4
+"""For how many heads of each side the lead is split by the token that they read."""
+
+
+def largest_heads(split: SplitScores, asked: AskedLink) -> list[tuple[ReadSide, int]]:
+    """Return the heads with the largest parts of the lead, as (side, index of the part)."""
+    matrix = split.matrix(split.coefficients(asked.key, asked.than))
+    found: list[tuple[ReadSide, int]] = []
+    for side, values in zip(SIDES, (matrix.sum(1), matrix.sum(0)), strict=True):
+        heads = [at for at, part in enumerate(split.parts) if part.kind == "head"]
+        heads.sort(key=lambda at: -abs(values[at]))
+        found += [(side, at) for at in heads[:MOST_SOURCES]]
+    return found

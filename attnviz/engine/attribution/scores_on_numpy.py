@@ -1,0 +1,213 @@
+"""QK attribution of models that NumPy runs: every write is carried to one head's query and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.functional import project
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.attention.numpy_stack import NumpyStack, embeddings
+from attnviz.engine.attribution.recorded_run import RecordedRun
+from attnviz.engine.attribution.scores import (
+    AskedLink,
+    ReadSide,
+    ScoreSplitter,
+    SplitScores,
+    StreamPart,
+    largest_heads,
+)
+from attnviz.records import Input
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class NumpyScoreSplitter(ScoreSplitter):
+    """Splits the attention scores of a decoder or encoder that NumPy runs."""
+
+    stack: NumpyStack
+
+    def split(self, given: Input, asked: AskedLink, *, whole: bool = True) -> SplitScores:
+        _, layer, head = asked.head
+        with np.errstate(over="ignore", invalid="ignore"):
+            run = RecordedRun(self.stack, given.text, layer + 1)
+            self.stack.finite = self.stack.finite and run.finite
+            reader = _Reader(self.stack, run, layer, head)
+            found = reader.split(asked)
+            if not whole:
+                return found
+            sources = {
+                (side, at): reader.by_source(side, found, at, asked)
+                for side, at in largest_heads(found, asked)
+            }
+            without = reader.without(asked.query, found.scale, len(found.parts))
+            return replace(found, sources=sources, without=without)
+
+
+class _Reader:
+    """One head of a recorded run, whose query and keys are linear in the writes before it.
+
+    stack: the model. run: over one text, up to the head's layer.
+    """
+
+    def __init__(self, stack: NumpyStack, run: RecordedRun, layer: int, head: int) -> None:
+        self._stack = stack
+        self._run = run
+        self._layer = layer
+        self._head = head
+        self._name = f"layers.{layer}.attention_norm"
+        self._after = stack.shape.order == "after"
+        self._attention: NumpyAttention = run.attention(layer).alone(head)
+        self._read = run.reads[layer]
+
+    def split(self, asked: AskedLink) -> SplitScores:
+        """Return the scores of the asked query, as sums over parts."""
+        parts, queries, keys = list[StreamPart](), list[Floats](), list[Floats]()
+        for written, writes in _writes(self._run, self._layer):
+            query, key = self._followed(writes)
+            parts += written
+            queries.append(query[:, asked.query])
+            keys.append(key)
+        shift = self._stack.tensors.optional(f"{self._name}.bias")
+        entering = np.zeros_like(self._read[:1])
+        if shift is not None and not self._after:
+            entering = entering + shift
+        query, key, _ = self._attention.moved_inputs(
+            self._read, np.broadcast_to(entering, self._read.shape), biases=True
+        )
+        if query.any() or key.any():
+            parts.append(StreamPart("bias", self._layer))
+            queries.append(query[:, asked.query])
+            keys.append(key)
+        seen, tokens = self._attention.seen(self._read), len(self._read)
+        hidden = np.zeros(tokens) if seen is None else np.where(seen[asked.query], 0.0, -np.inf)
+        return SplitScores(
+            parts=parts,
+            query=np.concatenate(queries).astype(np.float64),
+            key=np.concatenate(keys).astype(np.float64),
+            scale=float(1 / np.sqrt(self._attention.shape.head_dim)),
+            softcap=None,
+            added=hidden,
+            weights=self._run.weights[self._layer][self._head, asked.query].astype(np.float64),
+            epsilon=float(np.finfo(self._stack.dtype).eps),
+        )
+
+    def without(self, query: int, scale: float, parts: int) -> dict[ReadSide, Floats]:
+        """Return the scores (part, key) of a query if the norm reads the stream without a part.
+
+        The first result is of the query without it, the second of the keys. parts: how many.
+        """
+        stream = self._read if self._after else self._run.given[self._name]
+        own_query, own_key, _ = self._attention.inputs(self._read)
+        found: dict[ReadSide, Floats] = {
+            side: np.full((parts, len(stream)), np.nan) for side in ("query", "key")
+        }
+        start = 0
+        for written, writes in _writes(self._run, self._layer):
+            queries, keys, _ = self._attention.inputs(
+                self._stack.read(self._layer, stream - writes)
+            )
+            rows = slice(start, start + len(written))
+            found["query"][rows] = queries[:, 0, query] @ own_key[0].T * scale
+            found["key"][rows] = keys[:, 0] @ own_query[0, query] * scale
+            start += len(written)
+        return found
+
+    def by_source(self, side: ReadSide, split: SplitScores, at: int, asked: AskedLink) -> Floats:
+        """Return a head's part of the lead by the token that the head read, (token,).
+
+        at: the index of the head among the parts.
+        """
+        layer, head = split.parts[at].layer or 0, split.parts[at].head or 0
+        writer = self._run.attention(layer).alone(head)
+        basis = np.broadcast_to(
+            writer.output_weight.T[:, None], (writer.shape.value_dim, *self._read.shape)
+        )
+        query, key = self._followed(_carried(self._run, basis, self._layer, layer))
+        towards = split.coefficients(asked.key, asked.than)
+        if side == "key":  # the lead by what is written at each token, (token, value_dim)
+            slope = np.einsum("vkd,d,k->kv", key, split.query.sum(0), towards)
+        else:
+            slope = np.zeros((len(self._read), len(query)))
+            slope[asked.query] = query[:, asked.query] @ (towards @ split.key.sum(0))
+        values = writer.inputs(self._run.reads[layer])[2][0]
+        rows = self._run.weights[layer][head] * (slope @ values.T)
+        found: Floats = rows.sum(0) * split.scale
+        return found
+
+    def _followed(self, writes: Floats) -> tuple[Floats, Floats]:
+        """Return the parts of query and key (part, token, dim) that writes make.
+
+        writes: (part, token, width).
+        """
+        entering = writes if self._after else self._run.moved(self._name, writes)
+        query, key, _ = self._attention.moved_inputs(self._read, entering)
+        return query[..., 0, :, :], key[..., 0, :, :]
+
+
+def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart], Floats]]:
+    """Yield what is written in front of a layer: parts, and each write (part, token, width)."""
+    for part, write in _embedded(run):
+        yield [part], _carried(run, write[None], layer, 0)
+    for at in range(layer):
+        attention, name = run.attention(at), f"layers.{at}"
+        heads = np.einsum("hnd,ohd->hno", run.outputs[at], attention.output_by_head)
+        parts = [StreamPart("head", at, head) for head in range(len(heads))]
+        yield parts, _carried(run, heads, layer, at)
+        fed = run.fed[at][None]
+        yield [StreamPart("mlp", at)], _carried(run, fed, layer, at, fed=True)
+        like = np.zeros_like(fed)
+        biases = []
+        if attention.output_bias is not None:
+            biases.append(_carried(run, like + attention.output_bias, layer, at))
+        if run.shape.order == "after":  # those of the norms, which stand behind each part
+            first, second = (
+                run.tensors.optional(f"{name}.{norm}.bias")
+                for norm in ("attention_norm", "feed_norm")
+            )
+            if first is not None:
+                biases.append(_carried(run, like + first, layer, at, fed=True))
+            if second is not None:
+                biases.append(_carried(run, like + second, layer, at + 1))
+        if biases:
+            yield [StreamPart("bias", at)], sum(biases[1:], biases[0])
+
+
+def _carried(
+    run: RecordedRun, writes: Floats, layer: int, since: int, *, fed: bool = False
+) -> Floats:
+    """Return writes (part, token, width) in front of ``layer``, behind the norms in between.
+
+    since: the layer that wrote. fed: whether its feed-forward block did.
+    """
+    if run.shape.order != "after":
+        return writes
+    for at in range(since, layer):
+        if at > since or not fed:
+            writes = run.moved(f"layers.{at}.attention_norm", writes)
+        writes = run.moved(f"layers.{at}.feed_norm", writes)
+    return writes
+
+
+def _embedded(run: RecordedRun) -> Iterator[tuple[StreamPart, Floats]]:
+    """Yield what is written before the first layer: parts, and what each wrote, (token, width)."""
+    projection = run.tensors.optional("embedding_projection.weight")
+    constant = np.zeros_like(run.embedded)
+    for table, rows in embeddings(run, run.ids).items():
+        write = run.moved("embedding_norm", rows) if "embedding_norm" in run.given else rows
+        write = write if projection is None else project(write, projection)
+        if len(rows) == 1 < len(constant):  # the same for every token
+            constant = constant + write
+        else:
+            yield StreamPart("token" if table == "tokens" else "position"), write
+    shift = run.tensors.optional("embedding_norm.bias")
+    if shift is not None:
+        constant = constant + (shift if projection is None else project(shift, projection))
+    if (bias := run.tensors.optional("embedding_projection.bias")) is not None:
+        constant = constant + bias
+    if constant.any():
+        yield StreamPart("bias"), constant

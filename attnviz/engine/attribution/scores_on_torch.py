@@ -1,0 +1,365 @@
+"""QK attribution of running torch models, whose pass is linear in all that it writes.
+
+Two passes: a plain one gives the scale, the mask and the weights of the head, and one that is
+tracked (``ResidualPass``) gives the parts of its query and keys. It ends at the head's layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnviz.engine.attention_calls import (
+    HIDING,
+    Attended,
+    AttentionCall,
+    IncompleteError,
+    taking_calls,
+)
+from attnviz.engine.attribution.mixing import Mixing, MixingWatch
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
+from attnviz.engine.attribution.scores import (
+    SIDES,
+    AskedLink,
+    ReadSide,
+    ScoreSplitter,
+    SplitScores,
+    StreamPart,
+    largest_heads,
+    not_followed,
+)
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.hook_points import (
+    HookedCall,
+    LostTrackError,
+    enclosing_block,
+    hooked,
+)
+from attnviz.engine.passes import WatchedCall, watched
+from attnviz.engine.patchable import PatchableModel, whole_pass
+from attnviz.errors import UsageError
+from attnviz.models.attention_interface import PreTrainedModel
+from attnviz.records import Input
+
+Floats = NDArray[np.floating]
+
+
+class _ReachedError(Exception):
+    """Raised inside a pass to end it where nothing later is needed; always caught here."""
+
+
+class TorchScoreSplitter(ScoreSplitter):
+    """Splits the attention scores of a transformers model.
+
+    model: as it was loaded. opened: the same model, as one whose heads can be observed.
+    """
+
+    def __init__(self, name: str, model: PreTrainedModel, opened: PatchableModel) -> None:
+        self._name = name
+        self._model = model
+        self._opened = opened
+        self._facts: dict[tuple[HeadKey, int, int], SplitScores] = {}
+
+    def split(self, given: Input, asked: AskedLink, *, whole: bool = True) -> SplitScores:
+        call = self._call(asked.head)
+        place = asked.head, asked.query, len(given.keys(asked.head[0]))
+        if whole or place not in self._facts:
+            self._facts[place] = self._observed(given, asked)
+        with self._opened.hook_points.borrowed():
+            try:
+                run = _TrackedRun(self._opened, given, call, mixing=whole)
+            except LostTrackError as error:
+                raise not_followed(self._name) from error
+            found = run.split(self._facts[place], asked)
+            if found is None:
+                raise not_followed(self._name)
+            if not whole:
+                return found
+            sources = run.sources(found, asked)
+            return replace(found, sources=sources, without=run.without(found, asked))
+
+    def _call(self, head: HeadKey) -> int:
+        kind, layer, number = head
+        for at, point in enumerate(self._opened.hook_points.found):
+            if (point.kind, point.layer) == (kind, layer) and 0 <= number < point.heads:
+                return at
+        raise UsageError(f"{self._name!r} has no {kind} head {number} in layer {layer}")
+
+    def _observed(self, given: Input, asked: AskedLink) -> SplitScores:
+        """Return scale, mask and weights of one query in a plain pass, without parts."""
+        kind, layer, head = asked.head
+        seen: list[SplitScores] = []
+
+        def answer(watch: WatchedCall) -> Attended:
+            if (watch.kind, watch.layer) != (kind, layer):
+                return watch.call.own()
+            output, weights = watch.eager()
+            if weights is None or watch.call.query.ndim != 4:
+                raise IncompleteError
+            seen.append(_facts_of(watch.call, weights, head, asked.query))
+            return output, weights
+
+        try:
+            with torch.inference_mode():
+                watched(_wanting(whole_pass(self._model, kind, given), asked), answer)
+        except IncompleteError:
+            seen = []
+        if not seen:
+            raise not_followed(self._name)
+        return seen[-1]
+
+
+def _wanting(forward: ForwardPass, asked: AskedLink) -> ForwardPass:
+    return replace(forward, wanted=frozenset({asked.head[0]}))
+
+
+def _facts_of(call: AttentionCall, weights: Tensor, head: int, query: int) -> SplitScores:
+    """Return all that a call shows of the scores of one query, without their parts."""
+    keys, dim = call.key.shape[-2:]
+    scaling, cap = call.options.get("scaling"), call.options.get("softcap")
+    added = torch.zeros(keys, dtype=torch.float64)
+    for bias in (call.additive_mask(), call.options.get("position_bias")):
+        if bias is not None:
+            whole = bias.expand(1, weights.shape[1], *bias.shape[-2:])[0, head]
+            added = added + whole[min(query, len(whole) - 1), :keys].double().cpu()
+    return SplitScores(
+        parts=(),
+        query=np.zeros((0, dim)),
+        key=np.zeros((0, keys, dim)),
+        scale=dim**-0.5 if scaling is None else float(scaling),
+        softcap=None if cap is None else float(cap),
+        added=_wide(added.masked_fill(added < HIDING, -torch.inf)),
+        weights=_wide(weights[0, head, query, :keys]),
+        epsilon=torch.finfo(call.query.dtype).eps,
+    )
+
+
+class _Entry(NamedTuple):
+    """The call of a block of layers: its module, the stream that enters, and the whole call."""
+
+    block: nn.Module
+    stream: Tensor
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _TrackedRun:
+    """One tracked pass up to an attention call, whose query and keys are linear in its leaves.
+
+    call: the index of the attention call among all of a pass. mixing: whether the weights and
+        values of the calls before it are kept, to split a head by what it read.
+    """
+
+    def __init__(
+        self, model: PatchableModel, given: Input, call: int, *, mixing: bool = False
+    ) -> None:
+        self._point = model.hook_points.found[call]
+        self._end = call
+        self._watch = MixingWatch(given) if mixing else None
+        self._mixed: dict[int, Mixing] = {}
+        self._entry: _Entry | None = None
+        self._flow = ResidualPass(model, self, reading=True)
+        block = enclosing_block(model.root).get(id(self._point.module))
+        with self._flow.following(), _noted(block, self._enter):
+            try:
+                if self._watch is None:
+                    model.run(given)
+                else:
+                    with self._watch:
+                        model.run(given)
+            except _ReachedError:
+                pass
+        self._leaves = _by_part(self._flow.leaves, model.hook_points.found, self._point.layer)
+
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
+        """Keep what a call mixes; end the pass at the call that is asked for."""
+        if number == self._end:
+            raise _ReachedError
+        mixing = None if self._watch is None else self._watch.take(point, slice(None))
+        if mixing is not None:
+            self._mixed[number] = mixing
+        return outputs
+
+    def _enter(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        stream = args[0] if args else kwargs.get("hidden_states")
+        if isinstance(stream, Tensor) and stream.ndim == 3 and len(stream) == 1:
+            self._entry = _Entry(block, stream, args, kwargs)
+
+    def _read(self, side: ReadSide, head: int) -> Tensor | None:
+        """Return the head's query or key vectors (token, dim), None if they are not tracked."""
+        whole = self._flow.read.get((self._end, side))
+        if whole is None or not whole.requires_grad:
+            return None
+        return whole[0, :, head // (self._point.heads // whole.shape[2])]
+
+    def split(self, facts: SplitScores, asked: AskedLink) -> SplitScores | None:
+        """Return the scores of the asked query as sums over parts; None if they are not tracked.
+
+        facts: all that is known without the parts.
+        """
+        head = asked.head[2]
+        query, key = (self._read(side, head) for side in SIDES)
+        if query is None or key is None:
+            return None
+        jacobian = Jacobian([query, key], [leaf.value for leaf in self._flow.leaves])
+        found = {part: jacobian.moved(change) for part, change in self._changes(jacobian.leads)}
+        queries = [_of(moved[0], query)[asked.query] for moved in found.values()]
+        keys = [_of(moved[1], key) for moved in found.values()]
+        return replace(facts, parts=tuple(found), query=np.stack(queries), key=np.stack(keys))
+
+    def _changes(
+        self, leads: Callable[[int], bool]
+    ) -> Iterator[tuple[StreamPart, dict[int, Tensor]]]:
+        """Yield each part with what it wrote, by the index of the leaf."""
+        for part, leaves in self._leaves.items():
+            change = {}
+            for at in filter(leads, leaves):
+                value = self._flow.leaves[at].value.detach()
+                if part.head is not None:
+                    value = torch.zeros_like(value)
+                    value[:, :, part.head] = self._flow.leaves[at].value[:, :, part.head].detach()
+                change[at] = value
+            if change:
+                yield part, change
+
+    def sources(self, split: SplitScores, asked: AskedLink) -> dict[tuple[ReadSide, int], Floats]:
+        """Return for the largest heads of each side their part of the lead by source token."""
+        towards = torch.tensor(split.coefficients(asked.key, asked.than))
+        query, key = (self._read(side, asked.head[2]) for side in SIDES)
+        if query is None or key is None:
+            return {}
+        keys = (towards.to(key)[:, None] * key).sum(0)
+        targets = {
+            "query": query[asked.query] @ keys.detach() * split.scale,
+            "key": query[asked.query].detach() @ keys * split.scale,
+        }
+        sides = split.matrix(split.coefficients(asked.key, asked.than))
+        found: dict[tuple[ReadSide, int], Floats] = {}
+        for side, at in largest_heads(split, asked):
+            (leaf,) = self._leaves[split.parts[at]]
+            number, head = self._flow.leaves[leaf].point, split.parts[at].head
+            mixing = None if number is None else self._mixed.get(number)
+            (slope,) = torch.autograd.grad(
+                targets[side], [self._flow.leaves[leaf].value], retain_graph=True, allow_unused=True
+            )
+            if mixing is None or slope is None or head is None:
+                continue
+            rows = _wide(mixing.written(slope[0])[head].sum(0))
+            whole = sides.sum(1 if side == "query" else 0)[at]
+            if abs(rows.sum() - whole) <= 10 * split.tolerance:
+                found[side, at] = rows
+        return found
+
+    def without(self, split: SplitScores, asked: AskedLink) -> dict[ReadSide, Floats]:
+        """Return the scores (part, key) if the block reads the stream without a part.
+
+        Empty if the block cannot be run alone.
+        """
+        entry = self._entry
+        if entry is None or not entry.stream.requires_grad:
+            return {}
+        head, i = asked.head[2], asked.query
+        own = self._alone(entry, entry.stream.detach(), head)
+        if own is None:
+            return {}
+        query, key = own
+        again = query[i] @ key.T * split.scale
+        if np.abs(again - split.scores).max() > 10 * split.tolerance:
+            return {}
+        found: dict[ReadSide, Floats] = {
+            side: np.full(split.key.shape[:2], np.nan) for side in SIDES
+        }
+        jacobian = Jacobian([entry.stream], [leaf.value for leaf in self._flow.leaves])
+        for part, change in self._changes(jacobian.leads):
+            (moved,) = jacobian.moved(change)
+            without = (
+                None if moved is None else self._alone(entry, entry.stream.detach() - moved, head)
+            )
+            if without is not None:
+                at = split.parts.index(part)
+                found["query"][at] = without[0][i] @ key.T * split.scale
+                found["key"][at] = without[1] @ query[i] * split.scale
+        return found
+
+    def _alone(self, entry: _Entry, stream: Tensor, head: int) -> tuple[Floats, Floats] | None:
+        """Run a block up to its attention; return the head's query and key vectors (token, dim).
+
+        entry: its call. stream: what enters in place of the stream of that call.
+        """
+        seen: list[tuple[Floats, Floats]] = []
+
+        def attend(call: AttentionCall) -> Attended:
+            if call.module is not self._point.module:
+                return call.own()
+            shared = call.query.shape[1] // call.key.shape[1]
+            seen.append((_wide(call.query[0, head]), _wide(call.key[0, head // shared])))
+            raise _ReachedError
+
+        args, kwargs = entry.args, entry.kwargs
+        if args:
+            args = (stream, *args[1:])
+        else:
+            kwargs = {**kwargs, "hidden_states": stream}
+        try:
+            with torch.no_grad(), taking_calls(attend):
+                entry.block(*args, **kwargs)
+        except _ReachedError:
+            pass
+        return seen[0] if seen else None
+
+
+@contextmanager
+def _noted(block: nn.Module | None, enter: Callable[..., None]) -> Iterator[None]:
+    """Call ``enter`` with module, args and kwargs before each call of a block in this context."""
+    if block is None:
+        yield
+        return
+    with hooked(block.register_forward_pre_hook(enter, with_kwargs=True)):
+        yield
+
+
+def _by_part(
+    leaves: Sequence[Leaf], calls: Sequence[HookedCall], reader: int
+) -> dict[StreamPart, list[int]]:
+    """Return the indices of the leaves of each part, in the order of the model.
+
+    calls: the attention calls of a pass. reader: the layer of the one that reads the leaves.
+    """
+    found: dict[StreamPart, list[int]] = {}
+    for at, leaf in enumerate(leaves):
+        if leaf.point is not None:
+            point, heads = calls[leaf.point], range(leaf.value.shape[2])
+            is_cross = point.kind == "cross"
+            parts = [StreamPart("head", point.layer, head, is_cross) for head in heads]
+        elif leaf.kind == "embedding":
+            rows = leaf.value.detach()[0]
+            is_same = at > 0 and bool((rows == rows[:1]).all())
+            parts = [StreamPart("bias" if is_same else "position" if at else "token")]
+        else:
+            kind: Literal["mlp", "bias"] = "mlp" if leaf.kind == "mlp" else "bias"
+            parts = [StreamPart(kind, reader if leaf.layer is None else leaf.layer)]
+        for part in parts:
+            found.setdefault(part, []).append(at)
+    order = ("token", "position", "head", "mlp", "bias")
+
+    def place(part: StreamPart) -> tuple[int, bool, int]:
+        return -1 if part.layer is None else part.layer, part.crosses, order.index(part.kind)
+
+    return {part: found[part] for part in sorted(found, key=place)}
+
+
+def _of(moved: Tensor | None, like: Tensor) -> Floats:
+    return np.zeros(tuple(like.shape)) if moved is None else _wide(moved)
+
+
+def _wide(tensor: Tensor) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = tensor.detach().double().cpu().numpy()
+    return found

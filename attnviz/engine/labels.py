@@ -1,0 +1,121 @@
+"""The labels of a running classifier: the linear layer that puts them out, and for which token.
+
+No family is known here. The layer is found by a trial: what it puts out are the model's logits.
+A text has one label, read from the token of the final states that the logits depend on, or each
+token has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.engine.hook_points import hooked
+from attnviz.engine.patchable import PatchableModel, blocks_of, probe_of
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.records import Input
+
+POOLED = (
+    "the label is read through a pooler: its activation is taken as its input times a ratio, that "
+    "of this run"
+)
+
+_ONE_OF_SEVERAL = ("multi_label_classification", "regression")
+"""The problems whose logits are not the choice of one label."""
+
+
+def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableModel:
+    """Return a classifier with the linear layer that puts out the logits of its labels.
+
+    ``opened`` itself is returned if the model is none, or if its labels are not one choice of two
+    or more. model: of transformers. given: a text for a short trial.
+    """
+    config = model.config
+    count = getattr(config, "num_labels", 0)
+    if opened.root is not model or count < 2 or config.problem_type in _ONE_OF_SEVERAL:
+        return opened
+    seen: list[tuple[nn.Linear, Tensor]] = []
+
+    def keep(module: nn.Linear, args: tuple[Any, ...], output: Tensor) -> None:
+        seen.append((module, output))
+
+    with ExitStack() as hooks, torch.no_grad(), opened.hook_points.borrowed():
+        for module in model.modules():
+            if isinstance(module, nn.Linear) and module.out_features == count:
+                hooks.enter_context(hooked(module.register_forward_hook(keep)))
+        output = opened.root(**opened.inputs(probe_of(given)), **opened.options)
+    logits = getattr(output, "logits", None)
+    if not isinstance(logits, Tensor) or not seen or logits.shape[-1] != count:
+        return opened
+    head, last = seen[-1]
+    own = logits.reshape(-1, count)[-1]
+    if not (last.reshape(-1, count) == own).all(-1).any():
+        return opened
+    names = tuple(str(config.id2label.get(at, at)) for at in range(count))
+    return replace(opened, head=head, labels=names)
+
+
+def of_labels(logits: Tensor, place: int | None) -> Tensor:
+    """Return logits (text, row, label) of the token at ``place``, or of all tokens for None.
+
+    logits: (text, label) or (text, token, label), as the model puts them out.
+    """
+    if logits.ndim == 2:
+        return logits[:, None]
+    return logits if place is None else logits[:, place : place + 1]
+
+
+def place_of_label(model: PatchableModel, given: Input, position: int | None) -> int:
+    """Return the index of the token whose label is read; the model has labels.
+
+    position: as typed, negative from the end; by default the token that the model pools, or, where
+        each token has a label, the last one that is not special.
+    Raises UsageError for a position that does not exist or has no label, UnsupportedError if the
+    label of a text is read from several tokens.
+    """
+    tokens = len(given.text)
+    if position is not None and not -tokens <= position < tokens:
+        raise UsageError(f"no position {position}: the text has tokens 0 to {tokens - 1}")
+    place = None if position is None else position % tokens
+    read = _read_from(model, given)
+    if read is None:
+        plain = [at for at, special in enumerate(given.text.special) if not special]
+        return place if place is not None else (plain or [tokens - 1])[-1]
+    if len(read) != 1:
+        raise UnsupportedError(
+            f"{type(model.root).__name__} reads its label from {len(read)} tokens at once: its "
+            "logit belongs to no position, and what heads write there is not known"
+        )
+    if place not in (None, read[0]):
+        raise UsageError(
+            f"the label of a text is read at position {read[0]} alone: leave out --position"
+        )
+    return read[0]
+
+
+def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
+    """Return the tokens of the last block's output that a text's label depends on.
+
+    None if each token has a label of its own.
+    """
+    ends: list[Tensor] = []
+
+    def cut_off(block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        first = output if isinstance(output, Tensor) else output[0]
+        ends.append(first.detach().requires_grad_())
+        return ends[-1] if isinstance(output, Tensor) else (ends[-1], *output[1:])
+
+    with ExitStack() as hooks, torch.enable_grad(), model.hook_points.borrowed():
+        for block in blocks_of(model):
+            hooks.enter_context(hooked(block.register_forward_hook(cut_off)))
+        logits = model.run(given)
+        if logits is None or logits.ndim == 3:
+            return None
+        (slope,) = torch.autograd.grad(logits[0, 0], ends[-1])
+    found: list[int] = slope.reshape(-1, slope.shape[-1]).any(-1).nonzero()[:, 0].tolist()
+    return found

@@ -1,0 +1,294 @@
+"""Sums over the attention rows of a layer, computed where the attention is, without its weights.
+
+Scores are computed for some queries at a time, and each block of weights is reduced while it is in
+the processor's cache: maximum, normaliser, entropy, and products with columns. On a processor this
+takes less time than fused attention calls with the columns in the place of the values: those would
+compute the scores again in each call, and give neither the normaliser nor the largest weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
+from attnviz.measures.reduced import Equals, Ints, Reduced
+from attnviz.measures.rows import Columns, Weights
+
+_CELLS = {"cpu": 2**19, "cuda": 2**27}
+"""The most weights in a block: so many are in a processor's cache, and fill a GPU."""
+
+_HIDDEN = -1e30
+"""The score of a hidden key: its weight is zero, and the product of both is as well."""
+
+_ROWS = 128
+"""The most rows in a block: of causal attention, half of a square of these is computed in vain."""
+
+SINKS = "s_aux"
+"""The option with the score of a learned sink of each head, as gpt_oss has it."""
+
+Ranges = tuple[Ints, Ints]
+"""The first key that each query sees, and the one after the last, both (query,)."""
+
+
+class TorchLayer:
+    """The attention of one layer over one text; its methods are those of ``ReducedLayer``.
+
+    query: (head, query, dim). key: (key/value head, key, dim). first, past: the keys that each
+    query sees. sink: (head,), the score of a learned sink; None without sinks.
+    Narrow numbers are computed in float32.
+    """
+
+    def __init__(
+        self, query: Tensor, key: Tensor, scale: float, *, ranges: Ranges, sink: Any = None
+    ) -> None:
+        self.first, self.past = ranges
+        groups = len(query) // len(key)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        self._query = (query.to(wide) * scale).unflatten(0, (len(key), groups))
+        self._key = key.to(wide)
+        self._logarithms: Tensor | None = None
+        self._sink = None if sink is None else sink.to(wide).reshape(len(key), groups, 1, 1)
+
+    @property
+    def heads(self) -> int:
+        return len(self._key) * int(self._query.shape[1])
+
+    def reduced(
+        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
+    ) -> Reduced:
+        queries, keys = self._query.shape[2], self._key.shape[1]
+        mixing = self._tensor(columns)
+        before = None if earlier is None else self._tensor(earlier)
+        width = mixing.shape[1] + (0 if before is None else before.shape[1])
+        shape = (*self._query.shape[:2], queries)
+        mixed = self._query.new_empty(*shape, width)
+        total, entropy, largest, logs = (self._query.new_empty(shape) for _ in range(4))
+        pooled = None
+        if buckets is not None:
+            size = -(-queries // buckets), -(-keys // buckets)
+            pooled = self._query.new_zeros(*shape[:2], *size)
+        for heads, start, stop, low, scores in self._blocks(buckets or 1):
+            rows = (heads, slice(None), slice(start, stop))
+            most = scores.amax(-1, keepdim=True)
+            if self._sink is not None:
+                most = torch.maximum(most, self._sink[heads])
+            shifted = scores.sub_(most)
+            raised = shifted.exp()
+            own = raised.sum(-1, keepdim=True)
+            every = own if self._sink is None else own + (self._sink[heads] - most).exp()
+            share, logs[rows] = own / every, (most + every.log())[..., 0]
+            surprise = -shifted.mul_(raised).sum(-1, keepdim=True) / every
+            total[rows] = share[..., 0]
+            entropy[rows] = (surprise + share * every.log())[..., 0]
+            largest[rows] = (raised.amax(-1, keepdim=True) / every)[..., 0]
+            seen = slice(low, low + raised.shape[-1])
+            mixed[rows][..., : mixing.shape[1]] = (raised @ mixing[seen]) / every
+            if pooled is not None and buckets is not None:
+                sums = _bucket_sums(raised, buckets) / every
+                of_rows = torch.arange(start, stop, device=sums.device) // buckets
+                place = slice(low // buckets, low // buckets + sums.shape[-1])
+                pooled[heads][..., place].index_add_(2, of_rows, sums)
+            if before is not None:
+                raised = raised.tril_(start - low)
+                mixed[rows][..., mixing.shape[1] :] = (raised @ before[seen]) / every
+        self._logarithms = logs
+        flat = (_numpy(each.flatten(0, 1)) for each in (mixed, total, entropy, largest))
+        found = Reduced(*flat)
+        nothing = np.maximum(found.entropy, 0) + 0.0  # against rounding, and the sign of zero
+        whole = None if pooled is None else _numpy(pooled.flatten(0, 1))
+        return found._replace(entropy=nothing, pooled=whole)
+
+    def rows(self, start: int, stop: int) -> Weights:
+        found = self._query.new_zeros(*self._query.shape[:2], stop - start, self._key.shape[1])
+        for heads, begin, end, low, scores in self._blocks(1, start, stop):
+            if self._sink is not None:
+                edge = self._sink[heads].expand(-1, -1, end - begin, 1)
+                weights = torch.cat([scores, edge], -1).softmax(-1)[..., :-1]
+            else:
+                weights = scores.softmax(-1)
+            place = slice(low, low + scores.shape[-1])
+            found[heads, :, begin - start : end - start, place] = weights
+        return _numpy(found.flatten(0, 1))
+
+    def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
+        found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
+        groups, left_out = self._query.shape[1], self._index(hidden)
+        for heads, start, stop, low, scores in self._blocks(1):
+            weights = (scores - self._log_sums[heads, :, start:stop, None]).exp_()
+            keys = weights.shape[-1]
+            weights.masked_fill_(left_out[low : low + keys], 0)
+            best = weights.flatten(0, 1).flatten(1)
+            values, places = best.topk(min(number, best.shape[1]))
+            for head, (row, at) in enumerate(zip(values.tolist(), places.tolist(), strict=True)):
+                known = found[heads.start * groups + head]
+                pairs = zip(row, at, strict=True)
+                known += [(one, start + i // keys, low + i % keys) for one, i in pairs if one > 0]
+                known.sort(key=lambda pair: -pair[0])
+                del known[number:]
+        return found
+
+    def single(self, keys: Ints) -> Weights:
+        chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
+        scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
+        return _numpy((scores - self._log_sums).exp().flatten(0, 1))
+
+    def kept(self) -> Tensor:
+        """Return the share of each row that no sink takes, (query, head, 1)."""
+        if self._sink is None:
+            return torch.ones((), device=self._query.device)
+        share: Tensor = 1 - (self._sink[..., 0] - self._log_sums).exp()
+        return share.flatten(0, 1).T[..., None]
+
+    def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
+        shape = (*self._query.shape[:2], orders, self._query.shape[2])
+        found = self._query.new_zeros(shape)
+        ends = self._key.shape[1] - 1
+        for order, places in groups:
+            many = max(1, self._most_cells // (self.heads * places.shape[1] ** 2))
+            rows = max(1, self._most_cells // (self.heads * places.shape[1]))
+            for group in range(0, len(places), many):
+                of_group = places[group : group + many]
+                keys = np.where(of_group < 0, ends + 1, of_group + after)
+                key = self._key[:, self._index(np.minimum(keys, ends))].transpose(-1, -2)
+                for row in range(0, places.shape[1], rows):
+                    queries = of_group[:, row : row + rows]
+                    shown = self._index(np.maximum(queries, 0))
+                    scores = self._query[:, :, shown] @ key[:, None]
+                    first = self.first[np.maximum(queries, 0)][..., None]
+                    seen = (keys[:, None] < queries[..., None]) & (keys[:, None] >= first)
+                    scores -= self._log_sums[:, :, shown][..., None]
+                    scores.masked_fill_(~self._index(seen), _HIDDEN)
+                    mass = scores.exp_().sum(-1)
+                    there = np.nonzero(queries >= 0)
+                    at = self._index(order[group : group + many][there[0]]), shown[there]
+                    found[:, :, at[0], at[1]] = mass[(slice(None), slice(None), *there)]
+        return _numpy(found.flatten(0, 1))
+
+    @property
+    def _log_sums(self) -> Tensor:
+        """Return the logarithm of each row's normaliser, (key/value head, group, query)."""
+        if self._logarithms is None:
+            found = self._query.new_empty(self._query.shape[:3])
+            for heads, start, stop, _, scores in self._blocks(1):
+                found[heads, :, start:stop] = scores.logsumexp(-1)
+            if self._sink is not None:
+                found = torch.logaddexp(found, self._sink[..., 0])
+            self._logarithms = found
+        return self._logarithms
+
+    @property
+    def _most_cells(self) -> int:
+        return _CELLS.get(self._query.device.type, _CELLS["cuda"])
+
+    def _blocks(
+        self, buckets: int, start: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[slice, int, int, int, Tensor]]:
+        """Yield (key/value heads, first query, past, first key, scores (heads, group, rows, keys)).
+
+        buckets: the first key of a block is a multiple of it. start, stop: of the queries.
+        """
+        stop = len(self.first) if stop is None else stop
+        groups = self._query.shape[1]
+        while start < stop:
+            wide = np.maximum.accumulate(self.past[start : start + _ROWS]) - self.first[start]
+            area = groups * wide * np.arange(1, len(wide) + 1)
+            rows = np.searchsorted(area, self._most_cells, "right")
+            end = min(start + max(int(rows), 1), stop)
+            first, past = self.first[start:end], self.past[start:end]
+            low, high = int(first.min()) // buckets * buckets, int(past.max())
+            edges = [slice(0, int(first.max()) - low), slice(int(past.min()) - low, high - low)]
+            hidden = []
+            for edge in edges:
+                keys = np.arange(low + edge.start, low + edge.stop)
+                hidden.append(
+                    (edge, self._index((keys < first[:, None]) | (keys >= past[:, None])))
+                )
+            several = max(1, self._most_cells // (groups * (end - start) * (high - low)))
+            for head in range(0, len(self._key), several):
+                heads = slice(head, head + several)
+                asking = self._query[heads, :, start:end].flatten(1, 2)
+                scores = asking @ self._key[heads, low:high].transpose(-1, -2)
+                scores = scores.unflatten(1, (groups, end - start))
+                for edge, mask in hidden:
+                    scores[..., edge].masked_fill_(mask, _HIDDEN)
+                yield heads, start, end, low, scores
+            start = end
+
+    def _tensor(self, columns: Columns) -> Tensor:
+        found: Tensor = torch.from_numpy(columns).to(self._query.dtype)
+        return found.to(self._query.device)
+
+    def _index(self, array: Any) -> Tensor:
+        found: Tensor = torch.from_numpy(array).to(self._query.device)
+        return found
+
+
+def _bucket_sums(weights: Tensor, size: int) -> Tensor:
+    """Return the sums of weights (..., key) over each ``size`` keys; the last may be fewer."""
+    whole = weights.shape[-1] // size * size
+    sums: Tensor = weights[..., :whole].unflatten(-1, (-1, size)).sum(-1)
+    if whole == weights.shape[-1]:
+        return sums
+    return torch.cat([sums, weights[..., whole:].sum(-1, keepdim=True)], -1)
+
+
+def _numpy(found: Tensor) -> Weights:
+    array: Weights = found.cpu().numpy()
+    return array
+
+
+def layer_of(
+    call: AttentionCall, text: int, allowed: set[str], known: MutableMapping[Tensor, Ranges]
+) -> TorchLayer:
+    """Return the attention of one text in an attention call, for sums over its rows.
+
+    text: its index in the call. allowed: the options that keep attention a plain softmax. known:
+    the ranges of masks that were read before.
+    Raises IncompleteError if the call does more than a softmax over ranges of keys.
+    """
+    extra = {name for name, value in call.options.items() if value is not None} - allowed - {SINKS}
+    heads, queries, width = call.query.shape[1:]
+    shared, keys = call.key.shape[1:3]
+    if extra or heads % shared:
+        raise IncompleteError
+    mask = call.mask
+    if call.is_causal or mask is None:
+        end = np.arange(1, queries + 1) if call.is_causal else np.full(queries, keys)
+        ranges = np.zeros(queries, np.int64), np.minimum(end, keys)
+    else:
+        if mask not in known:
+            known[mask] = _ranges(mask, queries, keys)
+        ranges = known[mask]
+    scale = call.options.get("scaling")
+    scale = width**-0.5 if scale is None else float(scale)
+    sink = call.options.get(SINKS)
+    return TorchLayer(call.query[text], call.key[text], scale, ranges=ranges, sink=sink)
+
+
+def _ranges(mask: Tensor, queries: int, keys: int) -> Ranges:
+    """Return the ranges of keys that a mask lets each query see.
+
+    Raises IncompleteError if the mask adds to scores, differs between heads or texts, or if the
+    keys of some query are no range.
+    """
+    if mask.ndim != 4 or mask.shape[3] < keys or mask.shape[1] != 1:
+        raise IncompleteError
+    if mask.shape[0] > 1 and not torch.equal(mask, mask[:1].expand_as(mask)):
+        raise IncompleteError
+    first, past = np.empty(queries, np.int64), np.empty(queries, np.int64)
+    rows = max(1, 2**24 // keys)
+    for start in range(0, queries, rows):
+        part = mask[0, 0].expand(queries, -1)[start : start + rows, :keys]
+        seen = part if mask.dtype == torch.bool else part == 0
+        low = seen.int().argmax(-1)
+        high = keys - seen.flip(-1).int().argmax(-1)
+        adds = mask.dtype != torch.bool and bool((~seen & (part > HIDING)).any())
+        if adds or not torch.equal(seen.sum(-1), high - low):
+            raise IncompleteError
+        first[start : start + rows], past[start : start + rows] = low.cpu(), high.cpu()
+    return first, past

@@ -1,0 +1,283 @@
+"""The document of ``attnviz lens``: predictions block by block, and heads decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import cut, token_label
+from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.provenance import (
+    advised,
+    known_text,
+    label_title,
+    model_words,
+    named,
+    notes_group,
+    probability,
+)
+from attnviz.draw.scale import signed_tint
+from attnviz.engine.attribution.lens import BlockReading
+from attnviz.inspect.lens.records import FAR, LensReport
+from attnviz.inspect.why.words import logits, next_word, placed, quoted
+
+_LONGEST = 100
+_LONGEST_TOKEN = 14
+_FEW, _MANY = 3, 5
+"""How many words are listed of a prediction where there is little room, and where there is much."""
+
+_WIDE, _WIDEST = 110, 190
+"""The columns from which on a row lists many words, and two tables stand side by side."""
+
+_GAP = 3
+_LEAST_HEADS = 3
+
+
+def lens_document(
+    report: LensReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
+    """Return the document of a report of ``lens``.
+
+    explain: True adds a glossary. hints: True adds what to try next on the command line.
+    """
+    found, tokens = report.found, report.given.predicted
+    at = placed(tokens, found.position)
+    blocks = counted(len(found.blocks) - 1, "block")
+    about: list[doc.Part] = [
+        doc.Facts([*model_words(report.model), (counted(len(tokens), "token"), False)]),
+        doc.Quote("prompt", report.text, lead=8),
+        *([doc.Facts([(report.source, False)], lead=8)] if report.source else []),
+    ]
+    if report.given.target is not None:
+        about.append(doc.Quote("target", "".join(report.given.target.texts), lead=8))
+    question = "asked for" if report.asked else "the top prediction"
+    about.append(doc.Facts([(f"{quoted(report.answer)}, {question} at {at}", False)]))
+    advice = _hints(report, explain) if hints else []
+    return doc.Document(
+        name=f"logit lens of {report.model.name}",
+        title=" ".join(report.text.split()),
+        groups=[
+            doc.Group(about),
+            notes_group((*report.model.notes, *report.notes), tokens),
+            doc.Group([block_table(report, report.found.blocks, _MANY)]),
+            doc.Group([head_table(report, _FEW, _FEW - 1)]),
+            doc.Group([doc.Say(text, _LONGEST) for text in _caveats(report)]),
+        ],
+        explain=doc.Explanation(
+            "lens", f"measured in one pass over {counted(len(tokens), 'token')}."
+        )
+        if explain
+        else None,
+        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        heading=[
+            *named(report.model),
+            ("logit lens", False),
+            (blocks, False),
+            (f"{'at' if report.classes else 'after'} {at}", False),
+        ],
+        quoted=report.text,
+        finding=_finding(report),
+        first=advised(partial(_first, report), tokens),
+    )
+
+
+def _hints(report: LensReport, explained: bool) -> list[str]:
+    hints = [] if report.classes else ["--position WORD"]
+    if not report.chosen and report.ordered:
+        hints.append(f"--head {report.name(report.ordered[0].head).split()[0]}")
+    return hints if explained else [*hints, "--explain"]
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def _finding(report: LensReport) -> str:
+    """Return from where on the answer stays the likeliest word, with its probability there."""
+    end, entry = report.end, report.entry
+    kind = "label" if report.classes else "word"
+    whole = quoted(report.answer)
+    if not report.classes:
+        whole = next_word(report.given.predicted, report.found.position, report.answer)
+    if report.model.weights == "random":
+        return (
+            f"Random weights: where a prediction forms is arbitrary; {whole} "
+            f"{probability(end.probability)} at the end."
+        )
+    if entry is None:
+        first = quoted(report.words[end.top[0][0]])
+        best = min(report.found.blocks, key=lambda each: each.rank)
+        return (
+            f"{whole} is {_ordinal(end.rank)} at the end ({probability(end.probability)}; first is "
+            f"{first} {probability(end.top[0][1])}); its best rank is {best.rank:,}, "
+            f"{_after(report, best)}."
+        )
+    reading = report.found.blocks[entry]
+    if not entry:
+        return (
+            f"{whole} {probability(end.probability)} is the likeliest {kind} from the embedding on."
+        )
+    before = report.found.blocks[entry - 1]
+    start = f"{whole} is first from {report.block_name(reading.block)} on: "
+    if reading is end:
+        start = f"{whole} is first only after the last block, {report.block_name(end.block)}: "
+    else:
+        start += f"{probability(reading.probability)} there, "
+    start += f"{probability(end.probability)} at the end; before "
+    start += f"{report.block_name(reading.block)} it stands {_ordinal(before.rank)}"
+    return f"{start}, {before.kl:.1f} nats from the end." if before.kl > FAR else f"{start}."
+
+
+def _ordinal(rank: int) -> str:
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{rank:,}{'th' if rank % 100 in (11, 12, 13) else ends.get(rank % 10, 'th')}"
+
+
+def _after(report: LensReport, reading: BlockReading) -> str:
+    name = report.block_name(reading.block)
+    return "in the embedding" if reading.block is None else f"after {name}"
+
+
+# The tables ----------------------------------------------------------------------------------
+
+
+def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) -> doc.Table:
+    """Return a table of what is read before the first block and after each one.
+
+    blocks: the readings to list. words: how many likely words a row has at most.
+    """
+    end = report.end
+    entry = None if report.entry is None else report.found.blocks[report.entry]
+    rows = []
+    for each in blocks:
+        name = report.block_name(each.block) + " = model" * (each is end)
+        kl = "0" if each is end else _nats(each.kl)
+        cells = [
+            name,
+            probability(each.probability),
+            f"{each.rank:,}",
+            kl,
+            _likely(report, each, words),
+        ]
+        rows.append(
+            doc.Row(
+                cells, tone="faint" if each.kl > FAR else "strong" if each is entry else "plain"
+            )
+        )
+    columns = [
+        doc.Column("after block", right=False),
+        doc.Column(f"p {_word(report, report.found.answer)}"),
+        doc.Column("rank"),
+        doc.Column("KL to end"),
+        doc.Column("most likely", right=False, cuts=True),
+    ]
+    hidden = len(report.found.blocks) - len(blocks)
+    return doc.Table(columns, rows, more=f"{hidden} more: --full" if hidden else "")
+
+
+def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
+    """Return a table of what heads write, decoded, the largest change of the answer first.
+
+    raises, lowers: the most words of a row.
+    """
+    scale = NumberScale.over(each.answer for each in report.ordered)
+    rows = []
+    for each in report.ordered:
+        label = report.labels.get(each.head)
+        cells = [
+            report.name(each.head),
+            scale.text(each.answer),
+            "" if label is None else known_text(label),
+            _changes(report, each.raises[:raises]),
+            _changes(report, each.lowers[:lowers]),
+        ]
+        tint = signed_tint(each.answer, scale.limit)
+        rows.append(doc.Row(cells, (each.answer, scale.limit), tint, tones={0: "strong"}))
+    columns = [
+        doc.Column("", right=False),
+        doc.Column(_word(report, report.found.answer) + scale.times),
+        doc.Column(label_title(report.labels.values()), right=False),
+        doc.Column("raises", right=False, cuts=True),
+        doc.Column("lowers", right=False, cuts=True),
+    ]
+    title = [("What heads write there", True), ("logits less their mean", False)]
+    return doc.Table(columns, rows, title, least=_LEAST_HEADS)
+
+
+def _likely(report: LensReport, each: BlockReading, words: int) -> str:
+    return " · ".join(f"{_word(report, one)} {probability(p)}" for one, p in each.top[:words])
+
+
+def _changes(report: LensReport, changes: Sequence[tuple[int, float]]) -> str:
+    return " · ".join(f"{_word(report, one)} {logits(value)}" for one, value in changes)
+
+
+def _word(report: LensReport, token: int) -> str:
+    return cut(token_label(report.words[token]), _LONGEST_TOKEN)
+
+
+def _nats(value: float) -> str:
+    """Return a divergence in nats in four or five characters, such as ``.0045`` or ``20.5``."""
+    if value >= 1:
+        return f"{value:.1f}"
+    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{max(value, 0.0):.0e}"
+
+
+def _caveats(report: LensReport) -> list[str]:
+    """Return what the reading means, and where not to trust it."""
+    found = [
+        "lens: the residual stream after a block, read by the model's own last norm and "
+        "unembedding as if the later blocks were left out. After the last block that is the "
+        "model's prediction; before it the model does not predict yet, and the lens may mislead."
+    ]
+    if report.far:
+        found.append(_far(report))
+    found.append(
+        "heads: what each writes at this token, read with the norm's scale at the end, less its "
+        "mean over the vocabulary; differences of two words are those of attnviz why. All parts "
+        f"sum to every logit (Δ at most {report.found.apart:.1g})."
+    )
+    return found
+
+
+def _far(report: LensReport) -> str:
+    """Return the warning about the readings that are far from the model's own prediction."""
+    reading = report.found.blocks[report.far - 1]
+    return f"KL is over {FAR:g} nat up to {report.block_name(reading.block)}: read nothing there."
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
+    """Return the first screen; of many blocks those around the entry are kept, and the last.
+
+    columns, lines: the available width in characters and lines.
+    """
+    beside = columns >= _WIDEST
+    words = _MANY if columns >= _WIDE else _FEW
+    notes = [doc.Note(_far(report))] if report.far else []
+    heads = head_table(report, *((_FEW, _FEW - 1) if columns >= _WIDE else (_FEW - 1, 1)))
+    left = lines - len(notes) - 3 - (0 if beside else _LEAST_HEADS + 3)
+    shown = doc.Group([block_table(report, _kept(report, max(left, 3)), words), *notes])
+    if not beside:
+        return [shown, doc.Group([heads], yields=1)]
+    part = columns // 2 - _GAP
+    widths = (part, columns - _GAP - part)
+    return [doc.Group([shown, heads], beside=doc.Beside(0, _GAP, widths=widths))]
+
+
+def _kept(report: LensReport, most: int) -> Sequence[BlockReading]:
+    """Return at most ``most`` readings: those around the entry, the last, others evenly spaced."""
+    blocks = report.found.blocks
+    if len(blocks) <= most:
+        return blocks
+    last = len(blocks) - 1
+    entry = last if report.entry is None else report.entry
+    order = [last, entry, max(entry - 1, 0), 0]
+    step = 2 ** max(last.bit_length() - 1, 0)
+    while step:
+        order += range(0, last, step)
+        step //= 2
+    chosen = sorted(list(dict.fromkeys(order))[:most])
+    return [blocks[at] for at in chosen]

@@ -1,0 +1,28 @@
+"""The options of ``lens``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.inspect.why.request import WrittenKind
+from attnviz.options import HeadChoice, IndexBase, Known, Options, Truncation, option
+
+
+@dataclass(frozen=True)
+class _Followed(Options, panel="What is followed"):
+    """The options on which word is followed through the blocks, and at which position."""
+
+    answer: str | None = option(
+        "TOKEN", "Follow this token (default: the model's top prediction).", words=True
+    )
+    position: str | None = option(
+        "WORD|INDEX",
+        "Where it is predicted: behind this token (default: the last; of a masked model at its "
+        "mask token).",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class LensRequest(_Followed, HeadChoice, WrittenKind, Truncation, Known, IndexBase):
+    """All options of ``lens``."""

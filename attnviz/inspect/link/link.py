@@ -1,0 +1,352 @@
+"""Makes the report of ``link``: chooses head, query and key, splits the lead, runs the controls.
+
+The control keeps the tokens of query and key, the first token and special tokens, and replaces all
+others by random words: what a part adds because of the words around is gone, what it adds at this
+place whatever the words is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.draw.labels import visible
+from attnviz.engine.attribution.scores import LEAST_KEYS, AskedLink
+from attnviz.engine.backend import backend_of
+from attnviz.engine.capture import (
+    Choice,
+    attention_kind,
+    capture,
+    encoded,
+    require_maps,
+    written_targets,
+)
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.link.records import LinkedPrompt, LinkReport, part_leads
+from attnviz.inspect.link.request import LinkRequest
+from attnviz.measures.bootstrap import copies_note, few_note
+from attnviz.measures.words import find_in
+from attnviz.models.model import Model, Vocabulary
+from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.records import (
+    SINKS,
+    Advance,
+    AttentionRecord,
+    HeadLabel,
+    Input,
+    Kind,
+    Tokens,
+)
+from attnviz.texts import Texts, read_rows, read_text, read_texts_file
+
+_CONTROLS, _FEW = 20, 5
+"""The number of controls for a single prompt, and for each of many."""
+
+_POOL = 2000
+"""How many tokens of the vocabulary are looked at for words of the controls."""
+
+_SINK = 0.9
+"""The weight from which on the first token is taken for the key that is explained."""
+
+_QUESTION = ("query", "key", "than")
+_ROWS = (".csv", ".jsonl", ".ndjson")
+
+
+class LinkPrompt(NamedTuple):
+    """One prompt with the link that is asked about, as typed.
+
+    query, key, than: words or indices, None for the defaults. place: the prompt's name in messages.
+    """
+
+    text: str
+    query: str | None
+    key: str | None
+    than: str | None
+    place: str = ""
+
+
+def read_prompts(
+    request: LinkRequest,
+    text: str | None = None,
+    file: Path | None = None,
+    texts: Path | Texts | None = None,
+) -> tuple[list[LinkPrompt], str]:
+    """Return the prompts, and a description of their source, empty if a person typed them.
+
+    text, file, texts: the one that was given. Options that a row of a file leaves out are taken
+    from the request. Raises UsageError and LoadError as ``read_text`` and ``read_rows``.
+    """
+    asked = (request.query, request.key, request.than)
+    if texts is None:
+        read = read_text(text, file, "link")
+        source = "standard input" if text == "-" else ""
+        return [LinkPrompt(read, *asked)], source if file is None else visible(str(file))
+    if text is not None or file is not None:
+        raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
+    if isinstance(texts, Path) and texts.suffix.lower() in _ROWS:
+        rows = read_rows(texts, "--texts", ("prompt",), _QUESTION)
+        found = []
+        for row, line in zip(rows.rows, rows.lines, strict=True):
+            query, key, than = (
+                row.get(name) or usual for name, usual in zip(_QUESTION, asked, strict=True)
+            )
+            place = f"{rows.source} line {line}: "
+            found.append(LinkPrompt(row["prompt"], query, key, than, place))
+        return found, rows.source
+    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts")
+    return [
+        LinkPrompt(each, *asked, f"{many.place(at)}: ") for at, each in enumerate(many.texts)
+    ], many.source
+
+
+def open_model(
+    name: str, options: LoadOptions, prompts: Sequence[LinkPrompt], request: LinkRequest
+) -> Model:
+    """Load a model with the faster of NumPy and torch. prompts: their length decides."""
+    runs = 2 + _wanted(request, len(prompts))
+    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    return load(name, replace(options, tokens=tokens))
+
+
+def _wanted(request: LinkRequest, prompts: int) -> int:
+    usual = _FEW if prompts > 1 else _CONTROLS
+    return usual if request.controls is None else request.controls
+
+
+def link(
+    model: Model,
+    prompts: Sequence[LinkPrompt],
+    request: LinkRequest,
+    *,
+    source: str = "",
+    advance: Advance = lambda share: None,
+) -> LinkReport:
+    """Split a head's attention to one key of each prompt by who wrote the query and the key.
+
+    prompts: with the link that is asked about in each. source: where they come from, or "" if they
+        were typed. advance: is called with the share that is done.
+    If the parts do not give the model's own weights, ``tallies`` of the report is False and nothing
+    in it is ranked; see its ``require_tally``. Raises UsageError if prompts, tokens or the head do
+    not fit the model, UnsupportedError if its queries and keys cannot be followed.
+    """
+    choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
+    kind = attention_kind(model, choice)
+    inputs = [_encoded(model, prompt, choice, kind in ("decoder", "cross")) for prompt in prompts]
+    unique = {
+        (given.ids, *prompt[1:4]): (prompt, given)
+        for prompt, given in zip(prompts, inputs, strict=True)
+    }
+    pairs = list(unique.values())
+    known = None if request.no_known_labels else known_labels(model, kind)
+    labels = {} if known is None else known.named()
+    head, splitter = _head_of(request, model), backend_of(model).open_splitter(kind, inputs[0])
+    found: list[LinkedPrompt] = []
+    wanted = _wanted(request, len(pairs))
+    for number, (prompt, given) in enumerate(pairs):
+        try:
+            asked = _asked(model, kind, prompt, given, head, labels)
+        except UsageError as error:
+            raise UsageError(f"{prompt.place}{error}") from error
+        head = asked.head[1:]
+        split = splitter.split(given, asked)
+        if not split.tallies:
+            found, pairs = [], pairs[number : number + 1]
+        base = []
+        for control in _controls(
+            model.vocabulary(), given, asked, wanted * split.tallies, (request.seed, number)
+        ):
+            other = splitter.split(control, asked, whole=False)
+            base.append(part_leads(other, asked))
+            advance((number + len(base) / wanted) / len(pairs))
+        rows = np.array(base).reshape(len(base), len(part_leads(split, asked)))
+        found.append(LinkedPrompt(prompt.text, given, asked, split, rows))
+        if found[0].found.parts != split.parts:
+            raise UnsupportedError("the parts of the model differ from prompt to prompt")
+        if not split.tallies:
+            break
+        advance((number + 1) / len(pairs))
+    return LinkReport(
+        model=model.info,
+        prompts=tuple(found),
+        label=labels.get(found[0].asked.head[1:]),
+        text=found[0].text,
+        source=source,
+        seed=request.seed,
+        index_base=request.index_base,
+        notes=(
+            *model.notes_for(inputs[0].text),
+            *copies_note(len(prompts) - len(unique), len(prompts), "prompts"),
+            *few_note(len(found), "prompts"),
+        ),
+    )
+
+
+# The link ------------------------------------------------------------------------------------
+
+
+def _encoded(model: Model, prompt: LinkPrompt, choice: Choice, has_target: bool) -> Input:
+    tokens = encoded(model, prompt.text, choice.truncate)
+    targets = written_targets(model, [tokens], choice) if has_target else ()
+    return Input(tokens, *targets[:1])
+
+
+def _head_of(request: LinkRequest, model: Model) -> tuple[int, int] | None:
+    """Return the (layer, head) of ``--head``; None without it."""
+    info, typed = model.info, () if request.head is None else (request.head,)
+    chosen = choose_heads(None, typed, info.layers, info.heads, request.index_base)
+    if chosen is None:
+        return None
+    heads = [
+        (layer, head) for layer in chosen for head in range(info.heads) if head in chosen[layer]
+    ]
+    if len(heads) != 1:
+        raise UsageError(f"--head {request.head}: expected one head, such as L1H2")
+    return heads[0]
+
+
+def _asked(
+    model: Model,
+    kind: Kind,
+    prompt: LinkPrompt,
+    given: Input,
+    head: tuple[int, int] | None,
+    labels: Mapping[tuple[int, int], HeadLabel],
+) -> AskedLink:
+    """Return the link that a prompt asks about, with the defaults for what it leaves out.
+
+    head: (layer, head), None to choose it. labels: of heads that are known to do something.
+    """
+    queries, keys = given.queries(kind), given.keys(kind)
+    heads = 1 if head is not None else model.info.layers * model.info.heads
+    require_maps(heads, len(queries), len(keys), "name one with --head, or shorten the text")
+    record = capture(
+        model,
+        given.text,
+        kind=kind,
+        target=given.target,
+        heads=None if head is None else {head[0]: [head[1]]},
+    )
+    query = _last(queries) if prompt.query is None else _place(queries, prompt.query, "--query")
+    rows = {
+        (layer.layer, number): weights[query]
+        for layer in record.layers
+        for number, weights in zip(layer.heads, layer.weights, strict=True)
+    }
+    key = None if prompt.key is None else _place(keys, prompt.key, "--key")
+    if head is None:
+        head = _strongest(rows, labels, key, keys)
+    elif head not in rows:
+        raise UsageError(f"no head {head[1]} in layer {head[0]}: choose another with --head")
+    seen = _seen(record, head[0], query)
+    if len(seen) < LEAST_KEYS:
+        raise UsageError(
+            f"the query at {query} sees one key alone: choose a later one with --query"
+        )
+    if key is None:
+        key = _key(rows[head], keys)
+    than = None if prompt.than is None else _place(keys, prompt.than, "--than")
+    if key == than:
+        raise UsageError("--than is the key itself: choose another token to compare it with")
+    for name, place in (("--key", key), ("--than", than)):
+        if place is not None and place not in seen:
+            raise UsageError(
+                f"{name}: the query at {query} does not see the token at {place}, choose one from "
+                f"{seen[0]} to {seen[-1]}"
+            )
+    return AskedLink((kind, *head), query, key, than)
+
+
+def _seen(record: AttentionRecord, layer: int, query: int) -> list[int]:
+    """Return the indices of the keys that a query of a layer sees."""
+    mask = next(each.mask for each in record.layers if each.layer == layer)
+    keys = range(len(record.keys))
+    if mask is not None:
+        return [key for key in keys if mask[query, key]]
+    return [key for key in keys if not record.causal or key <= query]
+
+
+def _place(tokens: Tokens, typed: str, name: str) -> int:
+    """Return the token that a person means: an index, or the last token of a word."""
+    word = find_in(tokens, typed)
+    if word is None:
+        raise UsageError(
+            f"{name}: no token {typed!r} in the prompt: give a word of it, WORD:2 for its second "
+            f"place, or an index from 0 to {len(tokens) - 1}"
+        )
+    return word.span.stop - 1
+
+
+def _last(tokens: Tokens) -> int:
+    """Return the index of the last token that the tokenizer did not add."""
+    own = [at for at, special in enumerate(tokens.special) if not special]
+    return own[-1] if own else len(tokens) - 1
+
+
+def _key(row: np.ndarray, keys: Tokens) -> int:
+    """Return the key with the most weight; of first and added tokens one that has nearly all."""
+    if row.max() > _SINK:
+        return int(row.argmax())
+    plain = np.array([at > 0 and not special for at, special in enumerate(keys.special)])
+    return int(np.where(plain, row, -1).argmax()) if plain.any() else int(row.argmax())
+
+
+def _strongest(
+    rows: Mapping[tuple[int, int], np.ndarray],
+    labels: Mapping[tuple[int, int], HeadLabel],
+    key: int | None,
+    keys: Tokens,
+) -> tuple[int, int]:
+    """Return the head that attends most to a key, of those with a label if there are any.
+
+    key: its index; None for each head's own.
+    """
+    plain = np.array([at > 0 and not special for at, special in enumerate(keys.special)])
+    weights = {
+        head: float(row[key] if key is not None else (row * plain).max())
+        for head, row in rows.items()
+    }
+    known = [head for head in rows if head in labels and labels[head].name not in SINKS]
+    return max(known or rows, key=lambda head: weights[head])
+
+
+# The base rate -------------------------------------------------------------------------------
+
+
+def _controls(
+    vocabulary: Vocabulary, given: Input, asked: AskedLink, wanted: int, seed: tuple[int, int]
+) -> Iterator[Input]:
+    """Yield control prompts: other words in all places but those of the link.
+
+    The first token, added tokens, and the key that is compared with stay too. wanted: how many.
+    seed: of the draws.
+    """
+    if not wanted:
+        return
+    tokens = given.queries(asked.head[0])
+    kept = {0, asked.query, asked.key, *([] if asked.than is None else [asked.than])}
+    free = [at for at, special in enumerate(tokens.special) if at not in kept and not special]
+    generator = np.random.default_rng(seed)
+    pool = _words(vocabulary, generator)
+    for _ in range(wanted):
+        ids = np.array(tokens.ids)
+        ids[free] = generator.choice(pool, len(free))
+        other = replace(tokens, ids=tuple(ids.tolist()))
+        yield replace(given, target=other) if given.target is not None else Input(other)
+
+
+def _words(vocabulary: Vocabulary, generator: np.random.Generator) -> Sequence[int]:
+    """Return ids of tokens that begin a word, of letters alone; any plain ones if these are few."""
+    tried = generator.permutation(vocabulary.plain)[:_POOL].tolist()
+    letters = [
+        (token, text.startswith(" "))
+        for token, text in zip(tried, vocabulary.texts(tried), strict=True)
+        if text.strip().isalpha()
+    ]
+    begin = [token for token, begins in letters if begins]
+    return begin or [token for token, _ in letters] or tried

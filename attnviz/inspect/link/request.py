@@ -1,0 +1,44 @@
+"""The options of ``link``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.options import IndexBase, Kind, Known, Options, Seed, Truncation, option
+
+
+@dataclass(frozen=True)
+class _Question(Options, panel="What is explained"):
+    """The options on which link is explained: a head, the token that attends, and the key."""
+
+    head: str | None = option(
+        "HEAD",
+        "The head, such as L1H2 (default: of those that have a label, the one that attends most).",
+        short="-H",
+    )
+    query: str | None = option(
+        "WORD|INDEX", "The token that attends (default: the last).", words=True
+    )
+    key: str | None = option(
+        "WORD|INDEX",
+        "The token that is attended to (default: the one with the most weight; the first token "
+        "only above .9).",
+        words=True,
+    )
+    than: str | None = option(
+        "WORD|INDEX",
+        "The key to compare with (default: the mean of all other keys that the query sees).",
+        words=True,
+    )
+    controls: int | None = option(
+        "N",
+        "Prompts of the control, in which the words around query and key are others (default: 20, "
+        "for many prompts 5 each; 0: none): a run of the model each.",
+        min=0,
+        max=1000,
+    )
+
+
+@dataclass(frozen=True)
+class LinkRequest(_Question, Kind, Truncation, Known, IndexBase, Seed):
+    """All options of ``link``."""

@@ -1,0 +1,218 @@
+"""The sentences of ``link``: its finding, its heading, what the numbers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
+from attnviz.draw.labels import cut, token_label, token_labels
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
+from attnviz.inspect.link.records import LinkedPrompt, LinkPart, LinkReport
+from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.measures.words import word_text, words_of_tokens
+from attnviz.records import Tokens
+
+_LONGEST_TOKEN = 14
+
+_WHOLE = 0.005
+"""The share of the lead by which a part that is called the whole lead may differ from it."""
+
+_WHATEVER = 0.5
+"""The share of a part from which on its base rate is said in the finding."""
+
+
+def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
+    """Return a token and its index, such as ``“Tom” (4)``; of a piece the whole word."""
+    word = words_of_tokens(tokens)[place]
+    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
+    label = cut(label, _LONGEST_TOKEN)
+    return f"“{label}” ({place})" if quotes else f"{label} ({place})"
+
+
+def nats(value: float) -> str:
+    """Return a lead in nats as a string, such as ``+8.46``."""
+    return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
+
+
+def heading(report: LinkReport) -> Words:
+    """Return one line: the model, the head, the link, its weight and the size of the text."""
+    first = report.first
+    label = "" if report.label is None else f" {known_text(report.label)}"
+    words = [f"{report.head}{label}", "QK attribution"]
+    if report.many:
+        words += [counted(len(report.prompts), "prompt")]
+    else:
+        queries = first.given.queries(first.asked.head[0])
+        words[1:1] = [
+            f"{placed(queries, first.asked.query, False)} → "
+            f"{placed(first.tokens, first.asked.key, False)} {probability(first.weight)}"
+        ]
+        words += [counted(len(first.tokens), "token")]
+    return [*named(report.model), *((word, False) for word in words)]
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(report: LinkReport) -> str:
+    """Return why the head looks there, in a sentence that is a sum of this pass."""
+    first = report.first
+    if not report.tallies:
+        return (
+            f"The parts do not give the weights of {report.head} (apart by "
+            f"{first.found.gap:.2g} nats), so none is ranked."
+        )
+    best = _best(report)
+    if report.many:
+        return _of_many(report, best)
+    queries = first.given.queries(first.asked.head[0])
+    query, key = placed(queries, first.asked.query), placed(first.tokens, first.asked.key)
+    than = "" if first.asked.than is None else f" over {placed(first.tokens, first.asked.than)}"
+    if report.model.weights == "random":
+        return (
+            f"Random weights, so by chance: {report.head} looks from {query} at {key}; the largest "
+            f"part, {by_what(report, best)}, is {nats(best.lead)} of {report.sum:+.2f} nats."
+        )
+    verb = "looks" if report.sum > 0 else "hardly looks"
+    said = f"{report.head} {verb} from {query} at {key}{than} by {by_what(report, best)}:"
+    amount = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats"
+    if abs(best.lead - report.sum) < _WHOLE * abs(report.sum):
+        amount = f"{nats(best.lead)} nats, the whole lead"
+    elif abs(best.lead) > abs(report.sum):
+        amount = f"{nats(best.lead)} nats, all parts together {nats(report.sum)}"
+    without, whatever = _without(best), _whatever(best)
+    for tail in (without + whatever, whatever or without, ""):
+        shown = f"{said} {amount}{tail}."
+        if fits_two_lines(shown):
+            break
+    return shown
+
+
+def _best(report: LinkReport) -> LinkPart:
+    """Return the part of the key that does most for the lead, or against a negative one."""
+    parts = report.of_side("key")
+    if report.many:
+        clear = [part for part in parts if part.stands_out]
+        parts = clear or parts
+    sign = 1 if report.sum > 0 else -1
+    return max(parts, key=lambda part: sign * part.lead)
+
+
+def by_what(report: LinkReport, part: LinkPart) -> str:
+    """Return what a part of the key is in words, such as ``what L0H0 wrote there``."""
+    by = part.part
+    if by is None:
+        return "its distance"
+    if by.kind == "position":
+        return "its position"
+    if by.kind == "token":
+        has_table = any(one.part and one.part.kind == "position" for one in report.parts)
+        return "its own token" if has_table else "its own token and place"
+    if by.kind == "bias":
+        return f"the {report.name(by)}" if by.layer is not None else "a bias"
+    source = ""
+    if part.source is not None:
+        tokens = report.first.tokens
+        source = f" from {placed(tokens, part.source)}" if not by.crosses else ""
+    return f"what {report.name(by)} wrote there{source}"
+
+
+def _without(part: LinkPart) -> str:
+    return "" if part.without is None else f"; without it weight {probability(part.without)}"
+
+
+def _whatever(part: LinkPart) -> str:
+    """Return what the control says, if the part is as large among other words."""
+    if part.base is None or part.base * part.lead < _WHATEVER * part.lead**2:
+        return ""
+    return f"; {nats(part.base)} whatever the words around"
+
+
+def _of_many(report: LinkReport, best: LinkPart) -> str:
+    count = counted(len(report.prompts), "prompt")
+    ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
+    said = (
+        f"{count}: {report.head} looks at its key by {by_what(report, best)}: "
+        f"{nats(best.lead)}{ends} of a lead of {report.sum:.2f} nats"
+    )
+    if best.base is None or len(report.prompts) < LEAST_TEXTS:
+        return f"{said}; {'no control' if best.base is None else 'too few prompts for intervals'}."
+    verdict = "more than" if best.stands_out else "not clear from"
+    return f"{said}, {verdict} among other words ({nats(best.base)})."
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+
+def about(report: LinkReport) -> list[Part]:
+    """Return the facts that a reader needs to repeat the run: model, prompt and link."""
+    first = report.first
+    text = f"the first: {first.text}" if report.many else first.text
+    facts = [counted(len(first.tokens), "token"), f"seed {report.seed}"]
+    parts: list[Part] = [
+        Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
+        Quote("prompts" if report.many else "prompt", text, lead=8),
+    ]
+    parts += [Facts([(report.source, False)], lead=8)] if report.source else []
+    if first.given.target is not None:
+        parts.append(Quote("target", "".join(first.given.target.texts), lead=8))
+    return parts
+
+
+def sum_words(report: LinkReport) -> Words:
+    """Return the lead as the sum of the parts, and its difference to the model's own weights."""
+    first = report.first
+    others = len(first.found.visible) - 1
+    over = counted(others, "other key")
+    what = f"the mean of {over}" if others > 1 else over
+    if first.asked.than is not None:
+        what = placed(first.tokens, first.asked.than)
+    if report.many:
+        what = "the mean of the other keys"
+    apart = max(abs(each.capped - each.lead) for each in report.prompts)
+    words: list[tuple[str, bool]] = [
+        (f"lead over {what}, nats", False),
+        (f"sum {report.sum:.3f}", True),
+        (f"Δ {apart:.4f}", False),
+    ]
+    if not report.many:
+        words.insert(2, (f"score {first.found.scores[first.asked.key]:.3f}", False))
+    if first.found.softcap is not None:
+        words.insert(2, (f"behind the softcap {first.capped:.3f}", False))
+    return words
+
+
+def caveats(report: LinkReport) -> Sequence[str]:
+    """Return the caveats: sentences on what the numbers mean, and what they leave out."""
+    found = [
+        "lead: the score of the key less the mean score of the other keys that the query sees, "
+        "which is ln of its weight over their geometric mean. Parts add up with the norms' scale "
+        "held at its value in this run: a part is a share of a sum, not an effect.",
+        "weight without: what the weight would be, exactly, if this head read the stream without "
+        "the part, the norm and the softmax computed anew; of one side alone.",
+    ]
+    if report.controls:
+        found.append(
+            f"control: the same part at the same places, mean over "
+            f"{counted(report.controls, 'prompt')} in which all words but those of query and key, "
+            "the first token and added ones are replaced by random words; reached: by how many of "
+            "them. It tells the words around from the place, and is no test of one link."
+        )
+    if report.many and len(report.prompts) >= LEAST_TEXTS:
+        found.append(
+            f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
+            "draws; p: the same of the difference to the control, largest |t| of all parts."
+        )
+    return found
+
+
+def explanation(report: LinkReport) -> Explanation:
+    """Return the glossary, with the prompts that the numbers were measured on."""
+    size = counted(len(report.prompts), "prompt") if report.many else "this prompt alone"
+    base = f", base rates over {report.controls} control prompts each, seed {report.seed}"
+    return Explanation("link", f"measured in one pass over {size}{base * bool(report.controls)}.")
+
+
+def source_words(each: LinkedPrompt, part: LinkPart) -> str:
+    return "" if part.source is None else placed(each.tokens, part.source, False)

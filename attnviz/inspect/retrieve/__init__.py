@@ -1,0 +1,1 @@
+"""``attnviz retrieve``: which heads fetch a fact from a long text."""

@@ -1,0 +1,209 @@
+"""Hides facts in a long text, asks for each of them, and knows at which tokens they stand.
+
+The needle in a haystack (Kamradt 2023): each haystack holds several needles at different depths,
+and ends with the cue of one of them; the others are not asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, cycle, islice
+from pathlib import Path
+from textwrap import wrap
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.retrieve.request import Needle, RetrieveRequest
+from attnviz.models.model import Model, PlacingModel
+from attnviz.reading import PACKAGED
+from attnviz.texts import natural_texts, read_text
+
+DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Where needles stand: the share of the haystack before them."""
+
+DEFAULT_LENGTHS = (256, 512, 1000)
+"""The lengths in tokens if none are given and the context holds them."""
+
+_BUILT_IN = PACKAGED / "probes" / "needles.tsv"
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+|(?<=[。！？])")
+_LONGEST = 300
+"""The most characters of a haystack between which no needle can stand."""
+
+_FEWEST = 2
+"""The fewest needles in a haystack: one to ask for, and one that is not asked for."""
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A haystack with the cue of one needle at its end, and that needle's answer after it.
+
+    length: of the haystack, as it was chosen. depth: the index in ``DEPTHS`` of the needle's place.
+    ids: of all tokens. start: the index of the answer's first token. span: the needle's tokens in
+    the haystack. right: for each token of the answer, those in the span that are the same token.
+    others: for each token of the answer, the tokens at that place of answers that are not asked
+    for. text: the haystack's tokens.
+    """
+
+    length: int
+    depth: int
+    ids: Ids
+    start: int
+    span: range
+    right: tuple[Ids, ...]
+    others: tuple[Ids, ...]
+    text: range
+
+    def shuffled(self, seed: Sequence[int]) -> Question:
+        """Return the question after the haystack with all its tokens, needles too, in random order.
+
+        seed: of the order, which is the same for all questions about one haystack.
+        """
+        order = np.random.default_rng(seed).permutation(self.text).tolist()
+        moved = dict(zip(order, self.text, strict=True))
+        ids = (*self.ids[: self.text.start], *(self.ids[place] for place in order))
+        right = tuple(tuple(moved[place] for place in places) for places in self.right)
+        return replace(self, ids=ids + self.ids[self.text.stop :], right=right)
+
+
+class Material(NamedTuple):
+    """What haystacks are made of, as token ids.
+
+    before: the tokens before every text. needles: each fact's cue, answer and end; the first
+    ``asked`` may be asked for. sentences: of the text around them.
+    """
+
+    before: Ids
+    needles: tuple[tuple[Ids, Ids, Ids], ...]
+    asked: int
+    sentences: tuple[Ids, ...]
+
+
+def read_sentences(file: Path | None) -> tuple[str, ...]:
+    """Return the sentences of a file, or of the built-in passages if it is None.
+
+    Raises UsageError if the file has no text, LoadError if it cannot be read.
+    """
+    text = "\n".join(natural_texts()) if file is None else read_text(None, file, "retrieve")
+    return tuple(piece for part in _SENTENCE.split(text) for piece in wrap(part, _LONGEST))
+
+
+def needles_of(request: RetrieveRequest) -> tuple[tuple[Needle, ...], int]:
+    """Return the facts to hide, and how many of them, the first ones, may be asked for.
+
+    Built-in ones are added to a few that were given, so that some are not asked for.
+    """
+    lines = _BUILT_IN.read_text(encoding="utf-8").splitlines()
+    built_in = [Needle(*line.split("\t")) for line in lines]
+    given = request.needles or tuple(built_in)
+    fill = [each for each in built_in if each not in given][: max(len(DEPTHS) - len(given), 0)]
+    return (*given, *fill), len(given)
+
+
+def material(model: Model, sentences: Sequence[str], request: RetrieveRequest) -> Material:
+    """Return the needles and the sentences as tokens, all of them read as one text.
+
+    Raises UnsupportedError if the tokenizer does not know where its tokens stand in a text.
+    """
+    if not isinstance(model, PlacingModel):
+        raise UnsupportedError(f"{model.info.name!r} does not know where its tokens stand")
+    needles, asked = needles_of(request)
+    facts = ((f"{needle.cue} ", needle.answer, ". ") for needle in needles)
+    pieces = [*chain.from_iterable(facts), *(f"{sentence} " for sentence in sentences)]
+    text, ends = "".join(pieces), np.cumsum([*map(len, pieces)])
+    tokens, places, sides = model.placed(text)
+    found: list[list[int]] = [[] for _ in pieces]
+    for number, (first, last), side in zip(tokens.ids, places, sides, strict=True):
+        if side is not None and last > first:
+            first += min(len(text[first:last]) - len(text[first:last].lstrip()), last - first - 1)
+            found[int(np.searchsorted(ends, first, "right"))].append(number)
+    ids = [*map(tuple, found)]
+    count = 3 * len(needles)
+    cut = [(ids[at], ids[at + 1], ids[at + 2]) for at in range(0, count, 3)]
+    return Material(model.vocabulary().before.ids, tuple(cut), asked, (*filter(None, ids[count:]),))
+
+
+def lengths_of(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
+    """Return the requested lengths in tokens, by default up to the model's context.
+
+    Raises UsageError for a length beyond the context.
+    """
+    most = model.context or max(DEFAULT_LENGTHS)
+    if not request.tokens:
+        fits = most >= DEFAULT_LENGTHS[-1]
+        return DEFAULT_LENGTHS if fits else (most // 4, most // 2, most)
+    if model.context is not None and request.tokens[-1] > most:
+        raise UsageError(
+            f"--lengths {request.tokens[-1]:,} is beyond the context of {model.info.name!r}: "
+            f"expected at most {most:,} tokens"
+        )
+    return request.tokens
+
+
+def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Question, ...]:
+    """Return the questions about one haystack: one for each of its needles that may be asked for.
+
+    length: of the prompt with an answer, in tokens. number: of the haystack, which turns the depths
+    of its needles. seed: of the choice of needles and sentences.
+    Raises UsageError if the needles do not fit into the length.
+    """
+    draw = np.random.default_rng((seed, length, number))
+    order = draw.permutation(made_of.asked).tolist()
+    every = [*order, *range(made_of.asked, len(made_of.needles))][: len(DEPTHS)]
+    asked, needles = min(len(order), len(DEPTHS)), [made_of.needles[at] for at in every]
+    while len(needles) > _FEWEST and _taken(made_of, needles) > length // 2:
+        needles.pop()
+    room = length - _taken(made_of, needles)
+    if room < 1 or not all(cue and answer for cue, answer, _ in needles):
+        raise UsageError(
+            f"a length of {length:,} tokens leaves no room for a haystack: {len(needles)} needles "
+            f"and a question take {length - room:,}; give longer --lengths or shorter needles"
+        )
+    start = int(draw.integers(len(made_of.sentences)))
+    hay: list[Ids] = []
+    for sentence in islice(cycle(made_of.sentences), start, None):
+        hay.append(sentence[:room])
+        room -= len(hay[-1])
+        if room < 1:
+            break
+    depths = [(place + number) % len(DEPTHS) for place in range(len(needles))]
+    sizes = np.cumsum([0, *map(len, hay)])
+    at = [int(np.searchsorted(sizes, DEPTHS[depth] * sizes[-1])) for depth in depths]
+    ids, starts = [*made_of.before], dict[int, int]()
+    for place in range(len(hay) + 1):
+        for needle in (needle for needle in range(len(needles)) if at[needle] == place):
+            starts[needle] = len(ids)
+            ids += chain.from_iterable(needles[needle])
+        ids += chain.from_iterable(hay[place : place + 1])
+    answers = [starts[each] + len(needle[0]) for each, needle in enumerate(needles)]
+    found = []
+    for each, (cue, answer, _) in enumerate(needles[:asked]):
+        span = range(starts[each], answers[each] + len(answer))
+        unasked = [(answers[one], len(needles[one][1])) for one in starts if one != each]
+        found.append(
+            Question(
+                length=length,
+                depth=depths[each],
+                ids=(*ids, *cue, *answer),
+                start=len(ids) + len(cue),
+                span=span,
+                right=tuple(tuple(at for at in span if ids[at] == token) for token in answer),
+                others=tuple(
+                    tuple(first + step for first, tokens in unasked if step < tokens)
+                    for step in range(len(answer))
+                ),
+                text=range(len(made_of.before), len(ids)),
+            )
+        )
+    return tuple(found)
+
+
+def _taken(made_of: Material, needles: Sequence[tuple[Ids, Ids, Ids]]) -> int:
+    """Return how many tokens a prompt has without sentences, with the longest question."""
+    question = max(len(cue) + len(answer) for cue, answer, _ in needles)
+    return len(made_of.before) + sum(map(len, chain.from_iterable(needles))) + question

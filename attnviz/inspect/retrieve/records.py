@@ -1,0 +1,141 @@
+"""The report of ``retrieve``: the scores of each head, its base rates, the loss without heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from attnviz.count.params.head_cost import ShortCache
+from attnviz.draw.report import Report
+from attnviz.draw.signed import Place
+from attnviz.draw.values import model_facts, table_of
+from attnviz.inspect.retrieve.haystacks import DEPTHS
+from attnviz.records import ModelInfo, Provenance
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
+
+SINK, RECENT = 4, 64
+"""A streaming head attends to so many first tokens and so many last ones."""
+
+STREAMS = 0.9
+"""The share of its weight on them from which a head is called streaming."""
+
+
+class LossChange(NamedTuple):
+    """A mean over haystacks with both ends of its 95% interval, None for fewer than five."""
+
+    value: float
+    ci_low: float | None
+    ci_high: float | None
+
+
+class HeadRetrieval(NamedTuple):
+    """How often one head fetches the needle.
+
+    score: the retrieval score, the share of the answer's tokens at which the head attends most to
+        the same token of the needle; ci_low, ci_high: its 95% interval. unasked: the same share for
+        a needle that is not asked for. shuffled: the score over shuffled haystacks.
+    written: what the head writes towards the answer, read at the needle, in logits above an answer
+        that is not asked for; None if it was not measured. near: the weight on the first and last
+        tokens.
+    retrieves: whether the score exceeds both base rates. streams: whether nearly all weight is
+        near, of a head that does not retrieve.
+    """
+
+    layer: int
+    head: int
+    score: float
+    ci_low: float | None
+    ci_high: float | None
+    unasked: float
+    shuffled: float
+    written: float | None
+    near: float
+    retrieves: bool
+    streams: bool
+
+    @property
+    def place(self) -> Place:
+        return self.layer, self.head
+
+
+@dataclass(frozen=True, repr=False)
+class RetrieveReport(Report, Provenance):
+    """The report of ``attnviz retrieve``: which heads fetch a needle from a haystack.
+
+    lengths: of the haystacks, in tokens. haystacks, questions, tokens: how many haystacks,
+        questions and tokens of answers. predicted: the share of these tokens that the model
+        predicts. loss: their mean loss in nats. heads: the highest score first.
+    cells: the first head's score by (length, index of the depth).
+    without, random: the rise of the loss without the retrieval heads, and without as many random
+        ones, others for each haystack; None if there are no such heads.
+    caches: at long lengths if only retrieval heads kept every token. top: rows of the ranking.
+    """
+
+    model: ModelInfo
+    lengths: tuple[int, ...]
+    haystacks: int
+    questions: int
+    tokens: int
+    predicted: float
+    loss: float
+    heads: tuple[HeadRetrieval, ...]
+    cells: Mapping[tuple[int, int], float]
+    without: LossChange | None
+    random: LossChange | None
+    caches: tuple[ShortCache, ...]
+    top: int = 8
+
+    command = "retrieve"
+
+    @property
+    def named(self) -> tuple[HeadRetrieval, ...]:
+        """Return the retrieval heads, the highest score first."""
+        return tuple(one for one in self.heads if one.retrieves)
+
+    def data(self) -> dict[str, Any]:
+        cells, changes = self.cells.items(), {"without": self.without, "random": self.random}
+        plain = ("source", "seed", "haystacks", "questions", "predicted", "loss")
+        return {
+            "schema": "attnviz.retrieve/1",
+            "model": model_facts(self.model),
+            **{name: getattr(self, name) for name in plain},
+            "answer_tokens": self.tokens,
+            "notes": list(self.notes),
+            "lengths": list(self.lengths),
+            **{name: None if one is None else one._asdict() for name, one in changes.items()},
+            "heads": [one._asdict() for one in self.heads],
+            "best_head": [
+                {"length": at[0], "depth": DEPTHS[at[1]], "score": score} for at, score in cells
+            ],
+            "caches": [one._asdict() for one in self.caches],
+        }
+
+    def rows(self) -> Iterable[tuple[Any, ...]]:
+        return table_of(HeadRetrieval._fields, (one._asdict() for one in self.heads))
+
+    def arrays(self) -> Mapping[str, Writer]:
+        return {".tsv": self._write_tsv}
+
+    def _write_tsv(self, stream: BinaryIO) -> None:
+        """Write the scores as DuoAttention's ``full_attention_heads.tsv``.
+
+        A row for each layer, a column for each key/value head: the highest score of the query heads
+        that share it, in [0, 1]; 0 for a head that the layer does not have.
+        """
+        info = self.model
+        highest = np.zeros((info.layers, info.kv_heads))
+        for one in self.heads:
+            shared = one.layer, one.head * info.kv_heads // info.heads
+            highest[shared] = max(highest[shared], one.score)
+        np.savetxt(stream, highest, "%.6f", delimiter="\t")
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.retrieve.document import retrieve_document
+
+        return retrieve_document(self, explain=explain, hints=hints)

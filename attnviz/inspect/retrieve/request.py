@@ -1,0 +1,68 @@
+"""The options of ``retrieve``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from attnviz.errors import UsageError
+from attnviz.options import IndexBase, Ranked, Seed, option
+from attnviz.texts import as_utf8
+
+_LENGTH = re.compile(r"([1-9][0-9]{0,8})(k?)")
+
+
+class Needle(NamedTuple):
+    """A fact that is hidden in a text: the words of its cue, which ask for it, and its answer."""
+
+    cue: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class RetrieveRequest(Ranked, IndexBase, Seed):
+    """All options of ``retrieve``."""
+
+    needle: tuple[str, ...] = option(
+        "'CUE|ANSWER'",
+        "A fact to hide and to ask for, such as 'The password is|blue rain' (default: built-in "
+        "ones); may be repeated.",
+        (),
+    )
+    haystack: Path | None = option("FILE", "The text to hide facts in (default: built-in).")
+    lengths: str | None = option(
+        "N,N", "Tokens of the whole prompt, such as 1k,4k,16k (default: up to 1,000)."
+    )
+    haystacks: int = option("N", "Haystacks of each length.", 5, min=1, max=1000)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.needles, self.tokens  # what cannot be read is refused now
+
+    @property
+    def needles(self) -> tuple[Needle, ...]:
+        """Return the facts that were given; UsageError for one without a cue and an answer."""
+        found = [as_utf8(typed, "--needle").split("|") for typed in self.needle]
+        for parts in found:
+            if len(parts) != 2 or not all(map(str.strip, parts)):
+                raise UsageError(
+                    f"--needle {'|'.join(parts)!r} is no fact: expected a cue and an answer with a "
+                    "bar between them, such as 'The password is|blue rain'"
+                )
+        return tuple(dict.fromkeys(Needle(cue.strip(), answer.strip()) for cue, answer in found))
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Return the lengths that were given, in ascending order; empty for the default ones."""
+        if self.lengths is None:
+            return ()
+        found = [_LENGTH.fullmatch(part.strip().lower()) for part in self.lengths.split(",")]
+        sizes = {int(one[1]) * (1000 if one[2] else 1) for one in found if one is not None}
+        if None in found:
+            raise UsageError(
+                f"cannot read --lengths {self.lengths!r}: expected numbers of tokens such as "
+                "256,1000 or 1k,4k"
+            )
+        return tuple(sorted(sizes))

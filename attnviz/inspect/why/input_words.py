@@ -1,0 +1,95 @@
+"""What is said and shown of the words that a prediction needs."""
+
+from __future__ import annotations
+
+import math
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale, listed
+from attnviz.draw.provenance import probability
+from attnviz.draw.signed import ranked_table
+from attnviz.inspect.why.inputs import InputEffects
+from attnviz.inspect.why.records import WhyReport
+from attnviz.inspect.why.words import next_word, placed, quoted
+
+_NAMED, _MAIN = 3, 0.25
+"""The most words that the finding names, and the least share of the largest effect of each."""
+
+_ERRORS = 3.0
+"""How many standard errors an effect must be from zero to be named."""
+
+_LEAST = 3
+
+
+def input_finding(report: WhyReport, inputs: InputEffects) -> str:
+    """Return which words the prediction needs, and by how much, in a sentence."""
+    first = report.first
+    found, tokens = first.found, first.given.predicted
+    word = quoted(first.answer)
+    if not found.labels:
+        word = next_word(tokens, found.position, first.answer)
+    what = "ln p"
+    if first.foil is not None:
+        what = f"{quoted(first.answer)} over {quoted(first.foil)}"
+    if report.model.weights == "random":
+        return f"Random weights: which words the prediction {word} needs is arbitrary."
+    if not inputs.converged:
+        return (
+            f"Integrated gradients did not converge: after {inputs.steps} steps the shares of the "
+            f"words are {inputs.gap:.0%} off their sum, so none is named."
+        )
+    effects, order = inputs.replaced, inputs.ordered
+    largest = max((abs(effects[at]) for at in order), default=0.0)
+    clear = [at for at in order if effects[at] >= _MAIN * largest and _stands(inputs, at)][:_NAMED]
+    if inputs.steps == 0 and first.foil is None:
+        word += f" {probability(math.exp(inputs.own))}"
+    if not clear:
+        return f"{word}: there is no single word in the prompt without which {what} clearly falls."
+    names = listed([placed(tokens, at) for at in clear], "and" if inputs.steps else "or")
+    falls = listed([_short(effects[at]) for at in clear])
+    rest = [abs(effects[at]) for at in order if at not in clear]
+    others = f"; no other by more than {_short(max(rest))}" if rest else ""
+    if inputs.steps:
+        return (
+            f"{word}: of {what}, {inputs.own:.1f} above that of mean words, {names} give {falls}."
+        )
+    return f"{word}: with another word for {names}, {what} falls by {falls}{others}."
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def _stands(inputs: InputEffects, token: int) -> bool:
+    """Return whether the effect of a token is further from zero than its error explains."""
+    return bool(inputs.steps) or inputs.replaced[token] > _ERRORS * inputs.errors[token]
+
+
+def input_table(report: WhyReport, inputs: InputEffects) -> doc.Table:
+    """Return a table of the words, the one that the prediction needs most first."""
+    tokens = report.first.given.predicted
+    order = inputs.ordered
+    values = [float(inputs.replaced[at]) for at in order]
+    scale = NumberScale.over(values)
+    names = [placed(tokens, at, quotes=False) for at in order]
+    unit = "ln p" if inputs.quantity == "log_probability" else "logits"
+    if inputs.steps:
+        title: doc.Words = [
+            (f"Share in {unit}, integrated gradients", True),
+            ("from the mean embedding", False),
+            (f"{inputs.steps} steps, gap {inputs.gap:.2%}", False),
+        ]
+        columns = [("share" + scale.times, [scale.text(one) for one in values])]
+    else:
+        title = [
+            (f"What {unit} loses without a word", True),
+            (f"replaced by {inputs.draws} others", False),
+            ("hidden: no other token attends to it", False),
+        ]
+        columns = [
+            ("replaced" + scale.times, [scale.text(one) for one in values]),
+            ("±SE", [scale.text(float(inputs.errors[at])).lstrip("+") for at in order]),
+            ("hidden", [scale.text(float(inputs.hidden[at])) for at in order]),
+        ]
+    table = ranked_table("", names, values, scale, columns)
+    return table._replace(title=title, least=_LEAST)

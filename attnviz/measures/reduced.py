@@ -1,0 +1,256 @@
+"""Rows of attention that are read through sums, so that texts of any length can be measured.
+
+With p = softmax(s), every statistic that is linear in a row is Σⱼ pᵢⱼ·vⱼ for some column v: the
+mass on any set of tokens has a column of zeros and ones, the mean distance one of positions. A
+backend computes such sums, the entropy and the largest weight where the attention is computed, and
+keeps no weight. The keys that a query sees must be a range, as in causal attention and in windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.measures.rows import Bools, Columns, Rows, TextFacts, Weights, rescaled
+
+Ints = NDArray[np.int64]
+
+
+class Reduced(NamedTuple):
+    """The sums over the rows of one layer.
+
+    mixed: (head, query, column), Σⱼ A[i, j]·columns[j]. total, entropy, largest: (head, query).
+    pooled: (head, query bucket, key bucket) sums of weights; None if no buckets were requested.
+    """
+
+    mixed: Weights
+    total: Weights
+    entropy: Weights
+    largest: Weights
+    pooled: Weights | None = None
+
+
+class Equals(NamedTuple):
+    """Groups of equally many equal tokens. order: (group,), the order of the tokens they are of.
+
+    places: (group, number), their positions in growing order; −1 fills a shorter group up.
+    """
+
+    order: Ints
+    places: Ints
+
+
+class ReducedLayer(Protocol):
+    """The attention of one layer over one text, of which a backend computes sums.
+
+    heads: how many there are. first, past: (query,), each query sees the keys ``first`` ≤ key <
+    ``past``.
+    """
+
+    @property
+    def heads(self) -> int: ...
+    @property
+    def first(self) -> Ints: ...
+    @property
+    def past(self) -> Ints: ...
+
+    def reduced(
+        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
+    ) -> Reduced:
+        """Return the sums over all rows.
+
+        columns: (key, column). earlier: (key, column), of which only the keys up to the query are
+            summed; these sums come after the others. buckets: the tokens of a bucket of ``pooled``.
+        """
+
+    def rows(self, start: int, stop: int) -> Weights:
+        """Return the attention weights (head, rows, key) of the queries from start to stop."""
+
+    def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
+        """Return each head's largest weights as (weight, query, key), the largest first.
+
+        number: how many at most. hidden: (key,), the keys that do not count.
+        """
+
+    def single(self, keys: Ints) -> Weights:
+        """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""
+
+    def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
+        """Return the weight (head, orders, query) of each query on earlier tokens of its group.
+
+        after: 0, or 1 for the tokens after those of its group. orders: the number of orders.
+        """
+
+
+class _Ranges:
+    """Rows whose queries see ranges of keys; see ``ReducedLayer``."""
+
+    def __init__(self, text: TextFacts, first: Ints, past: Ints) -> None:
+        self.text = text
+        self.first, self.past = first, np.maximum(past, first)
+        self.queries = np.arange(len(first))
+        self.visible = self.past - self.first
+
+    def sees(self, marked: Bools) -> Ints:
+        before = _summed(marked.astype(np.int64))
+        return np.asarray(before[self.past] - before[self.first])
+
+    def inside(self, keys: Ints) -> Bools:
+        """Return which queries see a key. keys: one a query."""
+        return np.asarray((keys >= self.first) & (keys < self.past))
+
+
+class EvenRows(_Ranges):
+    """The rows (1, query) of uniform attention over the keys that each query sees.
+
+    asked: the columns that formulas have asked for, which other rows are then asked for as well.
+    """
+
+    def __init__(self, text: TextFacts, first: Ints, past: Ints) -> None:
+        super().__init__(text, first, past)
+        self.asked: list[Columns] = []
+        self._share = np.divide(1, self.visible, where=self.visible > 0, out=np.zeros(len(first)))
+
+    @property
+    def total(self) -> Weights:
+        return np.asarray(self.visible > 0, np.float64)[None]
+
+    @property
+    def largest(self) -> Weights:
+        return self._share[None]
+
+    @property
+    def entropy(self) -> Weights:
+        return np.log(np.maximum(self.visible, 1))[None]
+
+    @property
+    def weights(self) -> Weights:
+        keys = np.arange(len(self.text.keys))
+        seen = (keys >= self.first[:, None]) & (keys < self.past[:, None])
+        return rescaled(seen.astype(np.float64))[None]
+
+    def mixed(self, columns: Columns) -> Weights:
+        self.asked += [columns] if columns.ndim == 1 else [*columns.T]
+        before = _summed(columns.astype(np.float64))
+        sums = (before[self.past] - before[self.first]).T * self._share
+        return np.asarray(sums.T)[None]
+
+    def at(self, keys: Ints) -> Rows:
+        inside = self.inside(keys)
+        return np.where(inside, self._share, 0)[None], inside
+
+    def on_equal(self, after: int) -> Rows:
+        raise NotImplementedError("uniform attention is no base rate of equal tokens")
+
+    def far(self) -> Weights:
+        before = _summed(np.arange(len(self.text.keys), dtype=np.float64))
+        first, past, own = self.first, self.past, np.clip(self.queries, self.first, self.past)
+        back = self.queries * (own - first) - (before[own] - before[first])
+        ahead = before[past] - before[own] - self.queries * (past - own)
+        return np.asarray((back + ahead) * self._share)[None]
+
+    @cached_property
+    def equals(self) -> tuple[list[Equals], Ints]:
+        """Return the groups of equal tokens, and the latest earlier equal token of each query.
+
+        The latter is (order, query), −1 if there is none.
+        """
+        orders = self.text.orders
+        latest = np.full(orders.shape, -1)
+        groups: dict[int, list[tuple[int, Ints]]] = {}
+        for order, ids in enumerate(orders):
+            sorted_places = np.argsort(ids, kind="stable")
+            starts = np.flatnonzero(np.diff(ids[sorted_places], prepend=ids.min() - 1))
+            for places in np.split(sorted_places, starts[1:]):
+                if len(places) > 1:
+                    latest[order, places[1:]] = places[:-1]
+                    groups.setdefault((len(places) - 1).bit_length(), []).append((order, places))
+        found = []
+        for bits, same in groups.items():
+            filled = np.full((len(same), min(2**bits, max(len(each) for _, each in same))), -1)
+            for row, (_, places) in zip(filled, same, strict=True):
+                row[: len(places)] = places
+            found.append(Equals(np.asarray([order for order, _ in same]), filled))
+        return found, latest
+
+
+class SummedRows(_Ranges):
+    """All rows (head, query) of one layer, of which a backend computes the sums.
+
+    even: the rows of uniform attention over the same keys; the columns that formulas have asked of
+        it are computed at once. heads: the indices of the heads to measure; None for all.
+    buckets: see ``ReducedLayer.reduced``.
+    """
+
+    def __init__(
+        self,
+        text: TextFacts,
+        layer: ReducedLayer,
+        even: EvenRows,
+        heads: Sequence[int] | None = None,
+        buckets: int | None = None,
+    ) -> None:
+        super().__init__(text, layer.first, layer.past)
+        self._layer, self._even = layer, even
+        self._place: dict[bytes, int] = {}
+        columns = [np.arange(len(text.keys)), *even.asked]
+        for column in columns:
+            self._place.setdefault(_name(column), len(self._place))
+        known = {_name(column): column for column in columns}
+        every, earlier = np.stack([*known.values()], 1), None
+        if not text.attention.causal:
+            earlier = np.stack([np.arange(len(text.keys)), np.ones(len(text.keys))], 1)
+        self._heads = slice(None) if heads is None else list(heads)
+        found = layer.reduced(every, earlier, buckets)
+        parts: Any = (None if part is None else part[self._heads] for part in found)
+        self.found = Reduced(*parts)
+        self.total, self.entropy = self.found.total, self.found.entropy
+        self.largest = self.found.largest
+
+    @property
+    def weights(self) -> Weights:
+        return self._layer.rows(0, len(self.queries))[self._heads]
+
+    def mixed(self, columns: Columns) -> Weights:
+        names = [_name(column) for column in np.atleast_2d(columns.T)]
+        if all(name in self._place for name in names):
+            found = self.found.mixed[..., [self._place[name] for name in names]]
+        else:
+            found = self._layer.reduced(columns.reshape(len(columns), -1)).mixed[self._heads]
+        return np.asarray(found if columns.ndim == 2 else found[..., 0])
+
+    def at(self, keys: Ints) -> Rows:
+        inside = self.inside(keys)
+        values = self._layer.single(np.where(inside, keys, np.minimum(self.first, self.past - 1)))
+        return np.where(inside, values[self._heads], 0), inside
+
+    def on_equal(self, after: int) -> Rows:
+        groups, latest = self._even.equals
+        nearest = latest
+        if after:  # what follows the token just before is the query itself
+            own = nearest == self.queries - 1
+            nearest = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
+        keys = nearest + after
+        counts = (nearest >= 0) & (keys >= self.first) & (keys < self.past)
+        values = self._layer.equal(groups, len(latest), after)[self._heads]
+        return values, np.asarray(counts)
+
+    def far(self) -> Weights:
+        signed = self.mixed(np.arange(len(self.text.keys))) - self.queries * self.total
+        if self.text.attention.causal:
+            return -signed
+        places, ones = np.moveaxis(self.found.mixed[..., -2:], -1, 0)
+        return np.asarray(signed + 2 * (self.queries * ones - places))
+
+
+def _name(column: Columns) -> bytes:
+    return column.astype(np.float32).tobytes()
+
+
+def _summed(columns: Columns) -> Columns:
+    """Return the sums of the values before each key, (1 + keys, ...)."""
+    return np.concatenate([np.zeros_like(columns[:1]), columns.cumsum(0)])

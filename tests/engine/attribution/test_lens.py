@@ -1,0 +1,188 @@
+"""The logit lens is what the model predicts with its later blocks taken out, one after another;
+what heads raise is what ``why`` says of them, word by word."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.engine.attribution.lens import LensReading, block_readings
+from attnviz.engine.attribution.lens_on_torch import torch_lens
+from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.parts import AskedLogit
+from attnviz.engine.backend import backend_of
+from attnviz.errors import LoadError, UnsupportedError
+from attnviz.models.bundled import Bundled
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.records import Input
+
+from ..every_causal import causal_kinds
+from .test_attribution_every import IDS, opened
+from .test_attribution_numpy import SHAPES, TEXT
+from .test_attribution_numpy import directory as directory
+
+PROMPT = "When Nancy met John, nobody knew why Nancy met"
+GIVEN = Input.of_ids(IDS[0].tolist())
+COMPARED = ("gpt2", "llama", "gemma2", "gpt_neox", "qwen3", "falcon", "cohere", "gpt_bigcode")
+"""Norms of both kinds, a softcap, a logit factor, parallel blocks, one that fixes its batch."""
+
+APART = {"deepseek_v4", "gemma3n_text", "hrm_text", "hy_v4", "xlm"}
+"""Several residual streams, loops over the blocks, blocks that are taken apart into lists."""
+
+LOST = {"jetmoe", "zamba"}
+
+
+def asked(position: int | None = None, answer: int | None = None) -> AskedLogit:
+    return AskedLogit(position, answer, None, ())
+
+
+def read_lens(model: Any, given: Input, question: AskedLogit) -> LensReading:
+    backend = backend_of(model)
+    return backend.read_lens(backend.open_attributor(given), given, question)
+
+
+# The bundled model: computed outside of attnviz, in float64 ------------------------------------
+
+RANKS = [3438, 3882, 1, 1, 1, 1, 1]
+KL = [20.4827, 14.0682, 0.0146, 0.0072, 0.0053, 0.0035, 0.0]
+PROBABILITIES = [0.0, 1e-6, 0.949836, 0.969254, 0.968348, 0.962239, 0.965738]
+RAISED = {
+    (1, 2): [(" John", 4.2206), (" James", 3.3984), (" Cy", 2.7376), (" Jimmy", 2.5524)],
+    (1, 0): [(" John", 3.428), ("gether", 2.1588), ("ards", 2.0066), (" brother", 1.978)],
+    (1, 3): [(" John", 2.1154), (" Poirot", 1.8689), (" Inglethorp", 1.6906), (" Dr", 1.4444)],
+}
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_the_bundled_model(backend: str) -> None:
+    model = Bundled()
+    given = Input(model.encode(PROMPT))
+    if backend == "numpy":
+        found = read_lens(model, given, asked())
+    else:
+        patchable = backend_of(model).open_patchable("self", given)
+        found = torch_lens(TorchAttributor(patchable, given), given, asked())
+    assert [each.block for each in found.blocks] == [None, 0, 1, 2, 3, 4, 5]
+    assert [each.rank for each in found.blocks] == RANKS
+    assert [each.kl for each in found.blocks] == pytest.approx(KL, abs=1e-4)
+    assert [each.probability for each in found.blocks] == pytest.approx(PROBABILITIES, abs=1e-5)
+    assert found.tallies
+    heads = {each.head[1:]: each for each in found.heads}
+    assert len(heads) == 24
+    for place, expected in RAISED.items():
+        words = model.vocabulary().texts([word for word, _ in heads[place].raises])
+        for word, (_, value), (name, golden) in zip(
+            words, heads[place].raises, expected, strict=False
+        ):
+            assert (word, value) == (name, pytest.approx(golden, abs=1e-4))
+
+
+# Models in torch -----------------------------------------------------------------------------
+
+
+@contextmanager
+def without_blocks(model: Any, first: int) -> Any:
+    """Run the model with all blocks from one on taken out: they give back what they are given."""
+    plain: dict[int, Any] = {}
+    (blocks,) = [
+        part
+        for name, part in model.named_modules()
+        if isinstance(part, torch.nn.ModuleList) and len(part) == 4 and name.count(".") <= 2
+    ][:1]
+
+    def giving_back(block: Any) -> Any:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            hidden = args[0] if args else kwargs["hidden_states"]
+            return hidden if plain[id(block)] is torch.Tensor else (hidden, None, None)
+
+        return forward
+
+    for block in blocks:
+        block.register_forward_hook(lambda one, args, out: plain.update({id(one): type(out)}))
+    model(IDS, use_cache=False)
+    with ExitStack() as stack:
+        for block in blocks[first:]:
+            stack.enter_context(mock.patch.object(block, "forward", giving_back(block)))
+        yield
+
+
+def read(kind: str) -> tuple[Any, Any, LensReading]:
+    model, patchable = opened(kind)
+    return model, patchable, torch_lens(TorchAttributor(patchable, GIVEN), GIVEN, asked())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in COMPARED if kind in causal_kinds()])
+def test_it_is_the_model_without_its_later_blocks(kind: str) -> None:
+    model, patchable, found = read(kind)
+    plain = []
+    for block in range(5):
+        with without_blocks(model, block), torch.no_grad():
+            plain.append(model(IDS, use_cache=False).logits[0, -1].double().numpy())
+    for mine, other in zip(
+        found.blocks, block_readings(np.stack(plain), found.answer), strict=True
+    ):
+        assert mine.rank == other.rank
+        assert mine.probability == pytest.approx(other.probability, abs=1e-5)
+        assert mine.kl == pytest.approx(other.kl, abs=1e-4)
+        assert [word for word, _ in mine.top] == [word for word, _ in other.top]
+    attributor = TorchAttributor(patchable, GIVEN)
+    foils = [word for word in (5, 7, 11) if word != found.answer]
+    for foil in foils:
+        why = attributor.attribute(GIVEN, answer=found.answer, foil=foil)
+        other = torch_lens(attributor, GIVEN, asked(answer=foil))
+        for mine, theirs in zip(found.heads, other.heads, strict=True):
+            assert mine.answer - theirs.answer == pytest.approx(
+                why.heads[mine.head], abs=why.tolerance
+            )
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_numpy_reads_what_torch_reads(directory: Any, kind: str) -> None:
+    place = str(directory(kind))
+    both = []
+    for backend in ("numpy", "torch"):
+        model = load(place, LoadOptions(backend=backend, tokens=9))
+        both.append(read_lens(model, Input(model.encode(TEXT)), asked(position=-3)))
+    for one, other in zip(*(each.blocks for each in both), strict=True):
+        assert (one.block, one.rank) == (other.block, other.rank)
+        assert one.kl == pytest.approx(other.kl, abs=1e-5)
+        assert one.probability == pytest.approx(other.probability, abs=1e-6)
+    for mine, theirs in zip(*(each.heads for each in both), strict=True):
+        assert mine.head == theirs.head
+        assert mine.answer == pytest.approx(theirs.answer, abs=1e-4)
+        assert dict(mine.raises) == pytest.approx(dict(theirs.raises), abs=1e-4)
+
+
+def test_what_has_several_streams_is_refused() -> None:
+    kind = next(kind for kind in sorted(APART) if kind in causal_kinds())
+    with pytest.raises(UnsupportedError, match="more between its blocks"):
+        read(kind)
+
+
+@pytest.mark.long
+def test_every_causal_class_is_read_or_refused() -> None:
+    apart, lost, right = set(), set(), 0
+    for kind in causal_kinds():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model, patchable = opened(kind)
+        except (LoadError, UnsupportedError):
+            continue
+        try:
+            found = torch_lens(TorchAttributor(patchable, GIVEN), GIVEN, asked())
+        except UnsupportedError as error:
+            (apart if "between its blocks" in str(error) else lost).add(kind)
+            continue
+        assert found.tallies, kind
+        own = model(IDS, use_cache=False).logits[0, -1].softmax(-1)
+        assert found.blocks[-1].probability == pytest.approx(float(own.max()), abs=1e-5), kind
+        right += 1
+    assert right >= 140
+    assert (apart, lost) == (APART & set(causal_kinds()), LOST)

@@ -1,0 +1,157 @@
+"""Labels of classifiers: found by a trial, and taken apart as words are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from attnviz.engine.attribution.lens_on_torch import torch_lens
+from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.parts import AskedLogit
+from attnviz.engine.labels import POOLED, with_labels
+from attnviz.engine.patchable import patchable_transformers
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.records import Input
+
+from ..small_models import bert_fields, gpt_fields, llama_fields
+from .attribution.attribution_oracle import ROUTES, Recorded, Route, head_written
+
+SEQUENCE, TOKENS = AutoModelForSequenceClassification, AutoModelForTokenClassification
+WORDS = 41
+GIVEN = Input.of_ids([3, 5, 7, 11, 13, 17, 5])
+BERT, LLAMA = bert_fields(21, 37, 31), llama_fields(24, 37, 31, (4, 2, 6))
+MODELS: dict[str, tuple[Any, str, dict[str, Any], int]] = {
+    "bert": (SEQUENCE, "bert", BERT, 0),
+    "roberta": (SEQUENCE, "roberta", BERT, 0),
+    "distilbert": (SEQUENCE, "distilbert", {"dim": 21, "n_layers": 2, "n_heads": 3}, 0),
+    "gpt2": (SEQUENCE, "gpt2", gpt_fields(21, 31), 6),
+    "llama": (SEQUENCE, "llama", LLAMA, 6),
+    "bert tokens": (TOKENS, "bert", BERT, 6),
+    "qwen3 tokens": (TOKENS, "qwen3", LLAMA, 6),
+}
+HIDES = "bert.pooler.dense", "bert.pooler.activation", "classifier"
+PLACES: dict[str, Route] = {
+    "bert": replace(ROUTES["bert"], ending=HIDES),
+    "bert tokens": replace(ROUTES["bert"], ending=("classifier",)),
+    "gpt2": replace(ROUTES["gpt2"], ending=("transformer.ln_f", "score")),
+    "llama": replace(ROUTES["llama"], ending=("model.norm", "score")),
+}
+"""How a head's writing comes to the labels, by the modeling files."""
+
+
+def classifier(name: str, **more: Any) -> Any:
+    cls, kind, sizes, _ = MODELS[name]
+    torch.manual_seed(7)
+    fields = {"vocab_size": WORDS, "num_labels": 3, "pad_token_id": 0, **sizes, **more}
+    model = cls.from_config(AutoConfig.for_model(kind, **fields), attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval().requires_grad_(False)
+
+
+def opened(model: Any) -> TorchAttributor:
+    patchable = patchable_transformers(model, "self", GIVEN)
+    return TorchAttributor(with_labels(model, patchable, GIVEN), GIVEN)
+
+
+def logits(model: Any, place: int) -> torch.Tensor:
+    found: torch.Tensor = model(torch.tensor([GIVEN.ids])).logits[0]
+    return found if found.ndim == 1 else found[place]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parts_sum_to_the_label(name: str) -> None:
+    model, place = classifier(name), MODELS[name][3]
+    attributor = opened(model)
+    assert attributor.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    found = attributor.attribute(GIVEN)
+    own = logits(model, place)
+    assert (found.position, found.answer) == (place, int(own.argmax()))
+    assert found.logit == pytest.approx(float(own.max()), abs=1e-5)
+    assert found.tallies
+    assert (POOLED in found.notes) == (name in ("bert", "roberta", "distilbert"))
+    compared = attributor.attribute(GIVEN, answer=2, foil=0)
+    assert compared.sum == pytest.approx(float(own[2] - own[0]), abs=1e-5)
+    for key, row in compared.rows.items():
+        assert row.sum() == pytest.approx(compared.heads[key], abs=1e-5)
+    assert len(compared.rows) == len(compared.heads)
+    lens = torch_lens(attributor, GIVEN, AskedLogit(None, None, None, ()))
+    assert lens.tallies
+    assert lens.blocks[-1].probability == pytest.approx(float(own.softmax(-1).max()), abs=1e-6)
+    assert [each.head for each in lens.heads] == list(found.heads)
+    two, zero = (
+        torch_lens(attributor, GIVEN, AskedLogit(None, at, None, ())).heads for at in (2, 0)
+    )
+    for one, other in zip(two, zero, strict=True):
+        assert one.answer - other.answer == pytest.approx(compared.heads[one.head], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_head_writes_what_the_modules_make_of_it(name: str) -> None:
+    model, place, route = classifier(name).double(), MODELS[name][3], PLACES[name]
+    run = Recorded(model, {"input_ids": torch.tensor([GIVEN.ids])})
+    found = opened(model).attribute(GIVEN, answer=1, foil=2)
+    for (kind, layer, head), value in found.heads.items():
+        count = sum(key[1] == layer for key in found.heads)
+        merged = run.entered[route.heads["self"][0].format(layer)][0, place]
+        alone = torch.zeros_like(merged).unflatten(-1, (count, -1))
+        alone[head] = merged.unflatten(-1, (count, -1))[head]
+        written = head_written(run, route, 2, kind, layer, alone.flatten(), place)
+        assert value == pytest.approx(float(written[1] - written[2]), abs=2e-6), (layer, head)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_the_lens_leaves_later_blocks_out(name: str) -> None:
+    model = classifier(name)
+    lens = torch_lens(opened(model), GIVEN, AskedLogit(None, 1, None, ()))
+    trunk = model.bert.encoder.layer if name == "bert" else model.model.layers
+    for left in (0, 1):
+        plain = classifier(name)
+        blocks = plain.bert.encoder.layer if name == "bert" else plain.model.layers
+        del blocks[left:]
+        if name == "llama":
+            plain.model.config.num_hidden_layers = left
+        own = logits(plain, MODELS[name][3]).softmax(-1)
+        assert lens.blocks[left].probability == pytest.approx(float(own[1]), abs=1e-5)
+    assert len(lens.blocks) == len(trunk) + 1
+
+
+def test_texts_and_hidden_tokens_are_read_for_labels() -> None:
+    model = classifier("llama")
+    attributor = opened(model)
+    other = Input.of_ids([3, 5, 9, 11, 13, 17, 5])
+    both = attributor.logits_of_texts([GIVEN, other], 6)
+    assert both[0] == pytest.approx(logits(model, 6).numpy(), abs=1e-5)
+    assert both[1] == pytest.approx(model(torch.tensor([other.ids])).logits[0].numpy(), abs=1e-5)
+    hidden = attributor.logits_of_texts([GIVEN], 6, [6])
+    assert hidden[0] == pytest.approx(both[0], abs=1e-5)  # nobody reads the last token
+
+
+def test_where_there_is_no_one_label() -> None:
+    several = classifier("bert", problem_type="multi_label_classification")
+    patchable = patchable_transformers(several, "self", GIVEN)
+    assert with_labels(several, patchable, GIVEN) is patchable
+    attributor = opened(classifier("bert"))
+    assert attributor.attribute(GIVEN, position=0).position == 0
+    with pytest.raises(UsageError, match="read at position 0 alone"):
+        attributor.attribute(GIVEN, position=3)
+    tokens = opened(classifier("bert tokens"))
+    assert tokens.attribute(GIVEN, position=-5).position == 2
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        "modernbert", vocab_size=WORDS, num_labels=3, classifier_pooling="mean", pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+        **BERT | {"hidden_size": 24},
+    )  # fmt: skip
+    mean = SEQUENCE.from_config(config, attn_implementation="eager").eval()
+    with pytest.raises(UnsupportedError, match="from 7 tokens at once"):
+        opened(mean).attribute(GIVEN)

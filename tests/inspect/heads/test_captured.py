@@ -1,0 +1,193 @@
+"""``heads --from`` shows what other programs captured: queries and keys, or weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import attnviz
+from attnviz.inspect.heads import captured
+
+TOKENS = ["<s>", "The", " cat", " sat", " on", " a", " mat"]
+LAYERS, HEADS, SHARED, WIDTH = 2, 6, 3, 5
+MANUAL = Path(attnviz.__file__).parent / "docs" / "heads.md"
+
+
+def vectors(seed: int = 0) -> dict[str, Any]:
+    random, tokens = np.random.default_rng(seed), len(TOKENS)
+    return {
+        f"layer.{layer}.{part}": random.normal(size=(heads, tokens, WIDTH)).astype(np.float32)
+        for layer in range(LAYERS)
+        for part, heads in (("query", HEADS), ("key", SHARED))
+    }
+
+
+def write(path: Path, arrays: dict[str, Any], **facts: Any) -> Path:
+    told = json.dumps({"schema": "attnviz.capture/1", "tokens": TOKENS, **facts})
+    if path.suffix == ".npz":
+        np.savez(path, capture=np.array(told), **arrays)
+    else:
+        save_file(arrays, path, metadata={"capture": told})
+    return path
+
+
+def by_definition(
+    arrays: dict[str, Any], layer: int, scale: float, window: int, cap: float, sinks: Any
+) -> Any:
+    """The weights of a layer, one exponential after the other, in Python's own floats."""
+    query, key = (arrays[f"layer.{layer}.{part}"].tolist() for part in ("query", "key"))
+    found = np.zeros((HEADS, len(TOKENS), len(TOKENS)))
+    for head in range(HEADS):
+        for i in range(len(TOKENS)):
+            seen = range(max(0, i - window + 1), i + 1)
+            scores = [
+                scale * sum(a * b for a, b in zip(query[head][i], k[j], strict=True))
+                for k in [key[head // (HEADS // SHARED)]]
+                for j in seen
+            ]
+            scores = [cap * np.tanh(score / cap) for score in scores] if cap else scores
+            total = sum(np.exp(score) for score in scores)
+            total += np.exp(float(sinks[head])) if sinks is not None else 0.0
+            for j, score in zip(seen, scores, strict=True):
+                found[head, i, j] = np.exp(score) / total
+    return found
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize("block", [2**22, 15])
+def test_weights_are_the_softmax_of_what_was_captured(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, block: int
+) -> None:
+    monkeypatch.setattr(captured, "_BLOCK", block)
+    arrays = vectors()
+    arrays["layer.1.sinks"] = np.linspace(-1, 3, HEADS).astype(np.float32)
+    facts = {"scale": [0.3, 0.8], "window": [None, 3], "softcap": [2.0, None], "model": "mine"}
+    write(tmp_path / f"a.{ending}", arrays, **facts)
+    found = run("heads", "--from", f"a.{ending}", "--json").document
+    assert (found["model"]["kv_heads"], found["model"]["weights"]) == (SHARED, "captured")
+    for layer, scale, window, cap in ((0, 0.3, 99, 2.0), (1, 0.8, 3, 0.0)):
+        wanted = by_definition(
+            arrays, layer, scale, window, cap, arrays.get(f"layer.{layer}.sinks")
+        )
+        kept = [each["weights"] for each in found["heads"] if each["layer"] == layer]
+        np.testing.assert_allclose(kept, wanted, atol=2e-6)
+    assert "learned sink" in run("heads", "--from", f"a.{ending}").out
+
+
+def test_the_writer_of_the_manual_gives_the_weights_of_the_model(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: Callable[[str], Path]
+) -> None:
+    section = MANUAL.read_text("utf-8").split("## Captures from other programs")[1]
+    (code,) = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) <= 40
+    monkeypatch.chdir(tmp_path)
+    name = str(checkpoint("llama"))
+    exec(compile(code.replace("your-model", name), "writer", "exec"), {})
+    wanted = attnviz.capture(name, "the cat saw the dog .")
+    found = run("heads", "--from", "capture.safetensors", "--json").document
+    assert tuple(found["token_ids"]) == wanted.report.record.queries.ids
+    for each in found["heads"]:
+        np.testing.assert_allclose(each["weights"], wanted[each["layer"], each["head"]], atol=3e-6)
+    assert run("heads", "--from", "capture.safetensors", "--save", "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert '"query_key":' in page
+    assert "The capture has no value norms" in page
+
+
+def test_weights_and_cross_attention_are_taken_as_they_are(run: Any, tmp_path: Path) -> None:
+    weights = np.random.default_rng(1).dirichlet(np.ones(3), (2, len(TOKENS))).astype(np.float16)
+    write(tmp_path / "a.npz", {"layer.0.weights": weights}, key_tokens=["x", " y", " z"])
+    found = run("heads", "--from", "a.npz", "--json", "--head", "L0H1").document
+    assert (found["kind"], found["key_tokens"]) == ("cross", ["x", " y", " z"])
+    kept = np.array(found["heads"][0]["weights"], np.float32)
+    np.testing.assert_array_equal(kept, weights[1].astype(np.float32))
+
+
+def test_bfloat16_is_read(run: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file as save_tensors
+
+    rounded = {name: torch.tensor(each).bfloat16() for name, each in vectors().items()}
+    told = json.dumps({"schema": "attnviz.capture/1", "tokens": TOKENS})
+    save_tensors(rounded, tmp_path / "a.safetensors", metadata={"capture": told})
+    write(tmp_path / "b.npz", {name: each.float().numpy() for name, each in rounded.items()})
+    one, other = (run("heads", "--from", name, "--json").out for name in ("a.safetensors", "b.npz"))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("change", "facts", "said"),
+    [
+        ({"layer.1.key": lambda a: a[:, 1:]}, {}, "layer 1: key is 3 × 6 × 5, expected any × 7"),
+        ({"layer.1.query": lambda a: a[1:]}, {}, "query is 5 × 7 × 5, expected 6 × 7 × any"),
+        ({"layer.0.key": lambda a: a[:, :, :4]}, {}, "key is 3 × 7 × 4, expected any × 7 × 5"),
+        ({"layer.0.key": lambda a: a[:0]}, {}, "key is 0 × 7 × 5"),
+        ({"layer.0.key": lambda a: np.tile(a, (4, 1, 1))[:4]}, {}, "cannot share 4 key heads"),
+        ({"layer.0.query": lambda a: a * np.nan}, {}, "layer 0: query has numbers that are not"),
+        ({"layer.0.query": lambda a: a.astype(np.int32)}, {}, "numbers of int32, expected float16"),
+        ({"layer.0.key": None}, {}, "layer 0: expected query and key, or weights"),
+        ({"layer.0.key": None, "layer.0.query": None}, {}, "has no layer 0: expected all layers"),
+        ({"layer.0.query": lambda a: a * 1e30}, {"scale": 1e30}, "too large: is scale right?"),
+        ({}, {"window": 0}, "window is 0, expected a number above 0"),
+        ({}, {"window": 2.5}, "window is 2.5"),
+        ({}, {"window": 3, "causal": False}, "a window is of causal attention"),
+        ({}, {"scale": [1.0]}, "layer 1: scale has 1 numbers, expected one a layer"),
+        ({}, {"windows": 4}, "'windows' is no fact of attnviz.capture/1"),
+        ({}, {"tokens": 5}, "is damaged"),
+        ({}, {"tokens": []}, "is damaged"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    refused: Any, tmp_path: Path, change: dict[str, Any], facts: dict[str, Any], said: str
+) -> None:
+    arrays = vectors()
+    for name, made in change.items():
+        whole = arrays.pop(name)
+        arrays |= {} if made is None else {name: made(whole)}
+    write(tmp_path / "a.npz", arrays, **facts)
+    assert said in refused(3, "heads", "--from", "a.npz")
+
+
+@pytest.mark.parametrize("tokens", [2000])
+def test_what_would_fill_the_memory_is_refused(refused: Any, tmp_path: Path, tokens: int) -> None:
+    names = [" a"] * tokens
+    arrays = {
+        f"layer.{layer}.{part}": np.zeros((9, tokens, 1), np.float32)
+        for layer in range(20)
+        for part in ("query", "key")
+    }
+    write(tmp_path / "a.safetensors", arrays, tokens=names)
+    assert "take 2.9 GB, expected at most 2.1" in refused(3, "heads", "--from", "a.safetensors")
+
+
+def test_files_that_are_none_are_said(refused: Any, tmp_path: Path) -> None:
+    whole = write(tmp_path / "a.safetensors", vectors()).read_bytes()
+    archive = write(tmp_path / "a.npz", vectors()).read_bytes()
+    random = np.random.default_rng(0).bytes(400)
+    for name, content, said in (
+        ("random.npz", random, "is no .npz, .safetensors or .json file"),
+        ("empty.npz", b"", "is no .npz, .safetensors or .json file"),
+        ("short.safetensors", whole[:900], "is damaged"),
+        ("short.npz", archive[:900], "is damaged"),
+        ("bare.npz", _bare(tmp_path), "holds no schema"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert said in refused(3, "heads", "--from", name)
+    with_other = vectors() | {"layer.0.value": np.zeros((1, 1, 1), np.float32)}
+    write(tmp_path / "more.safetensors", with_other)
+    assert "an array 'layer.0.value'" in refused(3, "heads", "--from", "more.safetensors")
+    integers = {name: each.astype(np.int64) for name, each in vectors().items()}
+    write(tmp_path / "whole.safetensors", integers)
+    assert "numbers of I64" in refused(3, "heads", "--from", "whole.safetensors")
+
+
+def _bare(where: Path) -> bytes:
+    np.savez(where / "bare", weights=np.zeros(3))
+    return (where / "bare.npz").read_bytes()

@@ -1,0 +1,171 @@
+"""Heads over long texts: every number is that of the whole maps, which are never there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz.engine.backend import backend_of
+from attnviz.engine.observer import KeepWeights
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.heads import long
+from attnviz.inspect.heads.long import LongHeads, heads_of_any_length
+from attnviz.inspect.heads.report import HeadsReport
+from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.models.bundled import Bundled
+from attnviz.models.prepare import prepared
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input
+
+from ...conftest import measured
+from ...small_models import llama_fields
+
+TOKENS = 203
+TEXT = " ".join(f"w{number}" for number in np.random.default_rng(5).integers(0, 60, TOKENS))
+
+
+@pytest.fixture(scope="module")
+def model() -> TransformersModel:
+    torch.manual_seed(3)
+    fields = llama_fields(12, 17, 131_072, (6, 2, 4), layers=2)
+    config = transformers.LlamaConfig(vocab_size=101, initializer_range=1.0, **fields)
+    return prepared("made", transformers.LlamaForCausalLM(config), None, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def whole(model: TransformersModel) -> np.ndarray:
+    keep = KeepWeights("self")
+    backend_of(model).observe(keep, [Input(model.encode(TEXT))], cells=None)
+    return np.stack([layer.weights for layer in keep.layers])
+
+
+def read(model: TransformersModel, text: str = TEXT, **options: object) -> LongHeads:
+    request = HeadsRequest.of({"reduce": "fused"} | options)
+    found = heads_of_any_length(model, lambda _: model, text, request)
+    assert isinstance(found, LongHeads)
+    return found
+
+
+def test_pooled_maps_and_scores(model: TransformersModel, whole: np.ndarray) -> None:
+    found = read(model)
+    size = whole.shape[-1]
+    assert found.bucket == -(-size // 64) == 4
+    assert [(head.layer, head.head) for head in found.heads] == [
+        (layer, head) for layer in range(2) for head in range(6)
+    ]
+    ids = np.asarray(found.tokens.ids)
+    for head in found.heads:
+        weights = whole[head.layer, head.head]
+        for row, start in enumerate(range(0, size, 4)):
+            for column, key in enumerate(range(0, size, 4)):
+                cell = weights[start : start + 4, key : key + 4].sum(1).mean()
+                assert head.pooled[row, column] == pytest.approx(cell, abs=1e-5)
+        assert np.abs(head.pooled.sum(-1) - 1).max() < 1e-5
+        for name in ("previous", "first", "duplicate", "entropy", "distance", "confidence"):
+            expected = float(measured(name, weights, tuple(map(int, ids))))
+            assert head.scores[name] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
+
+
+def test_a_part_in_full_a_word_and_pairs(model: TransformersModel, whole: np.ndarray) -> None:
+    found = read(model, queries="150-159", keys="140-155", token="7", top=3, head=("L1H2",))
+    (head,) = found.heads
+    weights = whole[1, 2]
+    part = weights[150:160, 140:156]
+    hidden = np.arange(140, 156) > np.arange(150, 160)[:, None]
+    assert (np.isnan(head.part) == hidden).all()
+    assert np.nan_to_num(head.part) == pytest.approx(part, abs=1e-6)
+    assert head.row == pytest.approx(weights[7], abs=1e-6)
+    beside = weights.copy()
+    beside[:, 0] = 0  # the sink is left out
+    strongest = np.sort(beside, axis=None)[::-1][:3]
+    assert [weight for weight, *_ in head.pairs] == pytest.approx(strongest, abs=1e-6)
+    for weight, query, key in head.pairs:
+        assert weight == pytest.approx(beside[query, key], abs=1e-6)
+    screen = str(found)
+    assert "queries 150–159, keys 140–155" in screen
+    assert "a cell stands for 4 × 4 tokens" in screen
+    (entry,) = json.loads(json.dumps(found.to_dict()))["heads"]
+    assert entry["queries"] == [150, 160]
+    assert entry["weights"][0][-1] is None
+
+
+def test_three_heads_keep_parts_if_none_is_chosen(model: TransformersModel) -> None:
+    found = read(model, queries="150-152", keys="1-9")
+    mass = {each: head.part.sum() for each, head in enumerate(found.heads) if head.part is not None}
+    assert len(mass) == 3
+    every = [
+        float(read(model, queries="150-152", keys="1-9", head=(name,)).heads[0].part.sum())
+        for name in ("L0H0", "L1H5")
+    ]
+    kept = {(found.heads[each].layer, found.heads[each].head) for each in mass}
+    for place, alone in zip(((0, 0), (1, 5)), every, strict=True):
+        assert (place in kept) == (alone >= min(mass.values()))
+
+
+def test_by_itself_only_where_whole_maps_are_large(
+    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kind_of(**options: object) -> type:
+        request = HeadsRequest.of(options)
+        return type(heads_of_any_length(model, lambda _: model, TEXT, request))
+
+    assert kind_of() is HeadsReport
+    monkeypatch.setattr(long, "_LONG", 100)
+    assert kind_of() is HeadsReport
+    monkeypatch.setattr(long, "_LARGE", 1_000_000)
+    assert kind_of() is LongHeads
+    assert kind_of(reduce="full") is HeadsReport
+    assert kind_of(pair=("w1", "w2")) is HeadsReport
+
+
+def test_what_cannot_be_read_is_refused(
+    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="--norm-weighted needs whole maps"):
+        read(model, norm_weighted=True)
+    for typed in ("9-3", "0-5000", "a-b", "1-2-3", "9" * 5000):
+        with pytest.raises(UsageError, match="expected tokens"):
+            read(model, queries=typed)
+    with pytest.raises(UsageError, match="no token 'absent'"):
+        read(model, token="absent")
+    with pytest.raises(UnsupportedError, match="leave out --reduce fused"):
+        read(Bundled(), "The cat sat on the mat.")
+    monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device=None: 1_000)
+    with pytest.raises(UsageError, match="shorten the text or the parts of it"):
+        read(model)
+
+
+def test_an_interrupted_run_shows_its_layers(
+    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, done = long._Reading.add, []
+
+    def interrupted(self, layer, found) -> None:
+        original(self, layer, found)
+        done.append(layer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(long._Reading, "add", interrupted)
+    found = read(model)
+    assert done == [0]
+    assert not found.complete
+    assert {head.layer for head in found.heads} == {0}
+    assert "interrupted after 1 of 2 layers" in str(found)
+    assert replace(found, complete=True).rows()
+
+
+def test_regions(model: TransformersModel) -> None:
+    spans = {"early": (0, 60), "late": (150, 200)}
+    found = read(model, spans=spans)
+    request = HeadsRequest.of({"spans": spans, "reduce": "full"})
+    whole = heads_of_any_length(model, lambda _: model, TEXT, request)
+    assert isinstance(whole, HeadsReport)
+    assert found.regions.heads == whole.first.regions.heads
+    for name in ("share", "uniform", "on_sink", "above"):
+        expected = pytest.approx(getattr(whole.first.regions, name), abs=1e-5, nan_ok=True)
+        assert getattr(found.regions, name) == expected

@@ -1,0 +1,153 @@
+"""``attnviz lens``: what it says, where it says nothing, and its screens."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from attnviz.draw.labels import width
+from attnviz.engine.attribution.lens import BlockReading
+from attnviz.inspect.lens.document import lens_document
+from attnviz.inspect.lens.lens import lens
+from attnviz.inspect.lens.records import LensReport
+from attnviz.inspect.lens.request import LensRequest
+from attnviz.models.bundled import Bundled
+from attnviz.models.resolve import random_twin
+
+from ...first_screens import SIZES
+
+PROMPT = "When Nancy met John, nobody knew why Nancy met"
+
+
+@pytest.fixture(scope="module")
+def report() -> LensReport:
+    return lens(Bundled(), PROMPT, LensRequest())
+
+
+def with_ranks(report: LensReport, *ranks: int) -> LensReport:
+    blocks = [
+        BlockReading(at - 1 if at else None, 0.5, rank, 2.0 if rank > 9 else 0.1, report.end.top)
+        for at, rank in enumerate(ranks)
+    ]
+    return replace(report, found=replace(report.found, blocks=tuple(blocks)))
+
+
+def test_the_finding_names_where_the_answer_stays_first(report: LensReport) -> None:
+    assert report.finding == (
+        "“John” is first from L1 on: .95 there, .97 at the end; before L1 it stands 3,882nd, "
+        "14.1 nats from the end."
+    )
+    assert "from L2 on" in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "stands 2nd." in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "only after the last block, L2" in with_ranks(report, 1, 1, 13, 1).finding
+    assert "stands 13th, 2.0 nats" in with_ranks(report, 1, 1, 13, 1).finding
+    assert "likeliest word from the embedding on" in with_ranks(report, 1, 1, 1).finding
+
+
+def test_a_word_that_is_not_predicted_enters_nowhere() -> None:
+    report = lens(Bundled(), PROMPT, LensRequest(answer="James"))
+    assert report.entry is None
+    assert "“James” is 2nd at the end" in report.finding
+    assert "first is “John” .97" in report.finding
+
+
+def test_random_weights_say_so() -> None:
+    report = lens(random_twin(Bundled(), 3), PROMPT, LensRequest())
+    assert report.finding.startswith("Random weights: where a prediction forms is arbitrary")
+
+
+def test_far_readings_are_warned_about(report: LensReport) -> None:
+    assert report.far == 2
+    assert "KL is over 1 nat up to L0: read nothing there." in str(report)
+    assert "read nothing there" not in str(with_ranks(report, 1, 1, 1))
+
+
+def test_its_objects_agree(run: Any, report: LensReport) -> None:
+    found = run("lens", PROMPT, "--json", "--save", "a.csv", "--save", "a.html").document
+    assert found["schema"] == "attnviz.lens/1"
+    assert found["answer"] == {"id": report.found.answer, "token": " John"}
+    assert (found["entry"], found["position"]) == (2, 10)
+    assert [one["layer"] for one in found["layers"]] == [None, 0, 1, 2, 3, 4, 5]
+    assert found["apart"] <= found["tolerance"]
+    why = run("why", PROMPT, "--foil", "James", "--controls", "0", "--json").document
+    parts = {
+        (p["layer"], p["head"]): p["contribution"] for p in why["parts"] if p["kind"] == "head"
+    }
+    other = run("lens", PROMPT, "--answer", "James", "--json").document
+    for one, james in zip(found["heads"], other["heads"], strict=True):
+        place = one["layer"], one["head"]
+        assert one["answer"] - james["answer"] == pytest.approx(parts[place], abs=1e-5)
+    with open("a.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["rank"] for row in rows[:7]] == [str(one["rank"]) for one in found["layers"]]
+    assert len(rows) == 7 + 24
+    with open("a.html", encoding="utf-8") as file:
+        assert "What heads write there" in file.read()
+
+
+def test_it_asks_at_a_position_and_of_heads(run: Any) -> None:
+    whole = run("lens", PROMPT, "--position", "John", "--head", "L1H2,L0H0", "--json").document
+    begun = run("lens", "When Nancy met John", "--json").document
+    assert whole["position"] == 4
+    for one, other in zip(whole["layers"], begun["layers"], strict=True):
+        assert one["probability"] == pytest.approx(other["probability"], abs=1e-6)
+    screen = run("lens", PROMPT, "--head", "L1H2,L0H0", "--index-base", "0").out
+    assert "L1H2" in screen
+    assert "L1H0" not in screen
+    shifted = run("lens", PROMPT, "--index-base", "1").out
+    assert "from L2 on" in shifted
+    assert "L6 = model" in shifted
+
+
+def test_encoder_decoders_and_masked_models(run: Any, checkpoint: Any) -> None:
+    t5 = run(
+        "lens", "the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat", "--json"
+    )
+    kinds = {one["attention"] for one in t5.document["heads"]}
+    assert kinds == {"decoder", "cross"}
+    gpt2 = run("lens", "the cat sat", "--model", str(checkpoint("gpt2")), "--json").document
+    assert gpt2["layers"][-1]["kl"] == 0
+
+
+def test_what_does_not_fit_is_refused(refused: Any, checkpoint: Any) -> None:
+    assert "no token 'Paul' in the prompt" in refused(2, "lens", PROMPT, "--position", "Paul")
+    assert "no layer 9" in refused(2, "lens", PROMPT, "--head", "L9H0")
+    assert "no logit to take apart" in refused(2, "lens", PROMPT, "--model", "mha")
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [PROMPT],
+        [PROMPT, "--head", "L1H2"],
+        [" ".join([PROMPT] * 9)],
+        ["나는 오늘 학교에 갔다. 나는 오늘"],
+        ["the cat sat on the", "--model", "t5"],
+    ],
+    ids=["one", "head", "long", "korean", "t5"],
+)
+def test_it_fits(run: Any, checkpoint: Any, asked: list[str], columns: int, lines: int) -> None:
+    words = [str(checkpoint(word)) if word == "t5" else word for word in asked]
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    result = run("lens", *words, "--no-full", "--color", "never", env=size)
+    assert result.code == 0, result.err
+    assert len(result.lines) < lines
+    assert all(width(line) <= columns for line in result.lines)
+    assert result.lines[-1].endswith("--full: everything")
+    assert any("= model" in line for line in result.lines)
+
+
+def test_many_blocks_keep_the_entry_and_the_end(report: LensReport) -> None:
+    deep = with_ranks(report, *[99] * 61, *[1] * 20)
+    first = lens_document(deep).first
+    assert first is not None
+    (blocks, _), *_ = (group.parts for group in first(80, 20))
+    names = [row.cells[0] for row in blocks.rows]
+    assert len(names) < 18
+    assert {"embedding", "L59", "L60", "L79 = model"} <= set(names)
+    assert names == sorted(names, key=lambda name: int("".join(filter(str.isdigit, name)) or -1))
+    assert blocks.more == f"{81 - len(names)} more: --full"

@@ -1,0 +1,239 @@
+"""``attnviz link``: the defaults, the sums, what is said, the control, files and refusals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.draw.labels import width
+from attnviz.inspect.link.link import LinkPrompt, link
+from attnviz.inspect.link.request import LinkRequest
+from attnviz.models.bundled import Bundled
+from attnviz.models.resolve import random_twin
+
+from ...first_screens import SIZES
+
+PROMPT = "When Nancy met John, nobody knew why Nancy met"
+MANY = (
+    PROMPT,
+    "Then Mary saw Tom. Then Mary saw",
+    "Peter asked Susan about the garden, and Peter asked",
+    "My sister likes Henry more than George. My sister likes",
+    "The cat chased the mouse, then the cat chased",
+)
+
+
+def reported(model: Any, *texts: str, **question: Any) -> Any:
+    request = LinkRequest(**question)
+    asked = request.query, request.key, request.than
+    return link(model, [LinkPrompt(text, *asked) for text in texts], request)
+
+
+def of(found: dict[str, Any], side: str, kind: str, head: int | None = None) -> dict[str, Any]:
+    (part,) = (
+        one
+        for one in found["parts"]
+        if (one["side"], one["kind"], one["head"]) == (side, kind, head)
+    )
+    return part
+
+
+def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run: Any) -> None:
+    found = run("link", PROMPT, "--json").document
+    assert (found["layer"], found["head"], found["query"], found["key"]) == (1, 2, 10, 4)
+    assert found["weight"] == pytest.approx(0.936944, abs=1e-4)
+    assert found["score"] == pytest.approx(8.945828, abs=1e-4)
+    assert found["sum"] == pytest.approx(9.060115, abs=1e-4)
+    assert found["lead"] == pytest.approx(found["sum"], abs=found["tolerance"])
+    assert found["tallies"]
+    assert found["controls"] == 20
+    head = of(found, "key", "head", 0)
+    assert head["lead"] == pytest.approx(8.456452, abs=1e-4)
+    assert head["weight_without"] == pytest.approx(0.008, abs=5e-4)
+    assert head["reached"] == 0
+    assert head["base_rate"] < 0.5
+    assert int(np.argmax(head["by_token"])) == 3
+    assert of(found, "query", "token")["weight_without"] == pytest.approx(0.276, abs=5e-4)
+    for side in ("query", "key"):
+        parts = [one["lead"] for one in found["parts"] if one["side"] == side]
+        assert sum(parts) == pytest.approx(found["sum"], abs=1e-4)
+    assert sum(one["lead"] for one in found["pairs"]) == pytest.approx(found["sum"], abs=1e-4)
+    assert sum(one["score"] for one in found["pairs"]) == pytest.approx(found["score"], abs=1e-4)
+    key = next(at for at, one in enumerate(found["parts"]) if one is head)
+    column = [one["lead"] for one in found["pairs"] if one["key"] == key]
+    assert sum(column) == pytest.approx(head["lead"], abs=1e-4)
+
+
+def test_a_head_of_place_is_as_strong_among_other_words(run: Any) -> None:
+    result = run("link", PROMPT, "--head", "L0H0", "--no-full")
+    assert "the whole lead" in result.out
+    assert "whatever the words around" in result.out
+    assert "20 of 20" in result.out
+
+
+def test_another_key_changes_the_question(run: Any) -> None:
+    found = run(
+        *("link", PROMPT, "--head", "L1H2", "--key", "John", "--than", "0", "--controls", "0"),
+        "--json",
+    ).document
+    assert (found["than"], found["controls"]) == (0, 0)
+    assert found["sum"] == pytest.approx(3.0455, abs=1e-3)
+    assert of(found, "key", "mlp")["lead"] == pytest.approx(-4.36, abs=5e-3)
+    assert {one["base_rate"] for one in found["parts"]} == {None}
+
+
+def test_controls_keep_the_link_and_change_the_words_around() -> None:
+    from attnviz.engine.attribution.scores import AskedLink
+    from attnviz.inspect.link.link import _controls
+    from attnviz.records import Input
+
+    model = Bundled()
+    given = Input(model.encode(PROMPT))
+    asked = AskedLink(("self", 1, 2), 10, 4)
+    others = list(_controls(model.vocabulary(), given, asked, 5, (0, 0)))
+    assert len({other.ids for other in others}) == 5
+    for other in others:
+        same = [at for at in range(11) if other.ids[at] == given.ids[at]]
+        assert {0, 4, 10} <= set(same)
+        assert len(same) <= 5
+        texts = model.vocabulary().texts(other.ids)
+        assert all(texts[at].startswith(" ") for at in range(1, 11) if at not in same)
+
+
+def test_many_prompts_have_intervals_and_paired_differences() -> None:
+    report = reported(Bundled(), *MANY, head="L1H2")
+    found = report.to_dict()
+    assert len(found["prompts"]) == 5
+    assert found["controls"] == 5
+    head = of(found, "key", "head", 0)
+    each = [reported(Bundled(), text, head="L1H2", controls=0) for text in MANY]
+    alone = [of(one.to_dict(), "key", "head", 0)["lead"] for one in each]
+    assert head["lead"] == pytest.approx(np.mean(alone), abs=1e-4)
+    assert head["ci_low"] < head["lead"] < head["ci_high"]
+    assert head["p"] is not None
+    assert "reached" in head
+    assert head["reached"] is None
+    assert "5 prompts: L1H2 looks at its key by what L0H0 wrote there" in report.finding
+    few = reported(Bundled(), *MANY[:2], head="L1H2")
+    assert "too few prompts for intervals" in few.finding
+    assert of(few.to_dict(), "key", "head", 0)["p"] is None
+
+
+def test_the_finding_claims_no_more_than_the_sum() -> None:
+    """Of every head: the named part is the largest, and what is called the lead is the sum."""
+    model = Bundled()
+    for layer in range(6):
+        for head in range(4):
+            report = reported(model, MANY[0], head=f"L{layer}H{head}", controls=0)
+            assert report.tallies
+            words = report.finding
+            best = max(report.of_side("key"), key=lambda one: one.lead)
+            if report.sum > 0:
+                assert f"{best.lead:+.2f}" in words
+                largest = " of a lead of " in words
+                assert largest == (0 < best.lead < report.sum * 0.995 - 1e-9) or (
+                    "whole lead" in words
+                )
+            assert "p " not in words
+            assert "stands out" not in words
+
+
+def test_random_weights_are_said_to_be_arbitrary() -> None:
+    report = reported(random_twin(Bundled(), 3), PROMPT, head="L2H1", controls=2)
+    assert report.tallies
+    assert report.finding.startswith("Random weights, so by chance: L2H1")
+
+
+def test_python_takes_a_pair_and_indices() -> None:
+    report = attnviz.link("tiny", PROMPT, head=(1, 2), query=10, key=4, controls=0)
+    assert report.head == "L1H2"
+    assert report.first.asked[1:3] == (10, 4)
+    assert "L2H3" in attnviz.link("tiny", PROMPT, head="L2H3", controls=0, index_base=1).finding
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
+def test_other_models_tally_too(run: Any, checkpoint: Any, family: str) -> None:
+    words = ("the cat sat on the mat", "--model", str(checkpoint(family)), "--controls", "2")
+    found = run("link", *words, "--json").document
+    assert found["tallies"]
+    assert found["lead"] == pytest.approx(found["sum"], abs=1e-4)
+    kinds = {one["kind"] for one in found["parts"]}
+    assert ("position" in kinds) == (family != "llama")
+
+
+def test_a_decoder_has_a_bias_by_distance(run: Any, checkpoint: Any) -> None:
+    words = ("link", "the cat sat on the mat", "--model", str(checkpoint("t5")), "--kind")
+    found = run(*words, "decoder", "--target", "the cat sat", "--controls", "2", "--json").document
+    distance = of(found, "key", "distance")
+    assert distance["weight_without"] is not None
+    parts = [one["lead"] for one in found["parts"] if one["side"] == "query"]
+    assert sum(parts) + distance["lead"] == pytest.approx(found["sum"], abs=1e-4)
+    refused = run(*words, "cross", "--target", "the cat sat")
+    assert refused.code == 5
+    assert "cannot be followed" in refused.err
+
+
+def test_rows_of_a_file_ask_their_own_question(run: Any, tmp_path: Any) -> None:
+    rows = [{"prompt": PROMPT, "key": "Nancy"}, {"prompt": MANY[1], "query": "Tom"}]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = run("link", "--texts", "p.jsonl", "--head", "L1H1", "--controls", "1", "--json")
+    first, second = result.document["prompts"]
+    assert first["key"] == 2
+    assert second["query"] == 4
+
+
+def test_files_have_parts_and_arrays(run: Any, tmp_path: Any) -> None:
+    result = run("link", PROMPT, "--controls", "2", "--save", "a.csv", "--save", "a.npz")
+    assert result.code == 0, result.err
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8"))))
+    assert [row["side"] for row in rows] == ["query"] * 6 + ["key"] * 6
+    with np.load(tmp_path / "a.npz") as arrays:
+        assert arrays["lead_parts"].shape == (1, 6, 6)
+        assert arrays["lead_parts"].sum() == pytest.approx(9.060115, abs=1e-4)
+        assert arrays["score_parts"].sum() == pytest.approx(8.945828, abs=1e-4)
+        assert list(arrays["names"][:2]) == ["token", "L0H0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([PROMPT, "--head", "3"], "expected one head"),
+        ([PROMPT, "--head", "L9H0"], "9"),
+        ([PROMPT, "--query", "zebra"], "--query: no token 'zebra'"),
+        ([PROMPT, "--query", "2", "--key", "John"], "does not see the token at 4"),
+        ([PROMPT, "--key", "4", "--than", "4"], "--than is the key itself"),
+        ([PROMPT, "--query", "0"], "sees one key alone"),
+        ([PROMPT, "--texts", "x.txt"], "one source of prompts"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(run: Any, words: list[str], said: str) -> None:
+    result = run("link", *words)
+    assert result.code == 2
+    assert said in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize(
+    "asked",
+    [[PROMPT], [PROMPT, "--head", "L5H3", "--key", "0"], ["--texts", "p.txt", "--head", "L1H2"]],
+    ids=["one", "deep", "many"],
+)
+def test_the_first_screen_fits(
+    run: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
+) -> None:
+    (tmp_path / "p.txt").write_text("\n".join(MANY))
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    result = run("link", *asked, "--controls", "2", "--no-full", env=size)
+    assert result.code == 0, result.err
+    assert len(result.lines) < lines
+    assert all(width(line) <= columns for line in result.lines)
+    assert result.lines[1].startswith(("L1H2 looks", "L5H3", "5 prompts"))
+    assert "query × key" in result.out
+    assert result.lines[-1].endswith("--full: everything")

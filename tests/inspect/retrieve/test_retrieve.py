@@ -1,0 +1,313 @@
+"""``attnviz retrieve``: its scores against a plain loop over whole matrices, and what it names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.count.params.head_cost import counted_model, short_cache
+from attnviz.engine.backend import backend_of
+from attnviz.inspect.retrieve.haystacks import (
+    DEPTHS,
+    Material,
+    lengths_of,
+    material,
+    needles_of,
+    questions,
+    read_sentences,
+)
+from attnviz.inspect.retrieve.records import RetrieveReport
+from attnviz.inspect.retrieve.request import Needle, RetrieveRequest
+from attnviz.inspect.retrieve.retrieve import answered, retrieval_heads
+from attnviz.models.bundled import Bundled
+from attnviz.records import Input, Tokens
+
+_RANDOM_SEEDS = 20
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Bundled:
+    return Bundled()
+
+
+@pytest.fixture(scope="module")
+def made_of(bundled: Bundled) -> Material:
+    return material(bundled, read_sentences(None), RetrieveRequest())
+
+
+@pytest.fixture(scope="module")
+def found(bundled: Bundled) -> RetrieveReport:
+    return attnviz.retrieve(bundled, lengths="192")
+
+
+# The haystacks -------------------------------------------------------------------------------
+
+
+def test_a_question_stands_where_it_says(bundled: Bundled, made_of: Material) -> None:
+    words, (facts, asked) = bundled.vocabulary().texts, needles_of(RetrieveRequest())
+    assert asked == len(facts) == len(made_of.needles)
+    answers = {needle.answer: needle.cue for needle in facts}
+    for question in questions(made_of, 300, 2, 0):
+        answer = "".join(words(question.ids[question.start :])).strip()
+        fact = f"{answers[answer]} {answer}"
+        assert "".join(words([question.ids[at] for at in question.span])).strip() == fact
+        assert "".join(words(question.ids)).strip().endswith(fact)
+        for step, places in enumerate(question.right):
+            assert question.ids[question.start + step] in [question.ids[at] for at in places]
+            assert set(places) <= set(question.span)
+        other = [words([question.ids[at]])[0] for at in question.others[0]]
+        assert len(other) == len(DEPTHS) - 1
+        assert not set(question.others[0]) & set(question.span)
+
+
+def test_prompts_are_as_long_as_they_are_said_to_be(made_of: Material) -> None:
+    for length in (192, 500):
+        sizes = [len(question.ids) for question in questions(made_of, length, 0, 3)]
+        assert max(sizes) <= length
+        assert max(sizes) > length - 8
+
+
+def test_every_depth_is_asked_for(made_of: Material) -> None:
+    for number in range(2):
+        asked = questions(made_of, 1000, number, 0)
+        assert sorted(question.depth for question in asked) == [*range(len(DEPTHS))]
+        for question in asked:
+            share = (question.span[0] - 1) / len(question.text)
+            assert abs(share - DEPTHS[question.depth]) < 0.07
+
+
+def test_shuffled_tokens_are_the_same_in_another_order(made_of: Material) -> None:
+    asked = questions(made_of, 256, 0, 0)
+    for question in asked:
+        other = question.shuffled((5, 1))
+        text = slice(question.text.start, question.text.stop)
+        assert sorted(other.ids[text]) == sorted(question.ids[text])
+        assert other.ids[text] != question.ids[text]
+        assert other.ids[text.stop :] == question.ids[text.stop :]
+        for step, places in enumerate(other.right):
+            expected = question.ids[question.start + step]
+            assert {other.ids[at] for at in places} == {expected}
+    first, second = (each.shuffled((5, 1)).ids[: each.text.stop] for each in asked[:2])
+    assert first == second  # one haystack, so that it is read once
+
+
+def test_given_needles_stand_beside_built_in_ones(bundled: Bundled) -> None:
+    request = RetrieveRequest(needle=("The key of the tower is| blue rain ",))
+    facts, asked = needles_of(request)
+    assert facts[0] == Needle("The key of the tower is", "blue rain")
+    assert (asked, len(facts)) == (1, len(DEPTHS))
+    made = material(bundled, read_sentences(None), request)
+    depths = [questions(made, 256, number, 0)[0].depth for number in range(len(DEPTHS))]
+    assert sorted(depths) == [*range(len(DEPTHS))]
+
+
+def test_default_lengths_fit_the_context(bundled: Bundled) -> None:
+    assert lengths_of(bundled, RetrieveRequest()) == (256, 512, 1000)
+    assert lengths_of(bundled, RetrieveRequest(lengths="1k, 256,256")) == (256, 1000)
+
+
+# The scores ----------------------------------------------------------------------------------
+
+
+def test_the_scores_are_those_of_a_loop_over_whole_matrices(
+    bundled: Bundled, made_of: Material
+) -> None:
+    """The reader reads token by token; the loop has one pass over all tokens, in plain Python."""
+    for question in (questions(made_of, 160, 1, 0)[1], questions(made_of, 160, 0, 2)[0]):
+        weights, residual = {}, None
+        wide = Bundled("float64")
+
+        def keep(layer: int, found: Any, outputs: Any, kept: dict[int, Any] = weights) -> None:
+            kept[layer] = found
+
+        residual = wide.stack.run_outputs(np.array(question.ids), keep)
+        logits = wide.stack.unembed(residual)
+        steps = range(len(question.ids) - question.start)
+        begun = Tokens.bare(question.ids[:2])
+        reader = backend_of(bundled).open_reader(begun, begun, "self", ())
+        measured = answered(reader, question, bundled.info.layers, bundled.info.heads)
+        for layer, matrices in weights.items():
+            for head, matrix in enumerate(matrices):
+                hits, elsewhere, near = 0, [], 0.0
+                for step in steps:
+                    row = [float(one) for one in matrix[question.start + step - 1]]
+                    row = row[: question.start + step]
+                    top = max(range(len(row)), key=row.__getitem__)
+                    token = question.ids[question.start + step]
+                    hits += top in question.span and question.ids[top] == token
+                    if question.others[step]:
+                        places = question.others[step]
+                        elsewhere.append(sum(top == at for at in places) / len(places))
+                    near += sum(row[:4]) + sum(row[-64:])
+                expected = hits / len(steps), sum(elsewhere) / len(elsewhere), near / len(steps)
+                assert measured.heads[:, layer, head] == pytest.approx(expected, abs=1e-4)
+        losses = []
+        for step in steps:
+            row = [float(one) for one in logits[question.start + step - 1]]
+            total = math.log(sum(math.exp(one - max(row)) for one in row)) + max(row)
+            losses.append(total - row[question.ids[question.start + step]])
+        assert measured.loss == pytest.approx(sum(losses) / len(losses), abs=1e-4)
+
+
+def test_what_is_written_is_what_why_measures(bundled: Bundled, found: RetrieveReport) -> None:
+    """The mean over haystacks of contributions, each by the reader of another command."""
+    request = RetrieveRequest(lengths="192")
+    made = material(bundled, read_sentences(None), request)
+    total = []
+    attributor = backend_of(bundled).open_attributor(Input.of_ids([0, 1]))
+    for number in range(5):
+        asked = questions(made, 192, number, 0)
+        question = asked[number % len(asked)]
+        step = number % len(question.right)
+        token = question.ids[question.start + step]
+        foil = next(question.ids[at] for at in question.others[step] if question.ids[at] != token)
+        row = [
+            attributor.attribute(Input.of_ids(question.ids[: question.start + step]), answer=each)
+            .rows["self", 1, 2][question.span[0] : question.span[-1] + 1]
+            .sum()
+            for each in (token, foil)
+        ]
+        total.append(row[0] - row[1])
+    (head,) = [one for one in found.heads if one.place == (1, 2)]
+    assert head.written == pytest.approx(sum(total) / 5, abs=1e-3)
+
+
+def test_the_bundled_model_has_retrieval_heads(found: RetrieveReport) -> None:
+    first, second, *others = found.named
+    assert {first.place, second.place} == {(1, 0), (1, 2)}
+    assert all(one.layer == 1 for one in others)
+    assert second.score > 0.6 > 0.05 > max(first.unasked, second.unasked, second.shuffled)
+    assert found.without is not None
+    assert found.random is not None
+    assert found.without.ci_low is not None
+    assert found.random.ci_high is not None
+    assert found.without.ci_low > max(found.random.ci_high, 0.5)
+    assert found.heads[0].written is not None
+    assert found.heads[0].written > 0.3
+
+
+def test_the_loss_without_heads_is_that_of_a_model_without_them(
+    bundled: Bundled, made_of: Material, found: RetrieveReport
+) -> None:
+    removed = bundled.stack.without([one.place for one in found.named])
+    rises = []
+    for number in range(5):
+        losses: list[list[float]] = [[], []]
+        for question in questions(made_of, 192, number, 0):
+            for at, stack in enumerate((bundled.stack, removed)):
+                logits = stack.logits(np.array(question.ids)).astype(np.float64)
+                answer = question.ids[question.start :]
+                rows = logits[question.start - 1 : -1]
+                logs = rows - np.log(np.exp(rows).sum(-1, keepdims=True))
+                losses[at].append(-float(logs[np.arange(len(answer)), list(answer)].mean()))
+        rises.append(np.mean(losses[1]) - np.mean(losses[0]))
+    assert found.without is not None
+    assert found.without.value == pytest.approx(float(np.mean(rises)), abs=1e-4)
+
+
+def test_pairs_of_words_are_recalled_by_the_heads_that_are_named(
+    bundled: Bundled, tmp_path: Path
+) -> None:
+    """Keys and values without grammar, which nothing but a look at the earlier pair predicts."""
+    words = "floor wine church grass pond bird book mill bridge giant music blood village lamp bear"
+    words += " bread hill hand boat dream moon king horse river gold stone"
+    keys = words.split()
+    pairs = [f"{key}|{value}" for key, value in zip(keys[:10:2], keys[1:10:2], strict=True)]
+    draw = np.random.default_rng(0)
+    text = "\n".join(" ".join(draw.permutation(keys[10:])) for _ in range(20))
+    (tmp_path / "hay.txt").write_text(text)
+    report = attnviz.retrieve(
+        bundled, needle=pairs, haystack=tmp_path / "hay.txt", lengths="96", haystacks=8
+    )
+    assert {(1, 0), (1, 2)} <= {one.place for one in report.named}
+    assert report.without is not None
+    assert report.random is not None
+    assert report.without.ci_low is not None
+    assert report.random.ci_high is not None
+    assert report.without.ci_low > max(1.0, report.random.ci_high)
+
+
+def test_random_weights_name_no_head() -> None:
+    for seed in range(_RANDOM_SEEDS):
+        report = attnviz.retrieve(
+            Bundled(seed=seed), needle="The key is|blue rain", lengths="96", seed=seed
+        )
+        assert not report.named
+        assert report.without is None
+        assert not report.caches
+
+
+def test_a_head_is_named_above_both_base_rates() -> None:
+    draw = np.random.default_rng(0)
+    scores = draw.normal([[0.5, 0.5, 0.5, 0.08]], 0.05, (8, 4))[:, None]
+    unasked, shuffled = np.zeros_like(scores), np.zeros_like(scores)
+    unasked[:, 0, 1] = shuffled[:, 0, 2] = 0.5
+    assert retrieval_heads(scores, unasked, shuffled) == ((0, 0),)
+    assert retrieval_heads(scores[:4], unasked[:4], shuffled[:4]) == ()
+
+
+# The cache -----------------------------------------------------------------------------------
+
+
+def test_the_cache_is_counted_by_hand(bundled: Bundled) -> None:
+    """Six layers of four heads, 2 × 32 numbers of two bytes a token and head."""
+    found = short_cache(counted_model(bundled), 32_768, {(1, 0), (1, 2)})
+    each = 2 * 32 * 2
+    assert found.whole == 24 * each * 32_768
+    assert found.short == 2 * each * 32_768 + 22 * each * (64 + 256)
+    assert short_cache(counted_model(bundled), 300, ()).short == 24 * each * 300
+
+
+def test_grouped_heads_share_a_column(found: RetrieveReport, tmp_path: Path) -> None:
+    grouped = replace(found, model=replace(found.model, kv_heads=2))
+    grouped.save(tmp_path / "full_attention_heads.tsv")
+    table = np.loadtxt(tmp_path / "full_attention_heads.tsv", delimiter="\t")
+    best = {one.place: one.score for one in found.heads}
+    for layer, head in np.ndindex(6, 2):
+        expected = max(best[layer, 2 * head], best[layer, 2 * head + 1])
+        assert table[layer, head] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_table_is_that_of_duoattention(found: RetrieveReport, tmp_path: Path) -> None:
+    found.save(tmp_path / "heads.tsv")
+    table = np.loadtxt(tmp_path / "heads.tsv", delimiter="\t")
+    assert table.shape == (6, 4)
+    for one in found.heads:
+        assert table[one.place] == pytest.approx(one.score, abs=1e-6)
+
+
+# Bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "line"),
+    [
+        (2, ("--needle", "The key is"), "'The key is' is no fact: expected a cue and an answer"),
+        (2, ("--needle", "a|b|c"), "is no fact"),
+        (2, ("--needle", " | b"), "is no fact"),
+        (2, ("--lengths", "0"), "cannot read --lengths '0': expected numbers of tokens"),
+        (2, ("--lengths", "long"), "cannot read --lengths 'long'"),
+        (2, ("--lengths", "4k"), "--lengths 4,000 is beyond the context of 'tiny'"),
+        (2, ("--lengths", "40"), "a length of 40 tokens leaves no room for a haystack"),
+        (2, ("--needle", f"The key is|{'blue rain ' * 600}"), "leaves no room for a haystack"),
+        (2, ("--haystack", "empty.txt"), "the text is empty"),
+        (3, ("--haystack", "missing.txt"), "missing.txt"),
+        (5, ("--model", "mha"), "does not tell the next token"),
+    ],
+)
+def test_bad_input_is_one_line(
+    refused: Any, tmp_path: Path, code: int, arguments: tuple[str, ...], line: str
+) -> None:
+    (tmp_path / "empty.txt").write_text(" \n")
+    assert line in refused(code, "retrieve", *arguments)
+
+
+def test_an_encoder_is_refused(refused: Any, checkpoint: Any) -> None:
+    line = refused(5, "retrieve", "--model", str(checkpoint("bert")), "--needle", "the|cat")
+    assert "does not tell the next token" in line

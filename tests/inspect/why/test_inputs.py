@@ -1,0 +1,158 @@
+"""``why --inputs``: words replaced and hidden as plain runs of the model say, and integrated
+gradients that sum to what they share out, or are said not to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.engine.attribution.integrated import integrated_gradients
+from attnviz.engine.backend import backend_of
+from attnviz.inspect.why.inputs import InputEffects, input_effects
+from attnviz.inspect.why.request import WhyRequest
+from attnviz.inspect.why.why import Prompt, why
+from attnviz.models.bundled import Bundled
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.records import Input
+
+from ...first_screens import SIZES
+
+PROMPT = "When Nancy met John, nobody knew why Nancy met"
+OTHERS = (300, 411, 2512, 999, 77)
+
+
+def log_p(model: Bundled, ids: list[int], answer: int) -> float:
+    logits = model.stack.logits(ids)[-1].astype(float)
+    return float(logits[answer] - np.logaddexp.reduce(logits))
+
+
+def test_words_are_replaced_one_by_one() -> None:
+    model = Bundled()
+    given = Input(model.encode(PROMPT))
+    found = backend_of(model).open_attributor(given).attribute(given)
+    effects = input_effects(model, given, found, OTHERS)
+    own = log_p(model, list(given.ids), found.answer)
+    assert effects.own == pytest.approx(own, abs=1e-4)
+    assert np.isnan(effects.replaced[0])  # the special token in front
+    for at in range(1, len(given.ids)):
+        lost = []
+        for other in OTHERS:
+            ids = list(given.ids)
+            ids[at] = other
+            lost.append(own - log_p(model, ids, found.answer))
+        assert effects.replaced[at] == pytest.approx(np.mean(lost), abs=1e-4)
+        error = np.std(lost, ddof=1) / len(lost) ** 0.5
+        assert effects.errors[at] == pytest.approx(error, abs=1e-4)
+    assert effects.ordered[0] == 4
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_hidden_token_is_seen_by_itself_alone(checkpoint: Any, backend: str) -> None:
+    from transformers import AutoModelForCausalLM
+
+    place = str(checkpoint("gpt2"))
+    model = load(place, LoadOptions(backend=backend, tokens=9))
+    given = Input(model.encode("the cat sat on the mat"))
+    found = backend_of(model).open_attributor(given).attribute(given, foil=4)
+    effects = input_effects(model, given, found, (5, 6))
+    plain = AutoModelForCausalLM.from_pretrained(place, attn_implementation="eager").eval()
+    ids = torch.tensor([given.ids])
+    count = ids.shape[1]
+
+    def difference(seen: torch.Tensor) -> float:
+        bias = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None]
+        with torch.no_grad():
+            logits = plain(ids, attention_mask=bias).logits[0, -1].double()
+        return float(logits[found.answer] - logits[4])
+
+    causal = torch.ones(count, count).tril().bool()
+    own = difference(causal)
+    assert effects.own == pytest.approx(own, abs=1e-4)
+    for at in range(count):
+        seen = causal.clone()
+        seen[torch.arange(count) != at, at] = False
+        assert effects.hidden[at] == pytest.approx(own - difference(seen), abs=1e-4)
+    assert effects.hidden[-1] == pytest.approx(0, abs=1e-5)
+
+
+def test_integrated_gradients_are_an_integral(checkpoint: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    place = str(checkpoint("gpt2"))
+    model = load(place, LoadOptions())
+    given = Input(model.encode("the cat sat on"))
+    patchable = backend_of(model).open_patchable("self", given)
+    last = len(given.ids) - 1
+    found = integrated_gradients(
+        patchable, given, last, lambda logits: logits.log_softmax(-1)[:, 5]
+    )
+    plain = AutoModelForCausalLM.from_pretrained(place).double().eval()
+    table = plain.get_input_embeddings().weight.detach()
+    base, own = table.mean(0), table[list(given.ids)]
+    total, steps = torch.zeros_like(own), 400
+    for step in range(steps):  # midpoints
+        point = (base + (step + 0.5) / steps * (own - base)).requires_grad_()
+        value = plain(inputs_embeds=point[None]).logits[0, -1].log_softmax(-1)[5]
+        total += torch.autograd.grad(value, point)[0] / steps
+    shares = ((own - base) * total).sum(-1)
+    assert found.converged
+    assert found.shares == pytest.approx(shares.numpy(), abs=2e-3)
+    assert found.shares.sum() == pytest.approx(found.change, rel=0.01)
+
+
+# What is said --------------------------------------------------------------------------------
+
+
+def test_the_finding_names_words_and_sizes(run: Any) -> None:
+    result = run("why", PROMPT, "--inputs", "--controls", "0", "--no-full")
+    said = " ".join(result.lines[1:3])
+    assert said.startswith("“John” .97: with another word for “John” (4), “met” (3) or “met” (10)")
+    assert "ln p falls by 11.5, 7.7 and 7.1; no other by more than 1.2." in said
+    found = run("why", PROMPT, "--inputs", "--controls", "0", "--json").document
+    inputs = found["inputs"]
+    assert (inputs["quantity"], inputs["draws"]) == ("log_probability", 20)
+    assert [one["index"] for one in inputs["tokens"]] == list(range(11))
+    assert inputs["tokens"][0]["replaced"] is None
+    # Computed outside of attnviz with other draws: 12.01, hidden 8.97.
+    assert inputs["tokens"][4]["replaced"] == pytest.approx(12.01, abs=2)
+    assert inputs["tokens"][4]["hidden"] == pytest.approx(8.97, abs=0.005)
+    assert len(found["parts"]) > 24  # what heads write is there as without it
+
+
+def test_long_texts_have_integrated_gradients(run: Any) -> None:
+    text = "When Nancy met John, nobody knew why Nancy met. " * 12 + "When Nancy met"
+    found = run("why", text, "--inputs", "--controls", "0", "--json").document["inputs"]
+    assert found["baseline"] == "mean row"
+    assert found["converged"] == (found["gap"] < 0.01)
+    shares = [one["integrated"] for one in found["tokens"]]
+    assert sum(shares) == pytest.approx(found["value"], rel=found["gap"] + 1e-6)
+
+
+def test_shares_that_do_not_sum_are_not_named() -> None:
+    report = why(Bundled(), [Prompt(PROMPT, None, None, None)], WhyRequest(controls=0))
+    none = np.full(11, np.nan)
+    far = InputEffects("log_probability", 3.0, 0, np.ones(11), none, none, 1024, 0.2, False)
+    said = replace(report, inputs=far).finding
+    assert said.startswith("Integrated gradients did not converge: after 1024 steps")
+    assert "20% off" in said
+
+
+def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -> None:
+    (tmp_path / "two.txt").write_text("the cat\na dog\n", encoding="utf-8")
+    assert "--inputs explains one prompt" in refused(2, "why", "--texts", "two.txt", "--inputs")
+    t5 = str(checkpoint("t5"))
+    assert "one stack" in refused(2, "why", "the cat sat", "--inputs", "--model", t5)
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+def test_it_fits(run: Any, columns: int, lines: int) -> None:
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    long = " ".join([PROMPT] * 6)
+    result = run("why", long, "--inputs", "--draws", "2", "--controls", "0", "--no-full", env=size)
+    assert result.code == 0, result.err
+    assert len(result.lines) < lines
+    assert result.lines[-1].endswith("--full: everything")
