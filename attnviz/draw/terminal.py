@@ -132,9 +132,9 @@ def _steps(document: doc.Document, theme: Theme, max_width: int) -> Block:
     if not hints:
         return Block((), max_width)
     kept = [*hints, _EVERYTHING]
-    explains = document.explain is None  # then the last hint is --explain
     while len(kept) > 1 and width(theme.dot.join(kept)) > max_width:
-        del kept[-3 if explains and len(kept) > 3 else -2]
+        others = [hint for hint in kept[:-1] if not hint.startswith("--explain")]
+        kept.remove(others[-1] if others else kept[0])
     return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, max_width)
 
 

@@ -21,8 +21,8 @@ SCREEN = """\
 attention weights · given as a float64 array · 2 heads · 3 tokens
 text   The cat sat
 
-H0: peaked .93, sink weight .55; here most above usual: “sat” → “cat” .80 (usual
-  .33). 1 more.
+H0 has no label (here peaked .93), sink weight .55; its link furthest above
+  usual is “sat” → “cat”, .80 (usual .33). 1 more head below.
 
 H0 · peaked .93 · uniform .61   H1 · diffuse 1.0
 sink weight .55                 sink weight .42

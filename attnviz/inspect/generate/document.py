@@ -194,7 +194,8 @@ def written_words(text: str, max_width: int) -> str:
     words, lead = " ".join(text.split()), "The model writes "
     if not words:
         return "Nothing was written."
-    return f"{lead}“{cut_at_word(word_label([words]), max_width - len(lead) - 3)}”."
+    shown = cut_at_word(word_label([words]), max_width - len(lead) - 3)
+    return f"{lead}“{shown}”{'' if shown.endswith(('.', '…', '!', '?')) else '.'}"
 
 
 def _labelled(one: HeadActivity) -> str:

@@ -86,7 +86,7 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
         if facts.get("schema") != SCHEMA:
             raise LoadError(
                 f"{name} holds {_told(facts)}: expected what attnviz heads --save writes as .json, "
-                ".npz or .safetensors, attnviz generate --save as .jsonl, or attnviz.capture/1"
+                ".npz or .safetensors, or attnviz.capture/1"
             )
         return _comparison(facts, arrays)
 

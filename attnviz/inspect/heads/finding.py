@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from attnviz.draw.document import Words
 from attnviz.draw.labels import fit, token_labels, width, word_label
+from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import (
     fits_two_lines,
     label_source,
@@ -330,13 +331,14 @@ def _of_heads(found: HeadsReport, view: HeadsView) -> str:
     report = found.first
     first = report.heads[0]
     what, place = described(first), (first.layer, first.head)
-    said = f"{report.name(*place)}: {scored(what.said, what.score)}"
+    name, score = report.name(*place), scored(what.said, what.score)
+    said = f"{name} is labelled {score}" if what.finding else f"{name} has no label (here {score})"
     said += label_source([first.label], " ({source}, {date})")
     if place in report.sinks and what.said != "sink":
         said += f", sink weight {share(report.sinks[place])}"
     said += _furthest(found, view)
     others = len(report.heads) - 1
-    return said + (f" {others} more." if others else "")
+    return said + (f" {counted(others, 'more head')} below." if others else "")
 
 
 def _furthest(found: HeadsReport, view: HeadsView) -> str:
@@ -355,12 +357,15 @@ def _furthest(found: HeadsReport, view: HeadsView) -> str:
         link = links.links[0]
         pair = " → ".join(quoted_ends(report, link))
         if link.weight - link.habit < NO_MORE:
-            return "; here no link is above its usual."
-        return f"; here most above usual: {pair} {share(link.weight)} (usual {share(link.habit)})."
+            return "; no link is above its usual weight."
+        weights = f"{share(link.weight)} (usual {share(link.habit)})"
+        return f"; its link furthest above usual is {pair}, {weights}."
     strongest = head_links(report, first.layer, first.head, len(first.scores), view.sink)
     crosses = report.record.kind == "cross"
     strongest = [each for each in strongest if crosses or each.query != each.key]
-    return f"; strongest link {_link(report, strongest[0], name=False)}." if strongest else "."
+    return (
+        f"; its strongest link is {_link(report, strongest[0], name=False)}." if strongest else "."
+    )
 
 
 def _of_order(report: HeadsRecord, measure: str) -> str:
@@ -369,9 +374,14 @@ def _of_order(report: HeadsRecord, measure: str) -> str:
         for entry in report.heads
         if (value := entry.scores[measure]) is not None
     ]
-    listed = ", ".join(f"{name} {value:.2f}" for name, value in known[:_NAMED])
-    last = f"; last {known[-1][0]} {known[-1][1]:.2f}" if len(known) > _NAMED else ""
-    return f"By {said_name(measure)}: {listed}{last}."
+    most, least = ("highest", "lowest") if known[0][1] >= known[-1][1] else ("lowest", "highest")
+    first, *others = [f"{name} ({value:.2f})" for name, value in known]
+    name, value = first.split(" ")
+    said = f"By {said_name(measure)}, {name} scores {most} {value}"
+    if len(others) >= _NAMED:
+        said += f", then {listed(others[: _NAMED - 1])}"
+    name, value = [first, *others][-1].split(" ")
+    return said + (f"; {name} scores {least} {value}." if others else ".")
 
 
 def _of_runs(found: HeadsReport) -> str:

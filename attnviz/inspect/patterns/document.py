@@ -92,14 +92,14 @@ def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
         known = "induction" if "induction" in named else named[0]
-        yield f"--watch {shlex.quote(said_name(known))} ranks all heads by one label"
+        yield f"--watch {shlex.quote(said_name(known))} ranks all heads"
     elif report.watch in named:
         best = report.labelled(report.watch)[0]
         name = report.name(best.layer, best.head)
         command = shlex.join(["attnviz", "ablate", "--head", name, *_same(report)])
-        yield f"{command} measures whether it matters"
+        yield f"{command}: does it matter?"
     if not explained:
-        yield "--explain: how to read this"
+        yield "--explain"
     if not report.stats and report.watch is None:
         yield "--stats: entropy and distance of every head"
 

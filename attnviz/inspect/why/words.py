@@ -155,7 +155,7 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool)
     said = f"{lead} {report.name(best.head)}{called} {verb} {logits(best.value)} of {whole}"
     source = report.first.source(best.head)
     if source is not None and (abs(source.contribution) >= _MAIN_SOURCE * abs(best.value)):
-        all_of_it = abs(source.contribution - best.value) <= _ALL_OF_IT * abs(best.value)
+        all_of_it = source.contribution / best.value >= 1 - _ALL_OF_IT
         amount = "" if all_of_it else f"{logits(source.contribution)} of it "
         said += f", {amount}read from {placed(report.first.keys(best.head), source.place)}"
     unclear = ": not clear" if report.tested and not best.clear else ""

@@ -128,7 +128,9 @@ def test_the_bundled_model_fits(
     for theme in THEMES[:2]:
         shown = lines_of(report, size, theme)
         check(shown, size)
-        assert shown[1].startswith("No link between words beats chance. Nearest: ")
+        assert shown[1].startswith(
+            ("“it” attends to “because”", "No link between words beats chance")
+        )
         assert "of 24 sink on first token" in "\n".join(shown) or size[0] == 200
         assert any("furthest beyond chance first" in line for line in shown)
 

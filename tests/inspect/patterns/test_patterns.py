@@ -113,11 +113,11 @@ def test_the_next_step_looks_at_the_same_head(run: Any) -> None:
     again = run(*words, "--width", "200").out
     assert re.search(rf"{words[2]} .*pattern|{words[2]} .*induction", again)
     shown = run("patterns", TEXT, "--watch", "previous", "--width", "200").out
-    assert f" {shlex.quote(TEXT)} measures whether it matters" in shown
+    assert f" {shlex.quote(TEXT)}: does it matter?" in shown
     for text in ("a\x1b[31m b a b", "the cat sat and " * 9 + "ran", "two\nlines"):
         shown = run("patterns", text, "--watch", "self", "--width", "200").out
         assert "\x1b" not in shown
-        assert "attnviz ablate" not in shown or " TEXT measures whether" in shown
+        assert "attnviz ablate" not in shown or " TEXT: does it matter?" in shown
     assert " TEXT measures" in run("patterns", "a\x1b b a b a b", "--watch", "previous").out
 
 

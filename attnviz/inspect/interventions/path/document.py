@@ -18,8 +18,8 @@ _GAP = 3
 _LEAST_ROWS = 3
 _NAMED = 2
 
-_LEAST = 0.005
-"""The least share that the finding names: less is written as 0%."""
+_LEAST, _TOLD = 0.005, 0.015
+"""The least share that is not written as 0%, and the least that the finding names."""
 
 _METHOD = (
     "direct path, norms fixed: what the sender writes reaches the later head along the residual "
@@ -106,14 +106,14 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 def finding(report: PathReport) -> str:
     """Return the finding: the later heads in whose input the sender has the largest share."""
     sender = report.name(report.sender)
-    lead, end = "", " One pair." * (len(report.pairs) == 1)
+    end = " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
-        lead = "Random weights: "
-    read = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
+        return f"Untrained random weights: what later heads read from {sender} is arbitrary.{end}"
+    read = [one for one in report.listeners if one.share.value >= _TOLD and not one.share.unclear]
     above = [one for one in read if _beyond_others(one)]
     if not above:
         more = " more than from the other heads of its layer" * bool(read)
-        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}{more}.{end}"
+        return f"No later head clearly reads from {sender}{more}.{end}"
     first, *others = [one for one in above if one.into == above[0].into][:_NAMED]
     shares = [whole_percent(one.share.value) for one in (first, *others)]
     names = [report.name(one.place, one.into) for one in (first, *others)]
@@ -123,8 +123,10 @@ def finding(report: PathReport) -> str:
     for name, share in zip(names[1:], shares[1:], strict=True):
         said += f" and {share} in those of {name}"
     usual = first.share.base_rate
-    rest = "" if usual is None else f"; another head of its layer makes {whole_percent(usual)}"
-    return f"{lead}{said}{rest}{' on average' * bool(rest)}.{end}"
+    if usual is not None:
+        other = whole_percent(usual) if usual >= _LEAST else "under 1%"
+        said += f"; another head of its layer makes {other} on average"
+    return f"{said}.{end}"
 
 
 def _beyond_others(one: Listener) -> bool:
