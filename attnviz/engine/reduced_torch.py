@@ -231,7 +231,7 @@ class TorchLayer:
 def _bucket_sums(weights: Tensor, size: int) -> Tensor:
     """Return the sums of weights (..., key) over each ``size`` keys; the last may be fewer."""
     whole = weights.shape[-1] // size * size
-    sums = weights[..., :whole].unflatten(-1, (-1, size)).sum(-1)
+    sums: Tensor = weights[..., :whole].unflatten(-1, (-1, size)).sum(-1)
     if whole == weights.shape[-1]:
         return sums
     return torch.cat([sums, weights[..., whole:].sum(-1, keepdim=True)], -1)

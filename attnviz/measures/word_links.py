@@ -243,7 +243,10 @@ def _reversed(linked: Floats, seen: Bools, ties: Floats) -> Floats:
     lowest = np.where(seen, scores, np.inf).min(1, keepdims=True, initial=np.inf)
     turned = np.where(seen, np.exp(np.where(seen, lowest - scores, 0)), 0)
     total = np.where(seen, linked, 0).sum(1, keepdims=True)
-    return turned * np.divide(total, turned.sum(1, keepdims=True), out=total, where=total > 0)
+    factors: NDArray[np.float64] = np.divide(
+        total, turned.sum(1, keepdims=True), out=total, where=total > 0
+    )
+    return turned * factors
 
 
 class _Best:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
+from attnviz.engine.likely import log_softmax
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patching import (
     SITES,
@@ -53,9 +54,7 @@ class PlainRun:
     @cached_property
     def scores(self) -> NDArray[np.float64]:
         """Return the log probabilities (vocab,)."""
-        scores = self.logits - self.logits.max()
-        logs: NDArray[np.float64] = scores - np.log(np.exp(scores).sum())
-        return logs
+        return log_softmax(self.logits)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Floats, project
+from attnviz.engine.likely import log_softmax
 from attnviz.engine.scan.runner import Comparison
 from attnviz.models.pool import spread
 
@@ -158,10 +159,3 @@ def _expm1(x: Floats, largest: Floats) -> None:
     x /= below
     for _ in range(5):
         x *= np.add(x, 2, out=below)
-
-
-def log_softmax(scores: Floats) -> Floats:
-    """Return the logarithm of the softmax over the last axis."""
-    scores = scores - scores.max(-1, keepdims=True)
-    logs: Floats = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
-    return logs

@@ -181,8 +181,8 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     """
     from safetensors import deserialize
 
-    unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
-    tensors = {tensor: _tensor(tensor, **one) for tensor, one in unpack(content)}
+    read: Callable[[bytes], Any] = deserialize  # safetensors gives it no types
+    tensors = {tensor: _tensor(tensor, **one) for tensor, one in read(content)}
     size = int.from_bytes(content[:8], "little")
     metadata = parse_json(content[8 : 8 + size], name).get("__metadata__", {})
     if "capture" in metadata:

@@ -243,7 +243,7 @@ def _long_heads(
         tokens=tokens,
         heads=tuple(order),
         bucket=reading.bucket,
-        regions=shares(info, tokens, tokens, reading.regions) if reading.regions else None,
+        regions=shares(tokens, tokens, reading.regions) if reading.regions else None,
         part=part,
         word=word,
         sorted_by=request.sort,

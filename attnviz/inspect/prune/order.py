@@ -304,6 +304,7 @@ class ScanMeter:
         self._probe = probe
         self._on_measured = on_measured
         self._baseline: float | None = None
+        self._known: dict[tuple[Head, ...], float] = {}
 
     @property
     def baseline(self) -> float:
@@ -312,21 +313,21 @@ class ScanMeter:
         Raises UsageError if it predicts no tokens.
         """
         if self._baseline is None:
-            self._measure([Variant((self._probe,))])
+            self.losses([[self._probe]])
         assert self._baseline is not None
         return self._baseline
 
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
-        """Return the loss in nats per token without the heads of each removal.
+        """Return the loss in nats per token without the heads of each removal; none runs twice.
 
         removals: each the (layer, head) of all that are switched off at once.
         Raises UsageError for a model that predicts no tokens.
         """
         keys = [tuple(sorted(removal)) for removal in removals]
-        variants = [Variant(key) for key in dict.fromkeys(keys) if key]
-        found = self._measure(variants) if variants else []
-        losses = {variant.heads: loss for variant, loss in zip(variants, found, strict=True)}
-        return [losses[key] if key else self.baseline for key in keys]
+        new = [Variant(key) for key in dict.fromkeys(keys) if key and key not in self._known]
+        found = self._measure(new) if new else []
+        self._known |= {variant.heads: loss for variant, loss in zip(new, found, strict=True)}
+        return [self._known[key] if key else self.baseline for key in keys]
 
     def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
         """Return the gradient importance of every head in the model without ``removed``."""

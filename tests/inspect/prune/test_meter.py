@@ -59,6 +59,7 @@ def test_losses_are_means_over_the_texts() -> None:
     assert one == three == pytest.approx(2.0 + 0.3)
     assert two == again == pytest.approx(2.0 + 0.6)
     assert meter.baseline == pytest.approx(2.0)
+    assert meter.losses([[(1, 0), (0, 1)]]) == [two]
     assert sum(shares) == pytest.approx(3)  # what is asked for twice is measured once
 
 
