@@ -58,7 +58,7 @@ addEventListener("DOMContentLoaded", () => {
 start().catch((error) => {
   document.documentElement.classList.remove("js");
   $("failed").hidden = false;
-  for (const table of document.querySelectorAll("#document details")) table.open = true; // those read so far
+  for (const table of $("document")?.querySelectorAll("details") ?? []) table.open = true; // it may not be read yet
   $("failed").textContent =
     `The interactive view could not start (${error.message}). The picture and the tables stand on their own.`;
 });
