@@ -42,8 +42,9 @@ def config_of(shape: str, layers: int, tokens: int) -> GPT2Config | LlamaConfig:
 
 
 def natural(tokens: int) -> Tokens:
-    """Ids as often as words are: the n-th most frequent 1 / n times as often as the first."""
-    ids = np.minimum(np.random.default_rng(0).zipf(1.2, tokens), 20_000)
+    """Ids as often as words are: the n-th most frequent has a share of 1 / (n + 2.7)."""
+    shares = 1 / (np.arange(20_000) + 2.7)
+    ids = np.random.default_rng(0).choice(20_000, tokens, p=shares / shares.sum())
     texts = tuple("," if each == 2 else f"t{each}" for each in ids)
     return Tokens(tuple(map(int, ids)), texts, (False,) * tokens)
 
