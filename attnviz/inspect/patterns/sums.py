@@ -197,11 +197,10 @@ class LayerSums:
         self._gained = self._gained + gained @ self._is_kind[there]
         self._even.take(known[1])
 
-    def add_sums(self, layer: ReducedLayer, heads: Sequence[int]) -> SummedRows:
-        """Add all rows of a layer through their sums, and return them.
-
-        heads: the indices of the heads to measure.
-        """
+    def add_sums(
+        self, layer: ReducedLayer, heads: Sequence[int], buckets: int | None = None
+    ) -> SummedRows:
+        """Add and return all rows of a layer; the arguments are those of ``SummedRows``."""
         marked = np.zeros((len(self._text.keys), len(self._kinds)))
         marked[self._marks] = self._is_kind
         key = layer.first.tobytes() + layer.past.tobytes()
@@ -212,7 +211,7 @@ class LayerSums:
                 self._regions.add_sums(None, even)
             self._evens.ranges[key] = even, self._even.measured(even)
         even, evenly = self._evens.ranges[key]
-        rows = SummedRows(self._text, layer, even, heads)
+        rows = SummedRows(self._text, layer, even, heads, buckets)
         self._found.take(self._found.measured(rows))
         self._even.take(evenly)
         if self._regions is not None:
