@@ -63,7 +63,7 @@ _SHORT = 25
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
-_LEAST = 80
+LEAST_FOR_PAIRS = 80
 """The columns of a terminal from which on two short lines share one."""
 
 
@@ -73,8 +73,8 @@ def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
     commands: the help line of each by its name. max_width: in characters. A narrow
         terminal leaves out the lines of commands with short ones: their names share a line.
     """
-    if max_width >= _LEAST:
-        yield from _paired(commands)
+    if max_width >= LEAST_FOR_PAIRS:
+        yield from paired(commands)
         return
     few = [name for name, line in commands.items() if len(line) <= _SHORT]
     for name in commands:
@@ -83,7 +83,7 @@ def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
     yield from [", ".join(few)] * bool(few)
 
 
-def _paired(commands: Mapping[str, str]) -> Iterator[str]:
+def paired(commands: Mapping[str, str]) -> Iterator[str]:
     """Yield a help line for each command, or for two whose lines are short.
 
     commands: the help line of each by its name.

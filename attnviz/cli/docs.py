@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from attnviz.cli.app import COMMANDS
+from attnviz.cli.app import COMMANDS, LEAST_FOR_PAIRS, paired
 from attnviz.cli.groups import command
 from attnviz.cli.terminal import ColourChoice, printing, text_console
 from attnviz.errors import UsageError
@@ -67,9 +67,10 @@ def docs(page: _Page) -> None:
     console = text_console(None, page.colour)
     with printing():
         if page.topic is None:
-            commands = [topic for topic in known if topic in COMMANDS]
-            longest = max(map(len, commands))
-            listed = [f"{topic.ljust(longest)}  {known[topic]}" for topic in commands]
+            commands = {topic: title for topic, title in known.items() if topic in COMMANDS}
+            wide = console.width >= LEAST_FOR_PAIRS
+            alone = (f"{topic:10}{title}" for topic, title in commands.items())
+            listed = paired(commands) if wide else alone
             others = ", ".join(topic for topic in known if topic not in COMMANDS)
             lines = ["The manual: attnviz docs TOPIC", *listed, f"And {others}"]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")

@@ -358,8 +358,8 @@ def _furthest(found: HeadsReport, view: HeadsView) -> str:
         pair = " → ".join(quoted_ends(report, link))
         if link.weight - link.habit < NO_MORE:
             return "; no link is above its usual weight."
-        weights = f"{share(link.weight)} (usual {share(link.habit)})"
-        return f"; its link furthest above usual is {pair}, {weights}."
+        compared = f"{share(link.weight)} (usual {share(link.habit)})"
+        return f"; its link furthest above usual is {pair}, {compared}."
     strongest = head_links(report, first.layer, first.head, len(first.scores), view.sink)
     crosses = report.record.kind == "cross"
     strongest = [each for each in strongest if crosses or each.query != each.key]
@@ -376,12 +376,12 @@ def _of_order(report: HeadsRecord, measure: str) -> str:
     ]
     most, least = ("highest", "lowest") if known[0][1] >= known[-1][1] else ("lowest", "highest")
     first, *others = [f"{name} ({value:.2f})" for name, value in known]
-    name, value = first.split(" ")
-    said = f"By {said_name(measure)}, {name} scores {most} {value}"
+    name, score = first.split(" ")
+    said = f"By {said_name(measure)}, {name} scores {most} {score}"
     if len(others) >= _NAMED:
         said += f", then {listed(others[: _NAMED - 1])}"
-    name, value = [first, *others][-1].split(" ")
-    return said + (f"; {name} scores {least} {value}." if others else ".")
+    name, score = [first, *others][-1].split(" ")
+    return said + (f"; {name} scores {least} {score}." if others else ".")
 
 
 def _of_runs(found: HeadsReport) -> str:
