@@ -32,8 +32,8 @@ GROUPS = {
     },
     "Measure": {
         "why": "Show what each head writes towards the predicted token.",
-        "lens": "Show what the model would predict after each block.",
-        "link": "Show why a head attends to a token: who wrote query and key.",
+        "lens": "Decode after each block.",
+        "link": "Split an attention score.",
         "patterns": "Score every head and label what it does, against chance.",
         "patch": "Patch heads between two prompts: which carry the difference.",
         "ablate": "Ablate each head and measure how much the loss rises.",

@@ -15,7 +15,6 @@ from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
 from attnviz.options import Options, flag, option
-from attnviz.records import UNWATCHED
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
@@ -142,6 +141,7 @@ def heads(
             return
         first = opening(variants[0][0])
     from attnviz.inspect.heads.long import LongHeads, heads_of_any_length
+    from attnviz.records import UNWATCHED
 
     shown = outlet.advancing("reading the layers") if first.info.backend == "torch" else None
     with outlet.of(model.model), shown or nullcontext(UNWATCHED) as advance:

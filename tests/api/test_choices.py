@@ -15,14 +15,14 @@ import attnviz
 from attnviz import records
 from attnviz.cli.app import COMMANDS
 from attnviz.count.params.request import Dtype
-from attnviz.engine import effects, patching
+from attnviz.engine import effects, observer, patching
 from attnviz.inspect.interventions.patch import request as patch
 from attnviz.inspect.prune import request as prune
 from attnviz.measures import registry
 
 TYPES: dict[str, Any] = {
     name: value
-    for module in (effects, patching, patch, prune, registry, records)
+    for module in (effects, observer, patching, patch, prune, registry, records)
     for name, value in vars(module).items()
 } | {"CountedDtype": Dtype}
 """The names that annotations use, whose modules a function imports for type checkers only."""

@@ -123,8 +123,8 @@ def test_short_help_names_options_that_are_there(run: Any, name: str) -> None:
     assert f"all {count} options" in shown or count == 1
 
 
-NOT_RUN = ("explore", "diff", "sweep", "train")
-"""Those need a terminal, checkpoints of the reader's own, or minutes; their options are read."""
+NOT_RUN = ("explore", "diff", "retrieve", "sweep", "train")
+"""Those need a terminal, files of the reader's own, or minutes; their options are read."""
 
 
 @pytest.mark.parametrize("name", COMMANDS)
