@@ -173,7 +173,7 @@ def test_the_bundled_model_without_an_edge(heads: Any, backend: str) -> None:
         expected = patchable.root(torch.tensor([given.ids]))[0, 9].double().log_softmax(-1)
     for hook in hooks:
         hook.remove()
-    assert found.log_probabilities[0] == pytest.approx(expected.numpy(), abs=1e-5)
+    assert found.log_probabilities[0] == pytest.approx(expected.numpy(), abs=2e-5)
 
 
 def numpy_opened(name: str, model: Any, directory: Path) -> StackModel:
