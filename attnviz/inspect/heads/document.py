@@ -100,7 +100,8 @@ def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
     words = [] if report.selected else [f"--head {report.name(*place)}"]
     if not (view.words or view.pairs):
         words += ["--token WORD", "--pair WORD WORD"]
-    words += [f"attnviz link --head {report.name(*place)}"] if report.selected else []
+    if report.selected and report.model.layers > 1:
+        words.append(f"attnviz link --head {report.name(*place)}")
     words += [] if view.values else ["--values"]
     words += [] if view.explain else ["--explain"]
     return [(word, False) for word in words]

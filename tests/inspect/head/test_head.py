@@ -89,15 +89,31 @@ def test_what_it_writes_is_that_of_why(run: Any, card: Any) -> None:
     assert card["writes"]["answer"] == found["answer"]["token"] == " Tom"
 
 
+def near(entry: dict[str, Any]) -> Any:
+    """Equal to an entry whose numbers differ by the rounding of float32 at most.
+
+    A card follows several heads at once, and NumPy sums in an order that depends on how many.
+    """
+    return pytest.approx(entry, rel=1e-4, abs=1e-6)
+
+
 def test_what_it_reads_and_who_reads_it_is_that_of_path(run: Any, card: Any) -> None:
-    assert card["read_by"] == run("path", "L1H2", "--json").document["heads"]
+    heads = run("path", "L1H2", "--json").document["heads"]
+    assert len(heads) == len(card["read_by"])
+    by_place = {(one["layer"], one["head"], one["into"]): one for one in heads}
+    for one in card["read_by"]:
+        assert one == near(by_place[one["layer"], one["head"], one["into"]])
     first = card["read_from"][0]
     assert (first["sender"], first["into"]) == ([0, 0], "key")
     for sender in range(4):
         heads = run("path", f"L0H{sender}", "--json").document["heads"]
         other = {one["into"]: one for one in heads if (one["layer"], one["head"]) == (1, 2)}
         mine = {one["into"]: one for one in card["read_from"] if one["sender"] == [0, sender]}
-        assert {into: {**one, "sender": [0, sender]} for into, one in other.items()} == mine
+        assert other.keys() == mine.keys()
+        for into, one in mine.items():
+            assert {name: value for name, value in one.items() if name != "sender"} == near(
+                other[into]
+            )
 
 
 def test_the_cost_is_that_of_params(run: Any, card: Any) -> None:

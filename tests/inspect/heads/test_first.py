@@ -129,7 +129,7 @@ def test_the_bundled_model_fits(
         shown = lines_of(report, size, theme)
         check(shown, size)
         assert shown[1].startswith(
-            ("“it” attends to “because”", "No link between words beats chance")
+            ("“it” attends to “because”", "“it” (27) attends to “because” (26)", "No link")
         )
         assert "of 24 sink on first token" in "\n".join(shown) or size[0] == 200
         assert any("furthest beyond chance first" in line for line in shown)

@@ -275,5 +275,5 @@ def test_chosen_heads_are_drawn_in_their_order_side_by_side(
 ) -> None:
     report = reports(heads=(2, 2), selected=True)
     plain = screen(report, VIEWS["all"], THEMES["plain"], 200, 45).plain
-    [line] = [line for line in plain.split("\n") if line.startswith("L0H0 ")]
+    [line] = [line for line in plain.split("\n") if line.startswith("L0H0 ") and "L0H1" in line]
     assert re.findall(r"L\dH\d", line) == ["L0H0", "L0H1", "L1H0", "L1H1"]

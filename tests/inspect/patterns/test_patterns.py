@@ -106,7 +106,7 @@ def test_without_repeats_nothing_is_zero(run: Any, document: Any) -> None:
 
 def test_the_next_step_looks_at_the_same_head(run: Any) -> None:
     shown = run("patterns", "--watch", "induction", "--index-base", "1", "--width", "200").out
-    command = re.search(r"attnviz (ablate .*?) measures", shown)
+    command = re.search(r"attnviz (ablate .*?): does it matter", shown)
     assert command is not None
     words = shlex.split(command[1])
     assert words[3:] == ["--index-base", "1"]
@@ -118,7 +118,7 @@ def test_the_next_step_looks_at_the_same_head(run: Any) -> None:
         shown = run("patterns", text, "--watch", "self", "--width", "200").out
         assert "\x1b" not in shown
         assert "attnviz ablate" not in shown or " TEXT: does it matter?" in shown
-    assert " TEXT measures" in run("patterns", "a\x1b b a b a b", "--watch", "previous").out
+    assert " TEXT: does it matter?" in run("patterns", "a\x1b b a b a b", "--watch", "previous").out
 
 
 def test_from_a_file_and_standard_input(run: Any, document: Any, tmp_path: Path) -> None:
