@@ -100,7 +100,7 @@ def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
     words = [] if report.selected else [f"--head {report.name(*place)}"]
     if not (view.words or view.pairs):
         words += ["--token WORD", "--pair WORD WORD"]
-    if report.selected and report.model.layers > 1:
+    if report.selected and report.record.model.layers > 1:
         words.append(f"attnviz link --head {report.name(*place)}")
     words += [] if view.values else ["--values"]
     words += [] if view.explain else ["--explain"]
