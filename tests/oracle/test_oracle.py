@@ -46,6 +46,7 @@ _STORY = (
 )
 _RECIPE = """
 vocabulary = 270
+autocast = "float32"
 [model]
 layers = 2
 heads = 3
