@@ -20,7 +20,8 @@ GROUND = {"records", "errors", "reading", "options", "interrupts"}
 """What crosses the folders: plain data and the exceptions."""
 
 SHARED = {
-    *("measures", "attention", "models", "engine", "draw", "texts", "regions", "resume", "cli"),
+    *("measures", "attention", "models", "engine", "draw", "texts", "prompts"),
+    *("regions", "resume", "cli"),
     *GROUND,
 }
 
@@ -43,6 +44,7 @@ MAY_IMPORT = {
     "engine": {"models", "attention", "measures"} | GROUND,
     "draw": GROUND,
     "texts": {"draw", "models"} | GROUND,
+    "prompts": {"draw", "texts"} | GROUND,
     "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
     "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts", "regions"} | GROUND,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnviz.draw.labels import visible
 from attnviz.engine.attribution.scores import LEAST_KEYS, AskedLink
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import (
@@ -34,6 +33,7 @@ from attnviz.measures.bootstrap import copies_note, few_note
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model, Vocabulary
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.prompts import named_error, typed_prompts
 from attnviz.records import (
     SINKS,
     Advance,
@@ -43,7 +43,7 @@ from attnviz.records import (
     Kind,
     Tokens,
 )
-from attnviz.texts import Texts, read_rows, read_text, read_texts_file
+from attnviz.texts import Texts
 
 _CONTROLS, _FEW = 20, 5
 """The number of controls for a single prompt, and for each of many."""
@@ -53,9 +53,6 @@ _POOL = 2000
 
 _SINK = 0.9
 """The weight from which on the first token is taken for the key that is explained."""
-
-_QUESTION = ("query", "key", "than")
-_ROWS = (".csv", ".jsonl", ".ndjson")
 
 
 class LinkPrompt(NamedTuple):
@@ -77,32 +74,10 @@ def read_prompts(
     file: Path | None = None,
     texts: Path | Texts | None = None,
 ) -> tuple[list[LinkPrompt], str]:
-    """Return the prompts, and a description of their source, empty if a person typed them.
-
-    text, file, texts: the one that was given. Options that a row of a file leaves out are taken
-    from the request. Raises UsageError and LoadError as ``read_text`` and ``read_rows``.
-    """
-    asked = (request.query, request.key, request.than)
-    if texts is None:
-        read = read_text(text, file, "link")
-        source = "standard input" if text == "-" else ""
-        return [LinkPrompt(read, *asked)], source if file is None else visible(str(file))
-    if text is not None or file is not None:
-        raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
-    if isinstance(texts, Path) and texts.suffix.lower() in _ROWS:
-        rows = read_rows(texts, "--texts", ("prompt",), _QUESTION)
-        found = []
-        for row, line in zip(rows.rows, rows.lines, strict=True):
-            query, key, than = (
-                row.get(name) or usual for name, usual in zip(_QUESTION, asked, strict=True)
-            )
-            place = f"{rows.source} line {line}: "
-            found.append(LinkPrompt(row["prompt"], query, key, than, place))
-        return found, rows.source
-    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts")
-    return [
-        LinkPrompt(each, *asked, f"{many.place(at)}: ") for at, each in enumerate(many.texts)
-    ], many.source
+    """Return the prompts with their questions, and their source; see ``typed_prompts``."""
+    usual = {"query": request.query, "key": request.key, "than": request.than}
+    read, source = typed_prompts("link", usual, text=text, file=file, texts=texts)
+    return [LinkPrompt(one.text, *one.question, one.place) for one in read], source
 
 
 def open_model(
@@ -152,7 +127,7 @@ def link(
         try:
             asked = _asked(model, kind, prompt, given, head, labels)
         except UsageError as error:
-            raise UsageError(f"{prompt.place}{error}") from error
+            raise named_error(prompt.place, error) from error
         head = asked.head[1:]
         split = splitter.split(given, asked)
         if not split.tallies:

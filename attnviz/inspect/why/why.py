@@ -34,8 +34,9 @@ from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.options import HeadChoice
+from attnviz.prompts import named_error, typed_prompts
 from attnviz.records import Advance, HeadLabel, Input, Kind, Tokens
-from attnviz.texts import Texts, answer_and_foil, read_rows, read_text, read_texts_file
+from attnviz.texts import Texts, answer_and_foil
 
 _CONTROLS, _FEW = 20, 5
 """The number of controls for a single prompt, and for each of many."""
@@ -46,23 +47,20 @@ _TRIED = 8
 _LABELS = 8
 """The most labels that a message lists."""
 
-_QUESTION = ("answer", "foil", "position")
-_ROWS = (".csv", ".jsonl", ".ndjson")
-"""The endings of files whose prompts may each have their own question."""
-
 
 class Prompt(NamedTuple):
     """One prompt with the question about its prediction, as typed.
 
     text: the prompt. answer, foil: the tokens that are compared, None for the defaults. position:
-        where the answer is predicted, a word or an index. place: the prompt's name in messages.
+        where the answer is predicted, a word or an index. place: the prompt's name in messages,
+        empty if it was typed.
     """
 
     text: str
     answer: str | None
     foil: str | None
     position: str | None
-    place: str = "the prompt"
+    place: str = ""
 
 
 def read_prompts(
@@ -71,32 +69,10 @@ def read_prompts(
     file: Path | None = None,
     texts: Path | Texts | None = None,
 ) -> tuple[list[Prompt], str]:
-    """Return the prompts, and a description of their source.
-
-    The description is empty if a person typed them. text, file, texts: the one that was given.
-    Options that a row of a file leaves out are taken from the request. Raises UsageError and
-    LoadError as ``read_text``, ``read_texts_file`` and ``read_rows``.
-    """
-    asked = (request.answer, request.foil, request.position)
-    if texts is None:
-        source = visible(str(file)) if file is not None else ""
-        read_one = read_text(text, file, "why")
-        return [Prompt(read_one, *asked)], source or ("standard input" if text == "-" else "")
-    if text is not None or file is not None:
-        raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
-    if isinstance(texts, Path) and texts.suffix.lower() in _ROWS:
-        read = read_rows(texts, "--texts", ("prompt",), _QUESTION)
-        found = []
-        for row, line in zip(read.rows, read.lines, strict=True):
-            answer, foil, position = (
-                row.get(name) or usual for name, usual in zip(_QUESTION, asked, strict=True)
-            )
-            place = f"{read.source} line {line}"
-            found.append(Prompt(row["prompt"], answer, foil, position, place))
-        return found, read.source
-    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts")
-    prompts = [Prompt(each, *asked, many.place(index)) for index, each in enumerate(many.texts)]
-    return prompts, many.source
+    """Return the prompts with their questions, and their source; see ``typed_prompts``."""
+    usual = {"answer": request.answer, "foil": request.foil, "position": request.position}
+    read, source = typed_prompts("why", usual, text=text, file=file, texts=texts)
+    return [Prompt(one.text, *one.question, one.place) for one in read], source
 
 
 def why(
@@ -248,8 +224,7 @@ def _attributed(
             maps=maps,
         )
     except UsageError as error:
-        where = "" if prompt.place.startswith("the ") else f"{prompt.place}: "
-        raise UsageError(f"{where}{error}") from error
+        raise named_error(prompt.place, error) from error
     ids = [found.answer, *(one for one, _ in found.top)]
     ids += [] if found.foil is None else [found.foil]
     words = words_of(model, found.labels, ids)
