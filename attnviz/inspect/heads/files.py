@@ -109,6 +109,8 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
         return _of_tensors(content, name)
     if not content.lstrip(b" \t\r\n\xef\xbb\xbf").startswith((b"{", b"[", b'"')):
         raise LoadError(f"{name} is no .npz, .safetensors or .json file: it begins like none")
+    if content.startswith(b'{"schema": "attnviz.generate/') and b"\n{" in content:
+        raise LoadError(f"{name} is a run that attnviz generate saved: attnviz explore replays it")
     if len(content) > RESULT_BYTES:
         raise LoadError(f"{name} is too large to be read as JSON: save it as .npz or .safetensors")
     facts = parse_json(content, name)

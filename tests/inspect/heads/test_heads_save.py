@@ -93,3 +93,8 @@ def test_quiet_says_nothing(run: Any) -> None:
 def test_a_width_is_needed_only_for_text(run: Any, refused: Any) -> None:
     assert run("heads", SENTENCE, "--json", "--width", "10", "--save", "a.csv").code == 0
     refused(2, "heads", SENTENCE, "--json", "--width", "10", "--save", "a.txt")
+
+
+def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) -> None:
+    run("generate", "Once there was", "--tokens", "3", "--save", "run.jsonl")
+    assert "attnviz explore replays it" in refused(3, "heads", "--from", "run.jsonl")
