@@ -54,7 +54,8 @@ class LongHead(NamedTuple):
     """What was read of one head.
 
     scores: by measure; None if the text has no case of it. pooled: (query bucket, key bucket), the
-    mean over the queries of the sum of the weights. pairs: (weight, query, key), strongest first.
+    mean over the queries of the sum of the weights. even: the mean distance of uniform attention
+    over the keys that its layer lets a query see. pairs: (weight, query, key), strongest first.
     part: weights of the requested queries and keys. row: mean weights of the requested word's rows.
     """
 
@@ -62,6 +63,7 @@ class LongHead(NamedTuple):
     head: int
     scores: Mapping[str, float | None]
     pooled: Floats
+    even: float
     pairs: Sequence[tuple[float, int, int]] = ()
     part: Floats | None = None
     row: Floats | None = None
@@ -334,6 +336,7 @@ class _Reading:
         pooled = pooled / queries[:, None]
         pairs = self._pairs(found)
         part, row = self._of_part(found), self._of_word(found)
+        even = float(self._evens[key].far().mean())
         for place, head in enumerate(kept):
             values = {name: float(each[place]) for name, each in scores.items()}
             self.heads.append(
@@ -342,6 +345,7 @@ class _Reading:
                     head,
                     {name: None if one != one else one for name, one in values.items()},
                     pooled[place],
+                    even,
                     pairs=pairs[head] if pairs else (),
                     part=None if part is None else part[head],
                     row=None if row is None else row[head],

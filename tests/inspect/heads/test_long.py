@@ -23,7 +23,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 from ...conftest import measured
-from ...small_models import llama_fields
+from ...small_models import bert_fields, llama_fields
 
 TOKENS = 203
 TEXT = " ".join(f"w{number}" for number in np.random.default_rng(5).integers(0, 60, TOKENS))
@@ -69,6 +69,20 @@ def test_pooled_maps_and_scores(model: TransformersModel, whole: np.ndarray) -> 
         for name in ("previous", "first", "duplicate", "entropy", "distance", "confidence"):
             expected = float(measured(name, weights, tuple(map(int, ids))))
             assert head.scores[name] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
+
+
+def test_the_furthest_head_is_named_with_what_uniform_attention_gives(
+    model: TransformersModel,
+) -> None:
+    config = transformers.BertConfig(vocab_size=101, **bert_fields(6, 2, 300, 1))
+    encoder = prepared("made", transformers.BertModel(config), None, torch.device("cpu"))
+    for one, base in ((model, lambda size: (size - 1) / 4), (encoder, lambda n: (n - 1 / n) / 3)):
+        found = read(one)
+        assert [head.even for head in found.heads] == pytest.approx(
+            [base(len(found.tokens))] * len(found.heads)
+        )
+        finding = " ".join(str(found).split())
+        assert f"in the mean (uniform attention: {base(len(found.tokens)):,.0f})." in finding
 
 
 def test_a_part_in_full_a_word_and_pairs(model: TransformersModel, whole: np.ndarray) -> None:
