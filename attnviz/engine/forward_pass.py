@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.hook_points import hooked
-from attnviz.engine.observer import Observer
+from attnviz.engine.observer import Observer, SumsReader
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.third_party import running
 from attnviz.models.whole import require_token_ids
@@ -148,7 +148,7 @@ def plan_pass(
     return ForwardPass(model, model.base_model, inputs, TWO_STACKS, kinds)
 
 
-def wanted_kinds(observer: Observer, model: nn.Module) -> frozenset[Kind]:
+def wanted_kinds(observer: Observer | SumsReader, model: nn.Module) -> frozenset[Kind]:
     """Return the kinds of attention of which the observer wants at least one layer."""
     # No stack has more layers than modules, whatever its config calls their number; where layers
     # share one module, the config's own count is the larger.

@@ -32,9 +32,10 @@ from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observer import (
     BlockFacts,
+    Held,
     Observer,
-    ObserveSums,
     Reduce,
+    SumsReader,
     hand_over,
     on_host,
     rows_of_a_block,
@@ -87,36 +88,24 @@ def observe_torch(
     observer: Observer,
     inputs: Sequence[Input],
     cells: int | None,
-    *,
-    sums: ObserveSums | None = None,
-    reduce: Reduce = "auto",
+    held: Held = "auto",
 ) -> None:
     """Run a transformers model over inputs of one length; hand attention weights to ``observer``.
 
     The observer says which layers it wants. cells: the most attention weights in a block; None
-    hands over whole matrices. sums, reduce: see ``Backend.observe``.
+    hands over whole matrices. held: see ``Backend.observe``.
     """
     whole = model.model
-    ids = torch.tensor([given.ids for given in inputs])
-    targets = [given.target_ids for given in inputs if given.target_ids is not None]
-    target_ids = torch.tensor(targets) if targets else None
+    ids, target_ids = _tensors(inputs)
     norms = ValueNorms(model) if cells is not None and observer.norms else None
     tokens = max(ids.shape[1], 0 if target_ids is None else target_ids.shape[1])
-    long = cells is not None and (reduce in ("fused", "blocks") or tokens >= LONG)
-    if sums is not None and long and reduce in ("auto", "fused"):
-        kinds = wanted_kinds(observer, whole)
-        if _agrees(_reducible, whole, kinds, (ids, target_ids), _read_rows):
-            _observe_sums(plan_pass(whole, kinds, ids, None, target_ids), observer, sums)
-            return
-    in_blocks = long and reduce != "full"
-    if in_blocks and reduce != "fused":
+    long = cells is not None and (held == "blocks" or tokens >= LONG)
+    in_blocks = long and held != "full"
+    if in_blocks:
         kinds = wanted_kinds(observer, whole)
         in_blocks = _agrees(_plain, whole, kinds, (ids, target_ids), _read_blocks)
-    if reduce == "fused" or (reduce == "blocks" and not in_blocks):
-        raise UnsupportedError(
-            f"the attention of {model.info.name!r} is no plain softmax over a range of keys: it "
-            f"can only be read whole, leave out --reduce {reduce}"
-        )
+    if held == "blocks" and not in_blocks:
+        raise _only_whole(model, "blocks")
     if cells is not None and not in_blocks:
         _require_room(model, len(inputs), tokens)
     forward = plan_pass(whole, wanted_kinds(observer, whole), ids, decoder_input_ids=target_ids)
@@ -124,6 +113,30 @@ def observe_torch(
         _observe_blocks(forward, observer, cells, norms)
     else:
         observe_pass(forward, observer, cells=cells, norms=norms)
+
+
+@torch.inference_mode()
+def read_sums(model: TransformersModel, reader: SumsReader, inputs: Sequence[Input]) -> None:
+    """Run a transformers model over inputs of one length; see ``Backend.read_sums``."""
+    whole, (ids, target_ids) = model.model, _tensors(inputs)
+    kinds = wanted_kinds(reader, whole)
+    if not _agrees(_reducible, whole, kinds, (ids, target_ids), _observe_sums):
+        raise _only_whole(model, "fused")
+    _observe_sums(plan_pass(whole, kinds, ids, None, target_ids), reader)
+
+
+def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:
+    """Return the token ids (text, token) of the texts and of the decoder's texts, or None."""
+    targets = [given.target_ids for given in inputs if given.target_ids is not None]
+    ids = torch.tensor([given.ids for given in inputs])
+    return ids, torch.tensor(targets) if targets else None
+
+
+def _only_whole(model: TransformersModel, way: Reduce) -> UnsupportedError:
+    return UnsupportedError(
+        f"the attention of {model.info.name!r} is no plain softmax over a range of keys: it can "
+        f"only be read whole, leave out --reduce {way}"
+    )
 
 
 @torch.inference_mode()
@@ -338,8 +351,8 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
         yield start, scores.softmax(-1)
 
 
-def _observe_sums(forward: ForwardPass, observer: Observer, sums: ObserveSums) -> None:
-    """Run one pass, and hand each wanted layer to ``sums``, which reads sums over its rows.
+def _observe_sums(forward: ForwardPass, reader: SumsReader) -> None:
+    """Run one pass, and hand each wanted layer to ``reader``, which reads sums over its rows.
 
     The pass is not compared with a plain one: its outputs are those of the model's own function.
     Raises UnsupportedError if attention is not looked up, or not a plain softmax.
@@ -348,13 +361,13 @@ def _observe_sums(forward: ForwardPass, observer: Observer, sums: ObserveSums) -
 
     def answer(watch: WatchedCall) -> Attended:
         call = watch.call
-        wanted, sinks = observer.wants(watch.kind, watch.layer), SINKS in call.options
+        wanted, sinks = reader.wants(watch.kind, watch.layer), SINKS in call.options
         texts = range(len(call.query) if wanted or sinks else 0)
         layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
         output, _ = call.own()
         for text, layer in enumerate(layers):
             if wanted:
-                sums(text, watch.kind, watch.layer, layer)
+                reader.sums(text, watch.kind, watch.layer, layer)
             if sinks:  # the fused function knows of none
                 output[text] *= layer.kept().to(output.dtype)
         return output, None
@@ -407,13 +420,6 @@ def _read_blocks(forward: ForwardPass, found: _Collected) -> None:
     _observe_blocks(forward, found, _TRIAL_CELLS, None)
 
 
-def _read_rows(forward: ForwardPass, found: _Collected) -> None:
-    def read(text: int, kind: Kind, layer: int, sums: ReducedLayer) -> None:
-        found.observe(text, kind, layer, 0, sums.rows(0, len(sums.first)), BlockFacts())
-
-    _observe_sums(forward, found, read)
-
-
 class _Collected:
     """An observer that stores every block of attention weights of one short text.
 
@@ -434,6 +440,9 @@ class _Collected:
     ) -> None:
         for row in range(weights.shape[-2]):
             self.rows[kind, layer, start + row] = weights[:, row]
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        self.observe(text, kind, layer, 0, found.rows(0, len(found.first)), BlockFacts())
 
     def equal(self, other: _Collected, tolerance: float) -> bool:
         if self.rows.keys() != other.rows.keys() or not self.rows:

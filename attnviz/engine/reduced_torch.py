@@ -137,6 +137,15 @@ class TorchLayer:
         scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
         return _numpy((scores - self._log_sums).exp().flatten(0, 1))
 
+    def sources(self, shares: Weights) -> Weights:
+        given = self._tensor(shares)
+        found = given.new_zeros(len(shares), self._key.shape[1])
+        for heads, start, stop, low, scores in self._blocks(1):
+            weights = (scores - self._log_sums[heads, :, start:stop, None]).exp_()
+            whole = weights.flatten(0, 1).sum(0)
+            found[:, low : low + whole.shape[-1]] += given[:, start:stop] @ whole
+        return _numpy(found / self.heads)
+
     def kept(self) -> Tensor:
         """Return the share of each row that no sink takes, (query, head, 1)."""
         if self._sink is None:

@@ -26,14 +26,14 @@ from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.labels import with_labels
-from attnviz.engine.observe_torch import observe_pass, observe_torch
+from attnviz.engine.observe_torch import observe_pass, observe_torch, read_sums
 from attnviz.engine.observer import (
     BLOCK_CELLS,
+    Held,
     KeepWeights,
     ObserveHeads,
     Observer,
-    ObserveSums,
-    Reduce,
+    SumsReader,
     to_numpy,
 )
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
@@ -66,10 +66,12 @@ class TorchBackend:
         inputs: Sequence[Input],
         *,
         cells: int | None = BLOCK_CELLS,
-        sums: ObserveSums | None = None,
-        reduce: Reduce = "auto",
+        held: Held = "auto",
     ) -> None:
-        observe_torch(self._model, observer, inputs, cells, sums=sums, reduce=reduce)
+        observe_torch(self._model, observer, inputs, cells, held)
+
+    def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
+        read_sums(self._model, reader, inputs)
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads

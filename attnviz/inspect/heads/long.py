@@ -6,9 +6,9 @@ Everything is read from sums over attention rows, see ``measures.reduced``; no w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from attnviz.draw.report import Report
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import attention_kind, encoded
+from attnviz.engine.observer import reads_sums
 from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
@@ -28,7 +29,7 @@ from attnviz.inspect.heads.runs import requested_runs
 from attnviz.interrupts import between_steps
 from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
 from attnviz.measures.regions import RegionSums, shares
-from attnviz.measures.registry import OF_ONE_TEXT, of_family
+from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import Word, find_in
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
 Floats = NDArray[np.floating]
-
-_LONG, _LARGE = 1_000, 2**28
-"""From so many tokens and bytes of whole maps on, pooled maps are shown instead."""
 
 _BUCKETS = 64
 _SHOWN = 3
@@ -160,9 +158,8 @@ def heads_of_any_length(
     if request.reduce != "full" and not whole and (asked or model.info.backend == "torch"):
         kind = attention_kind(model, runs[0][1])
         tokens, text, notes = _read(model, given, request)
-        size = len(tokens)
-        large = 4 * size**2 * model.info.layers * model.info.heads >= _LARGE
-        if asked or (size >= _LONG and large and kind in ("self", "encoder")):
+        long = reads_sums(model.info, len(tokens), request.reduce)
+        if asked or (long and kind in ("self", "encoder")):
             try:
                 return _long_heads(model, tokens, kind, request, advance, text=text, notes=notes)
             except UnsupportedError:
@@ -216,18 +213,17 @@ def _long_heads(
         "shorten the text or the parts of it, or choose fewer heads",
     )
     with between_steps() as stopped:
-        reading = _Reading(tokens, kind, request, chosen=chosen, word=word, part=part)
 
-        def sums(number: int, of: Kind, layer: int, found: ReducedLayer) -> None:
-            reading.add(layer, found)
+        def after(layer: int) -> None:
             advance((layer + 1) / info.layers)
             if stopped():
                 raise KeyboardInterrupt
 
+        reading = _Reading(tokens, kind, request, after, chosen=chosen, word=word, part=part)
         complete = True
         try:
             with reading_segments(model, tokens):
-                backend_of(model).observe(reading, [Input(tokens)], sums=sums, reduce="fused")
+                backend_of(model).read_sums(reading, [Input(tokens)])
         except KeyboardInterrupt:
             if not reading.heads:
                 raise
@@ -278,18 +274,18 @@ def _range(typed: str, size: int) -> range:
 
 
 class _Reading:
-    """Reads the heads of each layer from its sums; an observer that takes no weights.
+    """Reads the heads of each layer from its sums.
 
-    chosen: the heads by layer; None for all. word, part: see ``LongHeads``.
+    after: called after each layer. chosen: the heads by layer; None for all. word, part: see
+    ``LongHeads``.
     """
-
-    norms = False
 
     def __init__(
         self,
         tokens: Tokens,
         kind: Kind,
         request: HeadsRequest,
+        after: Callable[[int], None],
         *,
         chosen: Mapping[int, Any] | None,
         word: Word | None,
@@ -299,6 +295,7 @@ class _Reading:
         self.causal = True
         self.bucket = -(-len(tokens) // _BUCKETS)
         self._tokens, self._kind, self._chosen = tokens, kind, chosen
+        self._after = after
         self._word, self._part, self._request = word, part, request
         self.regions: dict[tuple[int, tuple[int, ...]], NDArray[np.float64]] = {}
         self._evens: dict[bytes, EvenRows] = {}
@@ -306,26 +303,23 @@ class _Reading:
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind and (self._chosen is None or layer in self._chosen)
 
-    def observe(self, *given: Any) -> NoReturn:
-        raise NotImplementedError("a long text is read from sums alone")
-
-    def add(self, layer: int, found: ReducedLayer) -> None:
-        """Read the heads of a layer."""
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
         kept = [
             head
             for head in range(found.heads)
             if self._chosen is None or head in self._chosen[layer]
         ]
         self.causal &= bool((found.past <= np.arange(len(found.past)) + 1).all())
-        text = TextFacts(self._tokens, self._tokens, Conditions(self._kind, self.causal))
+        facts = TextFacts(self._tokens, self._tokens, Conditions(self._kind, self.causal))
         key = found.first.tobytes() + found.past.tobytes()
         between = RegionSums(self._tokens, self._tokens, sink_keys(self._tokens, self.causal))
         if key not in self._evens:
-            self._evens[key] = EvenRows(text, found.first, found.past)
+            self._evens[key] = EvenRows(facts, found.first, found.past)
             if self._tokens.regions:
                 between.add_sums(None, self._evens[key])
-            scores_of(self._evens[key], set(OF_ONE_TEXT).difference(of_family("identity")))
-        rows = SummedRows(text, found, self._evens[key], kept, self.bucket)
+            for formula in facts.attention.even_formulas(OF_ONE_TEXT).values():
+                formula(self._evens[key])
+        rows = SummedRows(facts, found, self._evens[key], kept, self.bucket)
         if self._tokens.regions:
             between.add_sums(rows, self._evens[key])
             self.regions[layer, tuple(kept)] = between.sums()
@@ -353,6 +347,7 @@ class _Reading:
             )
         if self._chosen is None:
             self._keep_few()
+        self._after(layer)
 
     def _pairs(self, found: ReducedLayer) -> Sequence[Sequence[tuple[float, int, int]]]:
         if self._request.top is None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from attnviz.engine import observer
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import KeepWeights
 from attnviz.errors import UnsupportedError, UsageError
@@ -129,9 +130,9 @@ def test_by_itself_only_where_whole_maps_are_large(
         return type(heads_of_any_length(model, lambda _: model, TEXT, request))
 
     assert kind_of() is HeadsReport
-    monkeypatch.setattr(long, "_LONG", 100)
+    monkeypatch.setattr(observer, "_LONG", 100)
     assert kind_of() is HeadsReport
-    monkeypatch.setattr(long, "_LARGE", 1_000_000)
+    monkeypatch.setattr(observer, "_LARGE", 1_000_000)
     assert kind_of() is LongHeads
     assert kind_of(reduce="full") is HeadsReport
     assert kind_of(pair=("w1", "w2")) is HeadsReport
@@ -157,14 +158,14 @@ def test_what_cannot_be_read_is_refused(
 def test_an_interrupted_run_shows_its_layers(
     model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, done = long._Reading.add, []
+    original, done = long._Reading.sums, []
 
-    def interrupted(self, layer, found) -> None:
-        original(self, layer, found)
+    def interrupted(self, text, kind, layer, found) -> None:
+        original(self, text, kind, layer, found)
         done.append(layer)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(long._Reading, "add", interrupted)
+    monkeypatch.setattr(long._Reading, "sums", interrupted)
     found = read(model)
     assert done == [0]
     assert not found.complete
