@@ -82,7 +82,10 @@ class NumpyBackend:
         )
 
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
-        raise UnsupportedError(
+        raise self._no_sums()
+
+    def _no_sums(self) -> UnsupportedError:
+        return UnsupportedError(
             f"{self._model.info.name!r} runs in NumPy, which reads attention in blocks of rows: "
             "leave out --reduce fused, or run a checkpoint with --backend torch"
         )
@@ -121,7 +124,15 @@ class NumpyBackend:
             self.observe, self._model.info, kind, UnsupportedError("NumPy does not show them")
         )
 
-    def _heads(self, given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+    def _heads(
+        self,
+        given: Input,
+        removed: Collection[Head] = (),
+        norms: bool = False,
+        rows: Sequence[int] | None = None,
+    ) -> HeadRun:
+        if rows is not None:
+            raise self._no_sums()
         weights: dict[int, Floats] = {}
         outputs: dict[int, Floats] = {}
 

@@ -73,7 +73,7 @@ _HALF_TOLERANCE = 0.02
 _PLAIN_OPTIONS = {
     "scaling", "dropout", "is_causal", "sliding_window", "position_ids", "use_cache",
     "cache_position", "output_attentions", "return_dict", "output_hidden_states",
-    "deterministic",
+    "deterministic", "output_router_logits",
 }  # fmt: skip
 """The options of an attention function that keep it plain; sliding windows come as masks."""
 
@@ -118,11 +118,17 @@ def observe_torch(
 @torch.inference_mode()
 def read_sums(model: TransformersModel, reader: SumsReader, inputs: Sequence[Input]) -> None:
     """Run a transformers model over inputs of one length; see ``Backend.read_sums``."""
-    whole, (ids, target_ids) = model.model, _tensors(inputs)
-    kinds = wanted_kinds(reader, whole)
-    if not _agrees(_reducible, whole, kinds, (ids, target_ids), _observe_sums):
+    kinds, (ids, target_ids) = wanted_kinds(reader, model.model), _tensors(inputs)
+    read_sums_of(model, plan_pass(model.model, kinds, ids, None, target_ids), reader)
+
+
+@torch.inference_mode()
+def read_sums_of(model: TransformersModel, forward: ForwardPass, reader: SumsReader) -> Any:
+    """Run a planned pass as ``read_sums`` does; return the model's logits, or None."""
+    texts = forward.inputs["input_ids"], forward.inputs.get("decoder_input_ids")
+    if not _agrees(_reducible, model.model, forward.wanted, texts, _observe_sums):
         raise _only_whole(model, "fused")
-    _observe_sums(plan_pass(whole, kinds, ids, None, target_ids), reader)
+    return _observe_sums(forward, reader)
 
 
 def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:
@@ -351,8 +357,10 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
         yield start, scores.softmax(-1)
 
 
-def _observe_sums(forward: ForwardPass, reader: SumsReader) -> None:
+def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     """Run one pass, and hand each wanted layer to ``reader``, which reads sums over its rows.
+
+    Return the model's logits, or None.
 
     The pass is not compared with a plain one: its outputs are those of the model's own function.
     Raises UnsupportedError if attention is not looked up, or not a plain softmax.
@@ -367,13 +375,16 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> None:
         output, _ = call.own()
         for text, layer in enumerate(layers):
             if wanted:
+                layer.output = output[text]
                 reader.sums(text, watch.kind, watch.layer, layer)
+                layer.output = None  # a reader that keeps the layer does not keep this
             if sinks:  # the fused function knows of none
                 output[text] *= layer.kept().to(output.dtype)
         return output, None
 
     try:
-        watched(replace(forward, compare=False), answer, in_blocks=True)
+        output = watched(replace(forward, compare=False), answer, in_blocks=True)
+        return getattr(output, "logits", None)
     except IncompleteError as error:
         raise _values_unseen(forward) from error
 
@@ -392,7 +403,7 @@ def _agrees(
     model: PreTrainedModel,
     kinds: frozenset[Kind],
     texts: tuple[Tensor, Tensor | None],
-    read: Callable[[ForwardPass, _Collected], None],
+    read: Callable[[ForwardPass, _Collected], Any],
 ) -> bool:
     """Return True if whole attention weights and those that ``read`` reads agree in every layer.
 

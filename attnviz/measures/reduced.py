@@ -70,6 +70,9 @@ class ReducedLayer(Protocol):
     def rows(self, start: int, stop: int) -> Weights:
         """Return the attention weights (head, rows, key) of the queries from start to stop."""
 
+    def outputs(self, queries: Sequence[int]) -> Weights:
+        """Return the heads' outputs (head, row, dim) of some queries, while the layer runs."""
+
     def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
         """Return each head's largest weights as (weight, query, key), the largest first.
 
