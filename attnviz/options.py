@@ -213,6 +213,16 @@ class Kind(Options):
 
 
 @dataclass(frozen=True)
+class Reduction(Options, panel="Long texts"):
+    """The option on how the attention over a long text is read."""
+
+    reduce: Literal["auto", "fused", "full"] = option(
+        "WAY", "full: whole maps; fused: sums over their rows, without any (auto: by their size).",
+        "auto",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class HeadChoice(Options):
     """The options on which heads to use; Python code may give numbers and pairs (layer, head)."""
 

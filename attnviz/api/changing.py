@@ -226,6 +226,7 @@ def diff(
     match: bool = False,
     noise_floor: float | None = None,
     truncate: bool = False,
+    reduce: Literal["auto", "fused", "full"] = "auto",
     top: int = 8,
     index_base: int = 0,
     seed: int = 0,

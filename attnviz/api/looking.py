@@ -286,11 +286,13 @@ def rollout(
     truncate: bool = False,
     values: bool = False,
     sink: bool = False,
+    reduce: Literal["auto", "fused", "full"] = "auto",
 ) -> RolloutReport:
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
     model, tokenizer: see ``capture``. kind: for an encoder–decoder, which self-attention is
         followed. values: print the shares in the cells. sink: keep the attention sink in the maps.
+    Of a long text 16 rows are followed, see ``sampled`` of the report.
     The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
@@ -302,7 +304,8 @@ def rollout(
 
     request = RolloutRequest.of(given)
     read = one_text(text, 'attnviz.rollout("tiny", "The cat sat.")')
-    return question.rollout(open_given(model, tokenizer, for_one_pass(read)), read, request)
+    loads = for_tokens(question.reckoned_length(read, request))
+    return question.rollout(open_given(model, tokenizer, loads), read, request)
 
 
 @in_own_modes

@@ -15,7 +15,7 @@ from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBackend
-from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer, ObserveSums, Reduce
+from attnviz.engine.observer import BLOCK_CELLS, Held, ObserveHeads, Observer, SumsReader
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, Reader
@@ -47,17 +47,23 @@ class Backend(Protocol):
         inputs: Sequence[Input],
         *,
         cells: int | None = BLOCK_CELLS,
-        sums: ObserveSums | None = None,
-        reduce: Reduce = "auto",
+        held: Held = "auto",
     ) -> None:
         """Run the model once over inputs of one length.
 
         Hand the requested attention weights to ``observer``.
         cells: the most attention weights in a block; None hands over whole matrices.
-        sums: receives the layers of a long text instead, if their sums can be computed without
-            their weights. reduce: how to read them; a model in NumPy is always read in blocks.
+        held: how a long text is read; a model in NumPy is always read in blocks.
         Raises UsageError if whole matrices are needed and do not fit into memory, UnsupportedError
-        if this attention cannot be read as ``reduce`` says.
+        if this attention cannot be read in blocks.
+        """
+
+    def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
+        """Run the model once over inputs of one length, and hand its layers to ``reader``.
+
+        Their sums are computed where the attention is, without their weights. Raises
+        UnsupportedError if this attention is no softmax over a range of keys, perhaps before the
+        first layer or after some.
         """
 
     def observe_queries_keys(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.hook_points import hooked
-from attnviz.engine.observer import Observer
+from attnviz.engine.observer import Observer, SumsReader
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.third_party import running
 from attnviz.models.whole import require_token_ids
@@ -42,7 +42,8 @@ class ForwardPass:
     kinds: the kinds of attention that it computes. wanted: those of them that are requested.
     compare: True if the observed pass may first be compared with a plain pass.
     cached: True runs with a cache of keys and values if the model has one.
-    logits: True lets the vocabulary projection see every token, otherwise only one.
+    logits: True lets the vocabulary projection see every token, otherwise only one; or the
+        positions of the tokens that it sees.
     """
 
     model: PreTrainedModel
@@ -52,7 +53,7 @@ class ForwardPass:
     wanted: frozenset[Kind]
     compare: bool = True
     cached: bool = True
-    logits: bool = False
+    logits: bool | tuple[int, ...] = False
 
     @property
     def batch(self) -> int:
@@ -75,7 +76,7 @@ class ForwardPass:
     def run(self, **options: Any) -> Any:
         """Return the module's output for ``self.inputs``, in the module's own form.
 
-        The vocabulary projection computes one token's logits only, unless ``self.logits`` is set.
+        The vocabulary projection computes one token's logits, unless ``self.logits`` says more.
         options: further keyword arguments of the call; those that the module's signature lacks are
             left out. The key/value cache stays on: without it the same numbers are laid out
             differently in memory, and matrix products of another layout round differently.
@@ -84,7 +85,8 @@ class ForwardPass:
             options |= {"use_cache": False}
         options = {"return_dict": True} | options
         known = {name: value for name, value in options.items() if self.takes(name)}
-        shortened = nullcontext() if self.logits else _short_vocabulary(self.module)
+        seen = self.logits or (-1,)
+        shortened = nullcontext() if seen is True else _short_vocabulary(self.module, seen)
         with shortened, running(self.model, torch.OutOfMemoryError):
             return self.module(**self.inputs, **known)
 
@@ -148,7 +150,7 @@ def plan_pass(
     return ForwardPass(model, model.base_model, inputs, TWO_STACKS, kinds)
 
 
-def wanted_kinds(observer: Observer, model: nn.Module) -> frozenset[Kind]:
+def wanted_kinds(observer: Observer | SumsReader, model: nn.Module) -> frozenset[Kind]:
     """Return the kinds of attention of which the observer wants at least one layer."""
     # No stack has more layers than modules, whatever its config calls their number; where layers
     # share one module, the config's own count is the larger.
@@ -164,9 +166,10 @@ def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 
 @contextmanager
-def _short_vocabulary(module: Any) -> Iterator[None]:
-    """Let the vocabulary projection see only one token if the trunk cannot be run without it.
+def _short_vocabulary(module: Any, seen: tuple[int, ...]) -> Iterator[None]:
+    """Let the vocabulary projection see only some tokens if the trunk cannot be run without it.
 
+    seen: their positions.
     Attention weights do not depend on the logits, and the projection takes a third of a small
     model's time. Other threads that use the module meanwhile get all of their logits.
     """
@@ -177,10 +180,10 @@ def _short_vocabulary(module: Any) -> Iterator[None]:
         return
     thread = get_ident()
 
-    def last_token(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    def some_tokens(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if get_ident() != thread or len(args) != 1 or args[0].ndim != 3:
             return None
-        return (args[0][:, -1:],)
+        return (args[0][:, list(seen)],)
 
-    with hooked(head.register_forward_pre_hook(last_token)):
+    with hooked(head.register_forward_pre_hook(some_tokens)):
         yield

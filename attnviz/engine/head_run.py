@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from attnviz.engine.observer import BlockFacts, Floats, KeepWeights
 from attnviz.errors import UnsupportedError
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.records import Input, Kind, LayerWeights, ModelInfo
 
 Head: TypeAlias = tuple[int, int]
@@ -36,12 +39,18 @@ class Run(Protocol):
     """A function that runs a model over one text."""
 
     def __call__(
-        self, given: Input, removed: Collection[Head] = (), norms: bool = False
+        self,
+        given: Input,
+        removed: Collection[Head] = (),
+        norms: bool = False,
+        rows: Sequence[int] | None = None,
     ) -> HeadRun:
         """Run the model on ``given`` with the outputs of the ``removed`` heads set to zero.
 
-        norms: True also measures the norms of the values.
-        Raises UnsupportedError if heads cannot be removed or norms cannot be observed.
+        norms: True also measures the norms of the values. rows: the queries to which weights,
+            outputs and logits are limited; no whole matrix is then held. None for all of them.
+        Raises UnsupportedError if heads cannot be removed, norms cannot be observed, or some rows
+        not read without the others.
         """
 
 
@@ -54,7 +63,14 @@ def unseen_outputs(
     lacks: the error that says why outputs and predictions cannot be observed.
     """
 
-    def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+    def run(
+        given: Input,
+        removed: Collection[Head] = (),
+        norms: bool = False,
+        rows: Sequence[int] | None = None,
+    ) -> HeadRun:
+        if rows is not None:
+            raise UnsupportedError(f"no rows of {info.name!r} are read without the others: {lacks}")
         if removed:
             raise UnsupportedError(f"heads of {info.name!r} cannot be removed: {lacks}")
         keep = KeepWeights(kind)
@@ -83,6 +99,25 @@ def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int
     keep = KeepNorms(kind)
     observe(keep, [given])
     return keep.norms_of
+
+
+class KeepRows:
+    """Reads the attention weights and the outputs of some queries, of one kind of attention.
+
+    rows: the queries. weights, outputs: of each layer, (head, row, key) and (head, row, dim).
+    """
+
+    def __init__(self, kind: Kind, rows: Sequence[int]) -> None:
+        self._kind, self._rows = kind, rows
+        self.weights: dict[int, Floats] = {}
+        self.outputs: dict[int, Floats] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        self.weights[layer] = np.concatenate([found.rows(at, at + 1) for at in self._rows], 1)
+        self.outputs[layer] = found.outputs(self._rows)
 
 
 class KeepNorms:

@@ -20,11 +20,11 @@ from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
     Floats,
+    Held,
     ObserveHeads,
     Observer,
-    ObserveSums,
     QueriesKeys,
-    Reduce,
+    SumsReader,
     hand_over,
     nothing_to_compare,
     products,
@@ -60,12 +60,9 @@ class NumpyBackend:
         inputs: Sequence[Input],
         *,
         cells: int | None = BLOCK_CELLS,
-        sums: ObserveSums | None = None,
-        reduce: Reduce = "auto",
+        held: Held = "auto",
     ) -> None:
         model = self._model
-        if reduce == "fused":
-            raise _in_blocks(model.info.name)
 
         def take(layer: int, start: int, weights: Floats, norms: Floats | None) -> None:
             mask = model.mask(layer, start, *weights.shape[-2:])
@@ -82,6 +79,15 @@ class NumpyBackend:
             partial(observer.wants, "self"),
             take,
             norms=observer.norms,
+        )
+
+    def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
+        raise self._no_sums()
+
+    def _no_sums(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self._model.info.name!r} runs in NumPy, which reads attention in blocks of rows: "
+            "leave out --reduce fused, or run a checkpoint with --backend torch"
         )
 
     def observe_queries_keys(
@@ -118,7 +124,15 @@ class NumpyBackend:
             self.observe, self._model.info, kind, UnsupportedError("NumPy does not show them")
         )
 
-    def _heads(self, given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+    def _heads(
+        self,
+        given: Input,
+        removed: Collection[Head] = (),
+        norms: bool = False,
+        rows: Sequence[int] | None = None,
+    ) -> HeadRun:
+        if rows is not None:
+            raise self._no_sums()
         weights: dict[int, Floats] = {}
         outputs: dict[int, Floats] = {}
 
@@ -229,13 +243,6 @@ class NumpyBackend:
         return NumpyRunner(self._model, in_torch, max_memory, texts)
 
 
-def _in_blocks(name: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{name!r} runs in NumPy, which reads attention in blocks of rows: leave out --reduce "
-        "fused, or run a checkpoint with --backend torch"
-    )
-
-
 class BundledBackend(NumpyBackend):
     """Runs the bundled model in NumPy, or in torch where gradients are needed."""
 
@@ -262,11 +269,10 @@ class OwnBackend(NumpyBackend):
         inputs: Sequence[Input],
         *,
         cells: int | None = BLOCK_CELLS,
-        sums: ObserveSums | None = None,
-        reduce: Reduce = "auto",
+        held: Held = "auto",
     ) -> None:
         if inputs[0].target is None:
-            super().observe(observer, inputs, cells=cells, reduce=reduce)
+            super().observe(observer, inputs, cells=cells, held=held)
             return
         if observer.norms:
             raise UnsupportedError(

@@ -32,9 +32,10 @@ from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observer import (
     BlockFacts,
+    Held,
     Observer,
-    ObserveSums,
     Reduce,
+    SumsReader,
     hand_over,
     on_host,
     rows_of_a_block,
@@ -72,7 +73,7 @@ _HALF_TOLERANCE = 0.02
 _PLAIN_OPTIONS = {
     "scaling", "dropout", "is_causal", "sliding_window", "position_ids", "use_cache",
     "cache_position", "output_attentions", "return_dict", "output_hidden_states",
-    "deterministic",
+    "deterministic", "output_router_logits",
 }  # fmt: skip
 """The options of an attention function that keep it plain; sliding windows come as masks."""
 
@@ -87,36 +88,24 @@ def observe_torch(
     observer: Observer,
     inputs: Sequence[Input],
     cells: int | None,
-    *,
-    sums: ObserveSums | None = None,
-    reduce: Reduce = "auto",
+    held: Held = "auto",
 ) -> None:
     """Run a transformers model over inputs of one length; hand attention weights to ``observer``.
 
     The observer says which layers it wants. cells: the most attention weights in a block; None
-    hands over whole matrices. sums, reduce: see ``Backend.observe``.
+    hands over whole matrices. held: see ``Backend.observe``.
     """
     whole = model.model
-    ids = torch.tensor([given.ids for given in inputs])
-    targets = [given.target_ids for given in inputs if given.target_ids is not None]
-    target_ids = torch.tensor(targets) if targets else None
+    ids, target_ids = _tensors(inputs)
     norms = ValueNorms(model) if cells is not None and observer.norms else None
     tokens = max(ids.shape[1], 0 if target_ids is None else target_ids.shape[1])
-    long = cells is not None and (reduce in ("fused", "blocks") or tokens >= LONG)
-    if sums is not None and long and reduce in ("auto", "fused"):
-        kinds = wanted_kinds(observer, whole)
-        if _agrees(_reducible, whole, kinds, (ids, target_ids), _read_rows):
-            _observe_sums(plan_pass(whole, kinds, ids, None, target_ids), observer, sums)
-            return
-    in_blocks = long and reduce != "full"
-    if in_blocks and reduce != "fused":
+    long = cells is not None and (held == "blocks" or tokens >= LONG)
+    in_blocks = long and held != "full"
+    if in_blocks:
         kinds = wanted_kinds(observer, whole)
         in_blocks = _agrees(_plain, whole, kinds, (ids, target_ids), _read_blocks)
-    if reduce == "fused" or (reduce == "blocks" and not in_blocks):
-        raise UnsupportedError(
-            f"the attention of {model.info.name!r} is no plain softmax over a range of keys: it "
-            f"can only be read whole, leave out --reduce {reduce}"
-        )
+    if held == "blocks" and not in_blocks:
+        raise _only_whole(model, "blocks")
     if cells is not None and not in_blocks:
         _require_room(model, len(inputs), tokens)
     forward = plan_pass(whole, wanted_kinds(observer, whole), ids, decoder_input_ids=target_ids)
@@ -124,6 +113,36 @@ def observe_torch(
         _observe_blocks(forward, observer, cells, norms)
     else:
         observe_pass(forward, observer, cells=cells, norms=norms)
+
+
+@torch.inference_mode()
+def read_sums(model: TransformersModel, reader: SumsReader, inputs: Sequence[Input]) -> None:
+    """Run a transformers model over inputs of one length; see ``Backend.read_sums``."""
+    kinds, (ids, target_ids) = wanted_kinds(reader, model.model), _tensors(inputs)
+    read_sums_of(model, plan_pass(model.model, kinds, ids, None, target_ids), reader)
+
+
+@torch.inference_mode()
+def read_sums_of(model: TransformersModel, forward: ForwardPass, reader: SumsReader) -> Any:
+    """Run a planned pass as ``read_sums`` does; return the model's logits, or None."""
+    texts = forward.inputs["input_ids"], forward.inputs.get("decoder_input_ids")
+    if not _agrees(_reducible, model.model, forward.wanted, texts, _observe_sums):
+        raise _only_whole(model, "fused")
+    return _observe_sums(forward, reader)
+
+
+def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:
+    """Return the token ids (text, token) of the texts and of the decoder's texts, or None."""
+    targets = [given.target_ids for given in inputs if given.target_ids is not None]
+    ids = torch.tensor([given.ids for given in inputs])
+    return ids, torch.tensor(targets) if targets else None
+
+
+def _only_whole(model: TransformersModel, way: Reduce) -> UnsupportedError:
+    return UnsupportedError(
+        f"the attention of {model.info.name!r} is no plain softmax over a range of keys: it can "
+        f"only be read whole, leave out --reduce {way}"
+    )
 
 
 @torch.inference_mode()
@@ -338,8 +357,10 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
         yield start, scores.softmax(-1)
 
 
-def _observe_sums(forward: ForwardPass, observer: Observer, sums: ObserveSums) -> None:
-    """Run one pass, and hand each wanted layer to ``sums``, which reads sums over its rows.
+def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
+    """Run one pass, and hand each wanted layer to ``reader``, which reads sums over its rows.
+
+    Return the model's logits, or None.
 
     The pass is not compared with a plain one: its outputs are those of the model's own function.
     Raises UnsupportedError if attention is not looked up, or not a plain softmax.
@@ -348,19 +369,22 @@ def _observe_sums(forward: ForwardPass, observer: Observer, sums: ObserveSums) -
 
     def answer(watch: WatchedCall) -> Attended:
         call = watch.call
-        wanted, sinks = observer.wants(watch.kind, watch.layer), SINKS in call.options
+        wanted, sinks = reader.wants(watch.kind, watch.layer), SINKS in call.options
         texts = range(len(call.query) if wanted or sinks else 0)
         layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
         output, _ = call.own()
         for text, layer in enumerate(layers):
             if wanted:
-                sums(text, watch.kind, watch.layer, layer)
+                layer.output = output[text]
+                reader.sums(text, watch.kind, watch.layer, layer)
+                layer.output = None  # a reader that keeps the layer does not keep this
             if sinks:  # the fused function knows of none
                 output[text] *= layer.kept().to(output.dtype)
         return output, None
 
     try:
-        watched(replace(forward, compare=False), answer, in_blocks=True)
+        output = watched(replace(forward, compare=False), answer, in_blocks=True)
+        return getattr(output, "logits", None)
     except IncompleteError as error:
         raise _values_unseen(forward) from error
 
@@ -379,7 +403,7 @@ def _agrees(
     model: PreTrainedModel,
     kinds: frozenset[Kind],
     texts: tuple[Tensor, Tensor | None],
-    read: Callable[[ForwardPass, _Collected], None],
+    read: Callable[[ForwardPass, _Collected], Any],
 ) -> bool:
     """Return True if whole attention weights and those that ``read`` reads agree in every layer.
 
@@ -407,13 +431,6 @@ def _read_blocks(forward: ForwardPass, found: _Collected) -> None:
     _observe_blocks(forward, found, _TRIAL_CELLS, None)
 
 
-def _read_rows(forward: ForwardPass, found: _Collected) -> None:
-    def read(text: int, kind: Kind, layer: int, sums: ReducedLayer) -> None:
-        found.observe(text, kind, layer, 0, sums.rows(0, len(sums.first)), BlockFacts())
-
-    _observe_sums(forward, found, read)
-
-
 class _Collected:
     """An observer that stores every block of attention weights of one short text.
 
@@ -434,6 +451,9 @@ class _Collected:
     ) -> None:
         for row in range(weights.shape[-2]):
             self.rows[kind, layer, start + row] = weights[:, row]
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        self.observe(text, kind, layer, 0, found.rows(0, len(found.first)), BlockFacts())
 
     def equal(self, other: _Collected, tolerance: float) -> bool:
         if self.rows.keys() != other.rows.keys() or not self.rows:

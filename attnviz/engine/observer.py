@@ -60,13 +60,34 @@ class Observer(Protocol):
         """
 
 
-Reduce = Literal["auto", "fused", "blocks", "full"]
-"""How attention is read: as sums that are computed where the attention is, in blocks of rows, in
-whole matrices of a layer; ``auto`` decides by the length of the text."""
+Held = Literal["auto", "blocks", "full"]
+"""The most of a layer that is held: blocks of rows, or whole matrices; ``auto`` decides by the
+length of the text."""
 
-ObserveSums = Callable[[int, Kind, int, ReducedLayer], None]
-"""Receives the index of a text, the kind and the index of a layer, and the layer's attention, of
-which it reads sums; called in place of ``Observer.observe``."""
+Reduce = Held | Literal["fused"]
+"""How attention is read: ``fused`` as sums that are computed where it is, or what is ``Held``."""
+
+_LONG, _LARGE = 1_000, 2**28
+"""From so many tokens and bytes of whole maps on, the maps are not kept."""
+
+
+def reads_sums(info: ModelInfo, tokens: int, reduce: Reduce) -> bool:
+    """Return whether a text is read through sums over its maps, without the maps themselves.
+
+    info: of the model. tokens: how many the text has. reduce: as the user chose.
+    """
+    large = tokens >= _LONG and 4 * tokens**2 * info.layers * info.heads >= _LARGE
+    return reduce == "fused" or (reduce == "auto" and large and info.backend == "torch")
+
+
+class SumsReader(Protocol):
+    """The interface of an object that reads sums over the attention rows of a pass's layers."""
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        """Return True if sums of this layer are wanted."""
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        """Read sums over the rows of a layer. text: the index of the text."""
 
 
 def hand_over(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
-from attnviz.engine.observer import Observer, ObserveSums, Reduce
+from attnviz.engine.observer import Held, Observer, SumsReader
 from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel, random_copies
@@ -94,20 +94,18 @@ class Probing:
             return ()
         return self.model.notes_for(max((given.text for given in inputs), key=len))
 
-    def run(
-        self,
-        observer: Observer,
-        inputs: Sequence[Input],
-        *,
-        sums: ObserveSums | None = None,
-        reduce: Reduce = "auto",
-    ) -> None:
+    def run(self, observer: Observer, inputs: Sequence[Input], held: Held = "auto") -> None:
         """Run the model over inputs of one length, and hand its attention to ``observer``.
 
-        sums, reduce: see ``Backend.observe``.
+        held: see ``Backend.observe``.
         """
         with reading_segments(self.model, inputs[0].text):
-            backend_of(self.model).observe(observer, inputs, sums=sums, reduce=reduce)
+            backend_of(self.model).observe(observer, inputs, held=held)
+
+    def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
+        """Run the model over inputs of one length; see ``Backend.read_sums``."""
+        with reading_segments(self.model, inputs[0].text):
+            backend_of(self.model).read_sums(reader, inputs)
 
     def twin(self, seed: int) -> Probing:
         """Return the architecture with random parameters, opened for the same kind of attention.

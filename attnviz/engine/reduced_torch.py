@@ -39,7 +39,8 @@ class TorchLayer:
     """The attention of one layer over one text; its methods are those of ``ReducedLayer``.
 
     query: (head, query, dim). key: (key/value head, key, dim). first, past: the keys that each
-    query sees. sink: (head,), the score of a learned sink; None without sinks.
+    query sees. sink: (head,), the score of a learned sink; None without sinks. output: (query,
+    head, dim) before sinks take their share; None once the layer has run.
     Narrow numbers are computed in float32.
     """
 
@@ -53,6 +54,7 @@ class TorchLayer:
         self._key = key.to(wide)
         self._logarithms: Tensor | None = None
         self._sink = None if sink is None else sink.to(wide).reshape(len(key), groups, 1, 1)
+        self.output: Tensor | None = None
 
     @property
     def heads(self) -> int:
@@ -115,6 +117,12 @@ class TorchLayer:
             found[heads, :, begin - start : end - start, place] = weights
         return _numpy(found.flatten(0, 1))
 
+    def outputs(self, queries: Sequence[int]) -> Weights:
+        assert self.output is not None
+        found, kept = self.output[list(queries)], self.kept()
+        found = found * (kept if self._sink is None else kept[list(queries)])
+        return _numpy(found.to(self._query.dtype).transpose(0, 1))
+
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
         found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
         groups, left_out = self._query.shape[1], self._index(hidden)
@@ -136,6 +144,15 @@ class TorchLayer:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
         scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
         return _numpy((scores - self._log_sums).exp().flatten(0, 1))
+
+    def sources(self, shares: Weights) -> Weights:
+        given = self._tensor(shares)
+        found = given.new_zeros(len(shares), self._key.shape[1])
+        for heads, start, stop, low, scores in self._blocks(1):
+            weights = (scores - self._log_sums[heads, :, start:stop, None]).exp_()
+            whole = weights.flatten(0, 1).sum(0)
+            found[:, low : low + whole.shape[-1]] += given[:, start:stop] @ whole
+        return _numpy(found / self.heads)
 
     def kept(self) -> Tensor:
         """Return the share of each row that no sink takes, (query, head, 1)."""

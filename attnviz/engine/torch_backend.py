@@ -23,17 +23,25 @@ from attnviz.engine.edges import Cutter
 from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
-from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
+from attnviz.engine.head_run import (
+    Head,
+    HeadRun,
+    KeepNorms,
+    KeepRows,
+    Run,
+    by_layer,
+    unseen_outputs,
+)
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.labels import with_labels
-from attnviz.engine.observe_torch import observe_pass, observe_torch
+from attnviz.engine.observe_torch import observe_pass, observe_torch, read_sums, read_sums_of
 from attnviz.engine.observer import (
     BLOCK_CELLS,
+    Held,
     KeepWeights,
     ObserveHeads,
     Observer,
-    ObserveSums,
-    Reduce,
+    SumsReader,
     to_numpy,
 )
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
@@ -66,10 +74,12 @@ class TorchBackend:
         inputs: Sequence[Input],
         *,
         cells: int | None = BLOCK_CELLS,
-        sums: ObserveSums | None = None,
-        reduce: Reduce = "auto",
+        held: Held = "auto",
     ) -> None:
-        observe_torch(self._model, observer, inputs, cells, sums=sums, reduce=reduce)
+        observe_torch(self._model, observer, inputs, cells, held)
+
+    def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
+        read_sums(self._model, reader, inputs)
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
@@ -88,8 +98,20 @@ class TorchBackend:
         predicts = causal and patchable.head is not None
         compared: set[int] = set()
 
-        def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+        def run(
+            given: Input,
+            removed: Collection[Head] = (),
+            norms: bool = False,
+            rows: Sequence[int] | None = None,
+        ) -> HeadRun:
             check_heads(patchable.heads, removed)
+            if rows is not None:
+                keep_rows, wanted = KeepRows(kind, rows), frozenset({kind})
+                seen_rows = tuple(rows) if predicts else False
+                forward = replace(whole_pass(whole, kind, given), wanted=wanted, logits=seen_rows)
+                logits = read_sums_of(opened, forward, keep_rows)
+                predicted = to_numpy(logits[0]) if predicts else None
+                return HeadRun(keep_rows.weights, keep_rows.outputs, predicted)
             size = length_class(len(given.text))
             if removed and size not in compared:
                 run(given)  # compares with a plain pass, from which runs without heads differ

@@ -70,6 +70,9 @@ class ReducedLayer(Protocol):
     def rows(self, start: int, stop: int) -> Weights:
         """Return the attention weights (head, rows, key) of the queries from start to stop."""
 
+    def outputs(self, queries: Sequence[int]) -> Weights:
+        """Return the heads' outputs (head, row, dim) of some queries, while the layer runs."""
+
     def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
         """Return each head's largest weights as (weight, query, key), the largest first.
 
@@ -78,6 +81,12 @@ class ReducedLayer(Protocol):
 
     def single(self, keys: Ints) -> Weights:
         """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""
+
+    def sources(self, shares: Weights) -> Weights:
+        """Return where shares of the queries come from, (row, key): Σᵢ shares[row, i]·Ā[i, key].
+
+        Ā is the mean over the heads. shares: (row, query).
+        """
 
     def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
         """Return the weight (head, orders, query) of each query on earlier tokens of its group.
@@ -143,9 +152,6 @@ class EvenRows(_Ranges):
     def at(self, keys: Ints) -> Rows:
         inside = self.inside(keys)
         return np.where(inside, self._share, 0)[None], inside
-
-    def on_equal(self, after: int) -> Rows:
-        raise NotImplementedError("uniform attention is no base rate of equal tokens")
 
     def far(self) -> Weights:
         before = _summed(np.arange(len(self.text.keys), dtype=np.float64))

@@ -29,6 +29,7 @@ Rows = tuple[Weights, Bools]
 """Values (..., rows), and whether each row counts, (rows,) or (..., rows)."""
 
 Formula = Callable[["AttentionRows"], Rows]
+EqualFormula = Callable[["EqualRows"], Rows]
 
 _RARE_SHARE = 0.1
 """The share of a text's tokens that are called rare."""
@@ -83,16 +84,18 @@ class Conditions:
         }
         return next((need for need in measure.needs if not met[need]), None)
 
-    def formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
+    def formulas(self, names: Collection[str] | None = None) -> dict[str, EqualFormula]:
         """Return the formulas of measures that can be measured here, by name.
 
         names: of the measures; None for all.
         """
-        return {
-            name: formula
-            for name, formula in FORMULAS.items()
-            if (names is None or name in names) and self.lacks(MEASURES[name]) is None
-        }
+        every = {**FORMULAS, **EQUAL_FORMULAS}
+        kept = [name for name in MEASURES if name in every and (names is None or name in names)]
+        return {name: every[name] for name in kept if self.lacks(MEASURES[name]) is None}
+
+    def even_formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
+        """Return the ``formulas`` of which uniform attention gives a base rate."""
+        return {name: FORMULAS[name] for name in self.formulas(names) if name in FORMULAS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +204,13 @@ class AttentionRows(Protocol):
     def at(self, keys: NDArray[np.int64]) -> Rows:
         """Return each row's weight on one key, and which rows see that key. keys: one a row."""
 
+    def far(self) -> Weights:
+        """Return each row's mean distance to its keys in tokens, Σⱼ A[i, j]·|i − j|."""
+
+
+class EqualRows(AttentionRows, Protocol):
+    """Rows of attention that also know which tokens of the text are equal."""
+
     def on_equal(self, after: int) -> Rows:
         """Return each row's weight on earlier tokens that equal its own, and which rows have some.
 
@@ -208,13 +218,10 @@ class AttentionRows(Protocol):
         tokens that follow the equal ones.
         """
 
-    def far(self) -> Weights:
-        """Return each row's mean distance to its keys in tokens, Σⱼ A[i, j]·|i − j|."""
-
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """A block of rows of attention weights over a text; its methods are those of AttentionRows.
+    """A block of rows of attention weights over a text; its methods are those of EqualRows.
 
     text: the facts of the text. weights: (..., rows, keys); last keys that a causal block does not
         see may be left out. start: index of its first query.
@@ -381,18 +388,11 @@ def _signed_distance_rows(block: AttentionRows) -> Rows:
     return np.asarray(block.mixed(positions) - block.queries * block.total), _every(block)
 
 
-def _confidence_rows(block: AttentionRows) -> Rows:
-    """Return the largest weight of each row, and which rows count: not special tokens."""
-    return block.largest, ~block.text.special[block.queries]
-
-
 FORMULAS: Mapping[str, Formula] = {
     "previous": lambda block: block.at(block.queries - 1),
     "first": _first_rows,
     "self": _self_rows,
     "next": lambda block: block.at(block.queries + 1),
-    "duplicate": lambda block: block.on_equal(0),
-    "induction": lambda block: block.on_equal(1),
     "separator": lambda block: _column_rows(block, block.text.separators),
     "delimiter": lambda block: _column_rows(block, block.text.delimiters),
     "rare": _rare_rows,
@@ -400,10 +400,17 @@ FORMULAS: Mapping[str, Formula] = {
     "entropy": lambda block: (block.entropy, _every(block)),
     "normalised_entropy": _normalised_entropy_rows,
     "distance": lambda block: (block.far(), _every(block)),
-    "confidence": _confidence_rows,
+    # Special tokens do not count.
+    "confidence": lambda block: (block.largest, ~block.text.special[block.queries]),
     "signed_distance": _signed_distance_rows,
 }
 """Formulas by the names of ``registry``; relations and ``monotone`` are no means over rows."""
+
+EQUAL_FORMULAS: Mapping[str, EqualFormula] = {
+    "duplicate": lambda block: block.on_equal(0),
+    "induction": lambda block: block.on_equal(1),
+}
+"""Formulas that ask which tokens are equal; their base rate is that of shuffled tokens."""
 
 
 def whole_scores(
@@ -422,7 +429,7 @@ def whole_scores(
     return scores_of(RowBlock(text, weights, start, mask), names)
 
 
-def scores_of(rows: AttentionRows, names: Collection[str] | None = None) -> dict[str, Weights]:
+def scores_of(rows: EqualRows, names: Collection[str] | None = None) -> dict[str, Weights]:
     """Return the measures (...) of rows, which are all rows of a text; see ``whole_scores``."""
     formulas = rows.text.attention.formulas(names)
     return {name: _mean(*formula(rows)) for name, formula in formulas.items()}

@@ -90,7 +90,7 @@ def measure(shape: str, layers: int, tokens: int, repeats: int, blocks: bool) ->
     ids = torch.tensor([text.ids])
     backend = backend_of(model)
     short = Scores(text.cut(48))
-    backend.observe(short, [Input(text.cut(48))], sums=short.sums, reduce="fused")  # the trial
+    backend.read_sums(short, [Input(text.cut(48))])  # the trial
 
     def plain() -> None:
         with torch.inference_mode():
@@ -98,10 +98,10 @@ def measure(shape: str, layers: int, tokens: int, repeats: int, blocks: bool) ->
 
     def fused() -> None:
         scores = Scores(text)
-        backend.observe(scores, [Input(text)], sums=scores.sums, reduce="fused")
+        backend.read_sums(scores, [Input(text)])
 
     def in_blocks() -> None:
-        backend.observe(Scores(text), [Input(text)], reduce="blocks")
+        backend.observe(Scores(text), [Input(text)], held="blocks")
 
     plain()
     found = [(spent(plain), spent(fused)) for _ in range(repeats)]

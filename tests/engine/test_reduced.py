@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
 from attnviz.engine import reduced_torch
 from attnviz.engine.backend import backend_of
-from attnviz.engine.observer import KeepWeights
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UnsupportedError
 from attnviz.measures.reduced import EvenRows, SummedRows
@@ -17,10 +18,21 @@ from attnviz.models.bundled import Bundled
 from attnviz.records import Input, Tokens
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of
-from .test_row_blocks import PLAIN, Gathered, opened, texts_of
+from .test_row_blocks import PLAIN, opened, texts_of
 
 REDUCIBLE = PLAIN | {"gpt_oss"}
 """Whose attention is a softmax over a range of keys, perhaps with a learned sink."""
+
+
+class Reads:
+    """Gives a function the sums of every layer, or of some."""
+
+    def __init__(self, sums: Callable[..., object]) -> None:
+        self.sums = sums
+        self.layers: set[int] | None = None
+
+    def wants(self, kind: str, layer: int) -> bool:
+        return self.layers is None or layer in self.layers
 
 
 def loops(weights: np.ndarray, columns: np.ndarray, buckets: int) -> dict[str, np.ndarray]:
@@ -65,7 +77,7 @@ def test_every_sum_of_every_architecture(name: str, monkeypatch: pytest.MonkeyPa
         found.add((kind, layer))
 
     model = opened(name)
-    backend_of(model).observe(Gathered(), texts_of(name), sums=check, reduce="fused")
+    backend_of(model).read_sums(Reads(check), texts_of(name))
     assert found == set(whole)
 
 
@@ -78,13 +90,9 @@ def test_other_attention_is_refused() -> None:
     assert names
     for name in ("gemma2", "t5"):
         with pytest.raises(UnsupportedError, match="leave out --reduce fused"):
-            backend_of(opened(name)).observe(
-                Gathered(), texts_of(name), sums=lambda *_: None, reduce="fused"
-            )
+            backend_of(opened(name)).read_sums(Reads(print), texts_of(name))
     with pytest.raises(UnsupportedError, match="--backend torch"):
-        backend_of(Bundled()).observe(
-            Gathered(), [Input.of_ids([1, 2, 3])], sums=lambda *_: None, reduce="fused"
-        )
+        backend_of(Bundled()).read_sums(Reads(print), [Input.of_ids([1, 2, 3])])
 
 
 def random_layer(dtype: torch.dtype, window: int | None = None, sink: bool = False) -> TorchLayer:
@@ -118,12 +126,11 @@ def test_every_measure_equals_that_of_the_matrix(
     seen = (np.arange(37) >= layer.first[:, None]) & (np.arange(37) < layer.past[:, None])
     even = EvenRows(text, layer.first, layer.past)
     dense_even = RowBlock(text, even.weights, mask=seen)
-    for name, formula in text.attention.formulas().items():
-        if name not in ("duplicate", "induction"):
-            values, counts = formula(even)
-            expected, rows = formula(dense_even)
-            assert (counts == rows).all(), name
-            assert np.abs(values - expected)[..., rows].max(initial=0) < 1e-12, name
+    for name, formula in text.attention.even_formulas().items():
+        values, counts = formula(even)
+        expected, rows = formula(dense_even)
+        assert (counts == rows).all(), name
+        assert np.abs(values - expected)[..., rows].max(initial=0) < 1e-12, name
     summed = SummedRows(text, layer, even)
     block = RowBlock(text, layer.rows(0, 37).astype(np.float64), mask=seen)
     for name, formula in text.attention.formulas().items():
@@ -151,12 +158,7 @@ def test_bfloat16_is_reduced_in_float32() -> None:
 
 def test_no_layer_is_handed_over_twice_and_others_run() -> None:
     model, seen = opened("llama"), []
-    wanted = KeepWeights("self", {1: (0,)})
-    backend_of(model).observe(
-        wanted,
-        texts_of("llama"),
-        sums=lambda text, kind, layer, sums: seen.append((text, kind, layer, sums.heads)),
-        reduce="fused",
-    )
+    reader = Reads(lambda text, kind, layer, sums: seen.append((text, kind, layer, sums.heads)))
+    reader.layers = {1}
+    backend_of(model).read_sums(reader, texts_of("llama"))
     assert seen == [(0, "self", 1, 6)]
-    assert wanted.layers == ()

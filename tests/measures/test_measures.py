@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 import attnviz
 from attnviz.measures.registry import MEASURES
-from attnviz.measures.rows import FORMULAS, uniform_weights
+from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS, uniform_weights
 
 from ..conftest import measured
 
@@ -132,7 +132,7 @@ def random_weights(causal: bool, *shape: int, dtype: type = np.float64) -> np.nd
 
 def test_every_formula_is_of_a_measure() -> None:
     families = {name for name, measure in MEASURES.items() if measure.family != "relation"}
-    assert set(FORMULAS) == families - {"monotone"}  # no mean over rows
+    assert {*FORMULAS, *EQUAL_FORMULAS} == families - {"monotone"}  # no mean over rows
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,8 @@ def test_what_takes_longer_than_torch_is_left_to_it(
     with pytest.raises(NotUnderstoodError, match="sooner run by torch"):
         open_numpy(str(tmp_path), None, Work(10**8))
     # One processor gains nothing from a library that must start first.
-    assert open_numpy(str(tmp_path), None, Work(10**8, threads=1)).info.backend == "numpy"
+    work = Work(10**8, threads=1, texts=10**5)
+    assert open_numpy(str(tmp_path), None, work).info.backend == "numpy"
     assert isinstance(load(str(tmp_path), LoadOptions(tokens=10)), NumpyCheckpoint)
     for other in (
         LoadOptions(),
@@ -148,6 +150,23 @@ def test_what_takes_longer_than_torch_is_left_to_it(
         LoadOptions(tokens=10**8),
     ):
         assert not isinstance(load(str(tmp_path), other), NumpyCheckpoint)
+
+
+@pytest.mark.parametrize(
+    ("work", "runs"),
+    [
+        (Work(6_600, threads=1), True),  # .97 GiB: two layers of three heads, four bytes a weight
+        (Work(6_700, threads=1), False),
+        (Work(67_000, threads=1, texts=10), False),
+        (Work(67_000, threads=1, texts=11), True),
+    ],
+)
+def test_long_texts_whose_maps_fill_the_memory_are_left_to_torch(
+    work: Work, runs: bool, tmp_path: Path
+) -> None:
+    made(tmp_path, "gpt2")
+    with nullcontext() if runs else pytest.raises(NotUnderstoodError, match="sooner run by torch"):
+        open_numpy(str(tmp_path), None, work)
 
 
 @pytest.mark.parametrize(

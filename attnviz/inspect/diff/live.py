@@ -196,7 +196,7 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
         return Noise(Floor(request.noise_floor), "given")
     whole, other = side.maps, in_other_numbers(model)
     probing = Probing(other.model, whole.kind, whole.causal)
-    rounded = model_maps(probing, side.inputs, whole.stride)
+    rounded = model_maps(probing, side.inputs, whole.stride, reduce=request.reduce)
     pairs = pairs_by_index(whole.heads, whole.heads)
     floor = noise_floor(divergences(whole, rounded, pairs))
     return Noise(floor, f"{name} {other.words}", predictions(whole, rounded))
@@ -246,7 +246,9 @@ def _measured(
         require_alike(first.inputs, inputs, probing.kind, two_texts=two_texts)
     stride = None if first is None else first.maps.stride
     share = 0.3 if request.importance else 0.6
-    maps = model_maps(probing, inputs, stride, lambda done: advance(share * done))
+    maps = model_maps(
+        probing, inputs, stride, lambda done: advance(share * done), reduce=request.reduce
+    )
     known = first.heads if first is not None and same else None
     states = head_states(model, kind, request.seed) if known is None else known
     effects = None

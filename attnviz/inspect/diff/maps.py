@@ -16,12 +16,17 @@ from numpy.typing import NDArray
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import HeadRun
 from attnviz.engine.likely import log_softmax
+from attnviz.engine.observer import Reduce, reads_sums
 from attnviz.engine.probing import Probing
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
 from attnviz.records import Input, Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
+
+_LEAST_ROWS = 8
+"""The fewest rows of a long text that are compared."""
 
 MOST_BYTES = 2**28
 """The most that is kept of one model: 256 MiB hold all heads of GPT-2 over some 900 tokens."""
@@ -79,12 +84,14 @@ def model_maps(
     inputs: Sequence[Input],
     stride: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
+    reduce: Reduce = "auto",
 ) -> ModelMaps:
     """Run a model over every input; return its attention maps.
 
     probing: the model. inputs: one for each text.
     stride: record every ``stride``-th query, as for the other model; None decides by memory.
-    progress: is called with the share that is done.
+    progress: is called with the share that is done. reduce: whether a text is read whole, or only
+        the rows that are recorded.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
     attention weight or an output is not finite.
     """
@@ -93,21 +100,34 @@ def model_maps(
     run, notes = backend_of(model).open_heads(kind, inputs[0], in_order)
     texts = []
     for number, given in enumerate(inputs):
-        seen = run(given)
+        queries, keys, seen = given.queries(kind), given.keys(kind), None
+        if reads_sums(model.info, max(len(queries), len(keys)), reduce):
+            try:
+                stride = stride or _stride(inputs, kind, run(_beginning(given), rows=(0,)))
+                if len(queries) // stride < _LEAST_ROWS:
+                    raise UsageError(
+                        f"text {number + 1} has {len(keys):,} tokens, of which {_LEAST_ROWS} rows "
+                        f"of attention take more than {MOST_BYTES:,} bytes: shorten it"
+                    )
+                seen = run(given, rows=range(0, len(queries), stride))
+            except UnsupportedError:
+                if reduce == "fused":
+                    raise
+        whole = seen is None
+        seen = seen or run(given)
         _require_numbers(model.info, seen, number)
-        if stride is None:
-            stride = _stride(inputs, kind, seen)
-        queries, keys = given.queries(kind), given.keys(kind)
+        stride = stride or _stride(inputs, kind, seen)
         kept = np.arange(0, len(queries), stride)
+        some = kept if whole else np.arange(len(kept))
         texts.append(
             TextMaps(
                 queries=queries,
                 keys=keys,
                 kept=kept,
                 sink=sink_keys(keys, causal),
-                rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
-                outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
-                predictions=None if seen.logits is None else log_softmax(seen.logits[kept]),
+                rows={layer: _some(rows, some) for layer, rows in seen.weights.items()},
+                outputs={layer: _some(rows, some) for layer, rows in seen.outputs.items()},
+                predictions=None if seen.logits is None else log_softmax(seen.logits[some]),
             )
         )
         progress((number + 1) / len(inputs))
@@ -130,6 +150,11 @@ def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
+
+
+def _beginning(given: Input) -> Input:
+    """Return the first tokens of an input, of which a run shows the sizes of a model's arrays."""
+    return Input(given.text.cut(2), None if given.target is None else given.target.cut(2))
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from attnviz.options import IndexBase, Options, Seed, Truncation, flag, option
+from attnviz.options import IndexBase, Options, Reduction, Seed, Truncation, flag, option
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Compared(Options, panel="What is compared"):
 
 
 @dataclass(frozen=True)
-class DiffRequest(_Compared, _ConditionOfB, Truncation, IndexBase, Seed):
+class DiffRequest(_Compared, _ConditionOfB, Truncation, Reduction, IndexBase, Seed):
     """All options of ``diff``."""
 
     def named_condition(self) -> dict[str, Any]:

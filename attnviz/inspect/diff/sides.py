@@ -12,7 +12,7 @@ from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
 from attnviz.models.model import Model, NumpyModel
-from attnviz.models.resolve import LoadOptions, refuse_ignored
+from attnviz.models.resolve import LoadOptions, reckoned_tokens, refuse_ignored
 from attnviz.records import Input, Kind
 from attnviz.texts import Texts, built_in_texts, encode_texts
 
@@ -25,6 +25,9 @@ _TEXTS = 80
 
 _ABLATED = 2
 """How many times as much there is to run with every head ablated, in a model that NumPy runs."""
+
+_LONG = 2_048
+"""The tokens of a text from which a model runs in torch, which reads it without whole maps."""
 
 _LEAST = 2
 """The fewest tokens of a text: the first query of a causal text sees only itself."""
@@ -94,8 +97,9 @@ def both_sides(
             f"{len(texts.texts)} and {len(texts_b.texts)}"
         )
     found: list[Side] = []
+    each_options = _options(request, a, b, options, texts.texts)
     read = (texts, texts if texts_b is None else texts_b)
-    for side, each, own in zip((a, b), _options(request, a, b, options), read, strict=True):
+    for side, each, own in zip((a, b), each_options, read, strict=True):
         if not isinstance(side, str):
             found.append(LiveSide(side.info.name, each, own, side))
         else:
@@ -127,11 +131,15 @@ def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
 
 
 def _options(
-    request: DiffRequest, a: str | Model, b: str | Model, options: LoadOptions
+    request: DiffRequest,
+    a: str | Model,
+    b: str | Model,
+    options: LoadOptions,
+    texts: Sequence[str],
 ) -> tuple[LoadOptions, LoadOptions]:
     """Return the options with which A and B are loaded.
 
-    a, b: a name or a loaded model. options: for models given by name.
+    a, b: a name or a loaded model. options: for models given by name. texts: what A reads.
     """
     found = []
     for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
@@ -142,8 +150,9 @@ def _options(
             own = replace(own, revision=request.revision_b, device="cpu", backend="auto")
         refuse_ignored(side, own, ())
         found.append(own)
-    # Both sides run on the same backend: torch, if one of them needs it.
-    torch = any(
+    # Both sides run on the same backend: torch, if one of them or a long text needs it.
+    long = request.reduce == "fused" or max(map(reckoned_tokens, texts)) >= _LONG
+    torch = long or any(
         (not isinstance(side, str | NumpyModel))
         or each.backend == "torch"
         or each.dtype not in ("auto", "float32")

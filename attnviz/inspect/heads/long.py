@@ -6,9 +6,9 @@ Everything is read from sums over attention rows, see ``measures.reduced``; no w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from attnviz.draw.report import Report
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import attention_kind, encoded
+from attnviz.engine.observer import reads_sums
 from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
@@ -28,7 +29,7 @@ from attnviz.inspect.heads.runs import requested_runs
 from attnviz.interrupts import between_steps
 from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
 from attnviz.measures.regions import RegionSums, shares
-from attnviz.measures.registry import OF_ONE_TEXT, of_family
+from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import Word, find_in
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.floating]
 
-_LONG, _LARGE = 1_000, 2**28
-"""From so many tokens and bytes of whole maps on, pooled maps are shown instead."""
-
 _BUCKETS = 64
 _SHOWN = 3
 """The most heads of which rows and parts are kept if nobody chose heads."""
@@ -54,7 +52,8 @@ class LongHead(NamedTuple):
     """What was read of one head.
 
     scores: by measure; None if the text has no case of it. pooled: (query bucket, key bucket), the
-    mean over the queries of the sum of the weights. pairs: (weight, query, key), strongest first.
+    mean over the queries of the sum of the weights. even: the mean distance of uniform attention
+    over the keys that its layer lets a query see. pairs: (weight, query, key), strongest first.
     part: weights of the requested queries and keys. row: mean weights of the requested word's rows.
     """
 
@@ -62,6 +61,7 @@ class LongHead(NamedTuple):
     head: int
     scores: Mapping[str, float | None]
     pooled: Floats
+    even: float
     pairs: Sequence[tuple[float, int, int]] = ()
     part: Floats | None = None
     row: Floats | None = None
@@ -158,9 +158,8 @@ def heads_of_any_length(
     if request.reduce != "full" and not whole and (asked or model.info.backend == "torch"):
         kind = attention_kind(model, runs[0][1])
         tokens, text, notes = _read(model, given, request)
-        size = len(tokens)
-        large = 4 * size**2 * model.info.layers * model.info.heads >= _LARGE
-        if asked or (size >= _LONG and large and kind in ("self", "encoder")):
+        long = reads_sums(model.info, len(tokens), request.reduce)
+        if asked or (long and kind in ("self", "encoder")):
             try:
                 return _long_heads(model, tokens, kind, request, advance, text=text, notes=notes)
             except UnsupportedError:
@@ -214,18 +213,17 @@ def _long_heads(
         "shorten the text or the parts of it, or choose fewer heads",
     )
     with between_steps() as stopped:
-        reading = _Reading(tokens, kind, request, chosen=chosen, word=word, part=part)
 
-        def sums(number: int, of: Kind, layer: int, found: ReducedLayer) -> None:
-            reading.add(layer, found)
+        def after(layer: int) -> None:
             advance((layer + 1) / info.layers)
             if stopped():
                 raise KeyboardInterrupt
 
+        reading = _Reading(tokens, kind, request, after, chosen=chosen, word=word, part=part)
         complete = True
         try:
             with reading_segments(model, tokens):
-                backend_of(model).observe(reading, [Input(tokens)], sums=sums, reduce="fused")
+                backend_of(model).read_sums(reading, [Input(tokens)])
         except KeyboardInterrupt:
             if not reading.heads:
                 raise
@@ -276,18 +274,18 @@ def _range(typed: str, size: int) -> range:
 
 
 class _Reading:
-    """Reads the heads of each layer from its sums; an observer that takes no weights.
+    """Reads the heads of each layer from its sums.
 
-    chosen: the heads by layer; None for all. word, part: see ``LongHeads``.
+    after: called after each layer. chosen: the heads by layer; None for all. word, part: see
+    ``LongHeads``.
     """
-
-    norms = False
 
     def __init__(
         self,
         tokens: Tokens,
         kind: Kind,
         request: HeadsRequest,
+        after: Callable[[int], None],
         *,
         chosen: Mapping[int, Any] | None,
         word: Word | None,
@@ -297,6 +295,7 @@ class _Reading:
         self.causal = True
         self.bucket = -(-len(tokens) // _BUCKETS)
         self._tokens, self._kind, self._chosen = tokens, kind, chosen
+        self._after = after
         self._word, self._part, self._request = word, part, request
         self.regions: dict[tuple[int, tuple[int, ...]], NDArray[np.float64]] = {}
         self._evens: dict[bytes, EvenRows] = {}
@@ -304,26 +303,23 @@ class _Reading:
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind and (self._chosen is None or layer in self._chosen)
 
-    def observe(self, *given: Any) -> NoReturn:
-        raise NotImplementedError("a long text is read from sums alone")
-
-    def add(self, layer: int, found: ReducedLayer) -> None:
-        """Read the heads of a layer."""
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
         kept = [
             head
             for head in range(found.heads)
             if self._chosen is None or head in self._chosen[layer]
         ]
         self.causal &= bool((found.past <= np.arange(len(found.past)) + 1).all())
-        text = TextFacts(self._tokens, self._tokens, Conditions(self._kind, self.causal))
+        facts = TextFacts(self._tokens, self._tokens, Conditions(self._kind, self.causal))
         key = found.first.tobytes() + found.past.tobytes()
         between = RegionSums(self._tokens, self._tokens, sink_keys(self._tokens, self.causal))
         if key not in self._evens:
-            self._evens[key] = EvenRows(text, found.first, found.past)
+            self._evens[key] = EvenRows(facts, found.first, found.past)
             if self._tokens.regions:
                 between.add_sums(None, self._evens[key])
-            scores_of(self._evens[key], set(OF_ONE_TEXT).difference(of_family("identity")))
-        rows = SummedRows(text, found, self._evens[key], kept, self.bucket)
+            for formula in facts.attention.even_formulas(OF_ONE_TEXT).values():
+                formula(self._evens[key])
+        rows = SummedRows(facts, found, self._evens[key], kept, self.bucket)
         if self._tokens.regions:
             between.add_sums(rows, self._evens[key])
             self.regions[layer, tuple(kept)] = between.sums()
@@ -334,6 +330,7 @@ class _Reading:
         pooled = pooled / queries[:, None]
         pairs = self._pairs(found)
         part, row = self._of_part(found), self._of_word(found)
+        even = float(self._evens[key].far().mean())
         for place, head in enumerate(kept):
             values = {name: float(each[place]) for name, each in scores.items()}
             self.heads.append(
@@ -342,6 +339,7 @@ class _Reading:
                     head,
                     {name: None if one != one else one for name, one in values.items()},
                     pooled[place],
+                    even,
                     pairs=pairs[head] if pairs else (),
                     part=None if part is None else part[head],
                     row=None if row is None else row[head],
@@ -349,6 +347,7 @@ class _Reading:
             )
         if self._chosen is None:
             self._keep_few()
+        self._after(layer)
 
     def _pairs(self, found: ReducedLayer) -> Sequence[Sequence[tuple[float, int, int]]]:
         if self._request.top is None:

@@ -85,7 +85,7 @@ def _finding(found: LongHeads) -> str:
     which = "of the others, " if sinking else ""
     return (
         f"{words}; {which}{_name(found, furthest)} looks furthest away, {distance:,.0f} tokens in "
-        "the mean."
+        f"the mean (uniform attention: {furthest.even:,.0f})."
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from attnviz.errors import UsageError
 from attnviz.measures.registry import OF_ONE_TEXT, complete_measure, find_label, said_name
@@ -12,6 +11,7 @@ from attnviz.options import (
     IndexBase,
     Known,
     Options,
+    Reduction,
     RegionOptions,
     Truncation,
     flag,
@@ -119,10 +119,6 @@ class LongOptions(Options, panel="Long texts"):
         "A-B", "Show these query tokens in full, such as 8000-8050 (pooled maps of the rest)."
     )
     keys: str | None = option("A-B", "Show these key tokens in full.")
-    reduce: Literal["auto", "fused", "full"] = option(
-        "WAY", "full: whole maps; fused: pooled maps without any weight (auto: by their size).",
-        "auto",
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -133,6 +129,7 @@ class HeadsRequest(
     RegionOptions,
     ViewOptions,
     LongOptions,
+    Reduction,
     Compared,
     Known,
     IndexBase,

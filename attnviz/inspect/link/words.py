@@ -85,7 +85,7 @@ def finding(report: LinkReport) -> str:
         amount = f"{nats(best.lead)} nats, the whole lead"
     elif abs(best.lead) > abs(report.sum):
         amount = f"{nats(best.lead)} nats, all parts together {nats(report.sum)}"
-    without, whatever = _without(best), _whatever(best)
+    without, whatever = _without(best, first.weight), _whatever(best)
     for tail in (without + whatever, whatever or without, ""):
         shown = f"{said} {amount}{tail}."
         if fits_two_lines(shown):
@@ -130,8 +130,11 @@ def in_a_line(report: LinkReport) -> str:
     return f"{report.head} → {key}: {said} of {nats(report.sum)} nats: attnviz link"
 
 
-def _without(part: LinkPart) -> str:
-    return "" if part.without is None else f"; without it weight {probability(part.without)}"
+def _without(part: LinkPart, weight: float) -> str:
+    """Return the link's weight, and what it is without the part."""
+    if part.without is None:
+        return ""
+    return f"; weight {probability(weight)}, without it {probability(part.without)}"
 
 
 def _whatever(part: LinkPart) -> str:

@@ -14,6 +14,7 @@ from attnviz.engine.observer import Reduce
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.examples import examples_of
+from attnviz.inspect.patterns.measure import cells_of, measure
 from attnviz.inspect.patterns.probes import (
     SENTENCES,
     ProbeText,
@@ -29,7 +30,7 @@ from attnviz.inspect.patterns.records import (
     Probe,
 )
 from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
-from attnviz.inspect.patterns.sums import TextScores, cells_of, measure
+from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.labels import (
     THRESHOLD,
     KnownLabels,
@@ -90,7 +91,7 @@ def score_patterns(
     progress: called as ``progress(done, total)``, in query–key pairs.
     examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
-    reduce: how the attention is read, see ``Backend.observe``.
+    reduce: how the attention is read.
 
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
     its attention, or values that a weight transform needs, cannot be observed.

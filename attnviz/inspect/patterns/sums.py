@@ -1,28 +1,24 @@
-"""Scores texts while a model runs over them, from sums over blocks of rows."""
+"""The pattern scores of one layer of a text, from sums over its rows or over blocks of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts, Reduce
-from attnviz.engine.probing import Probing
-from attnviz.errors import UsageError
-from attnviz.inspect.patterns.probes import ProbeText, batches
+from attnviz.inspect.patterns.probes import ProbeText
 from attnviz.inspect.patterns.relations import FoundPair
 from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
 from attnviz.measures.regions import RegionSums
 from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
-    FORMULAS,
     AttentionRows,
     Bools,
-    Conditions,
     RowBlock,
+    Rows,
     TextFacts,
     centre_rows,
     even_weights,
@@ -30,21 +26,14 @@ from attnviz.measures.rows import (
     rescaled,
 )
 from attnviz.measures.sinks import sink_keys
-from attnviz.records import Kind
 
 Weights = NDArray[np.floating]
 Scores = dict[str, NDArray[np.float64]]
 
-Work = Callable[[int], None]
-"""Called with the work that was just done, in pairs of tokens."""
-
-Selection = Mapping[int, Container[int]]
+_AnyRows = TypeVar("_AnyRows", bound=AttentionRows)
 
 SHUFFLES = 8
 """The number of token orders whose mean is the base rate of scores that ask if tokens are equal."""
-
-_TOGETHER = 4_000_000
-"""The most attention weights that wait until all layers of their text are scored at once."""
 
 _STILL = 1e-9
 """A variance of the attended places below which a head attends to one place for all queries."""
@@ -78,12 +67,12 @@ class ScoreSums:
     """Computes the pattern scores of each head of one text from blocks of attention rows.
 
     The blocks may come in any order. In the end the scores equal the measures of the whole matrix,
-    but only one block is in memory. names: of the measures; None for all.
+    but only one block is in memory.
     """
 
-    def __init__(self, text: TextFacts, names: Collection[str] | None = None) -> None:
+    def __init__(self, text: TextFacts) -> None:
         self._text = text
-        self._formulas = text.attention.formulas(names)
+        self._formulas = text.attention.formulas()
         self._sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         self._moments: NDArray[np.float64] | None = None
 
@@ -93,23 +82,8 @@ class ScoreSums:
         start: its first query. mask: see ``RowBlock``.
         """
         block = RowBlock(self._text, weights, start, mask)
-        self.take(self.measured(block))
+        self.take(_measured(block, self._formulas))
         return block
-
-    def measured(self, block: AttentionRows) -> _Measured:
-        """Return the addition that a block of rows makes to the sums, without making it."""
-        # Without key 0, a row that attended to key 0 alone has no weight left to score.
-        alive = None if self._text.attention.view == "raw" else block.total != 0
-        sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
-        for name, formula in self._formulas.items():
-            values, counts = formula(block)
-            if alive is not None:
-                counts = counts & (alive if values.ndim == 2 else alive[:, None])
-            total = np.where(counts, values, 0).sum(-1, dtype=np.float64)
-            sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
-        if self._text.attention.kind != "cross":
-            return sums, None
-        return sums, _moments(centre_rows(block.weights), block.queries)
 
     def take(self, measured: _Measured) -> None:
         """Add to the sums what ``measured`` returned for a block of rows."""
@@ -168,7 +142,7 @@ class LayerSums:
         self._text = text
         self._evens = Evens({}, {}) if evens is None else evens
         self._found = ScoreSums(text)
-        self._even = ScoreSums(text, set(FORMULAS).difference(of_family("identity")))
+        self._even, self._even_formulas = ScoreSums(text), text.attention.even_formulas()
         self._regions = None
         if text.keys.regions:
             sink = sink_keys(text.keys, text.attention.causal)
@@ -189,7 +163,7 @@ class LayerSums:
         known = self._evens.blocks.get(key) if mask is None else None
         if known is None:
             even = even_weights(block.seen)
-            evenly = self._even.measured(RowBlock(self._text, even[None], start, mask))
+            evenly = _measured(RowBlock(self._text, even[None], start, mask), self._even_formulas)
             known = even[:, marks].sum(0, dtype=np.float64), evenly
             if mask is None:
                 self._evens.blocks[key] = known
@@ -209,10 +183,10 @@ class LayerSums:
             even.mixed(marked)
             if self._regions is not None:
                 self._regions.add_sums(None, even)
-            self._evens.ranges[key] = even, self._even.measured(even)
+            self._evens.ranges[key] = even, _measured(even, self._even_formulas)
         even, evenly = self._evens.ranges[key]
         rows = SummedRows(self._text, layer, even, heads, buckets)
-        self._found.take(self._found.measured(rows))
+        self._found.take(_measured(rows, self._text.attention.formulas()))
         self._even.take(evenly)
         if self._regions is not None:
             self._regions.add_sums(rows, even)
@@ -236,6 +210,22 @@ class LayerSums:
     def _delimiters(self) -> dict[int, NDArray[np.float64]]:
         gained = self._gained / max(len(self._text.queries), 1)
         return {int(kind): gained[:, column] for column, kind in enumerate(self._kinds)}
+
+
+def _measured(rows: _AnyRows, formulas: Mapping[str, Callable[[_AnyRows], Rows]]) -> _Measured:
+    """Return the addition that rows make to the sums of ``ScoreSums``, without making it."""
+    # Without key 0, a row that attended to key 0 alone has no weight left to score.
+    alive = None if rows.text.attention.view == "raw" else rows.total != 0
+    sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
+    for name, formula in formulas.items():
+        values, counts = formula(rows)
+        if alive is not None:
+            counts = counts & (alive if values.ndim == 2 else alive[:, None])
+        total = np.where(counts, values, 0).sum(-1, dtype=np.float64)
+        sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
+    if rows.text.attention.kind != "cross":
+        return sums, None
+    return sums, _moments(centre_rows(rows.weights), rows.queries)
 
 
 def _moments(centres: Weights, queries: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -319,181 +309,3 @@ class TextScores:
     text: ProbeText
     layers: Mapping[int, LayerScores]
     lost: frozenset[tuple[int, int]] = frozenset()
-
-
-def measure(
-    probing: Probing,
-    texts: Sequence[ProbeText],
-    attention: Conditions,
-    heads: Selection | None,
-    work: Work,
-    reduce: Reduce = "auto",
-) -> tuple[TextScores, ...]:
-    """Run the model over every text; return the pattern scores, in the order of ``texts``.
-
-    probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
-        each layer; None scores all. work: is told the number of query–key pairs done.
-    reduce: how running text is read, see ``Backend.observe``; annotated sentences are read whole.
-    Raises UsageError if this attention or view cannot be read so.
-    """
-    summable = attention.view == "raw" and attention.kind != "cross"
-    if reduce == "fused" and not summable:
-        raise UsageError(
-            "--reduce fused sums the weights of one text as they are: leave it out with --kind "
-            "cross, --without-first and --norm-weighted"
-        )
-    found: dict[int, TextScores] = {}
-    for batch in batches(texts):
-        observer, annotated = _Scoring(batch, attention, heads), batch[0].words is not None
-        sums = observer.sums if summable and not annotated else None
-        passages = [text.passage for text in batch]
-        probing.run(observer, passages, sums=sums, reduce="auto" if annotated else reduce)
-        for text, scores in zip(batch, observer.results(), strict=True):
-            found[id(text)] = scores
-            work(cells_of(text, probing.kind))
-    return tuple(found[id(text)] for text in texts)
-
-
-def cells_of(text: ProbeText, kind: Kind) -> int:
-    """Return the work for a text: its number of query–key pairs. kind: of attention."""
-    return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
-
-
-class _Scoring:
-    """An observer that turns the attention weights of one batch of texts into pattern scores."""
-
-    def __init__(
-        self, texts: Sequence[ProbeText], attention: Conditions, heads: Selection | None
-    ) -> None:
-        self._attention = attention
-        self._selection = heads
-        self._texts = texts
-        self._facts = [_facts(text, attention) for text in texts]
-        self._kept: dict[int, tuple[int, ...]] = {}
-        self._sums: dict[tuple[int, int], LayerSums] = {}
-        self._evens = [Evens({}, {}) for _ in texts]
-        self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
-        self._layers: list[dict[int, LayerScores]] = [{} for _ in texts]
-        self._waiting: dict[int, dict[int, Weights]] = {}
-        self._cells = 0
-        self._lost: set[tuple[int, int, int]] = set()
-
-    @property
-    def norms(self) -> bool:
-        return self._attention.view == "norm-weighted"
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._attention.kind and (
-            self._selection is None or layer in self._selection
-        )
-
-    def observe(
-        self,
-        text: int,
-        kind: Kind,
-        layer: int,
-        start: int,
-        weights: NDArray[np.floating],
-        beside: BlockFacts,
-    ) -> None:
-        norms, mask = beside
-        kept = self._heads_of(layer, weights.shape[0])
-        if not kept:
-            return
-        if len(kept) < weights.shape[0]:
-            weights = weights[list(kept)]
-            norms = None if norms is None else norms[list(kept)]
-        broken = np.isnan(weights).any(axis=(-2, -1))
-        self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
-        shown = in_view(self._attention.view, weights, norms)
-        facts = self._facts[text]
-        if mask is None and shown.shape[1:] == (len(facts.queries), len(facts.keys)):
-            self._waiting.setdefault(text, {})[layer] = shown.copy()
-            self._cells += shown.size
-            if self._cells > _TOGETHER:
-                self._score_waiting()
-        elif self._texts[text].words is not None:
-            self._collect(text, layer, start, shown, mask)
-        else:
-            self._sums_of(text, layer).add(shown, start, mask)
-
-    def sums(self, text: int, kind: Kind, layer: int, sums: ReducedLayer) -> None:
-        """Score all rows of a layer through their sums; the arguments are those of ObserveSums."""
-        kept = self._heads_of(layer, sums.heads)
-        if kept:
-            rows = self._sums_of(text, layer).add_sums(sums, kept)
-            broken = np.flatnonzero(np.isnan(rows.entropy).any(-1))
-            self._lost |= {(text, layer, kept[place]) for place in broken.tolist()}
-
-    def _sums_of(self, text: int, layer: int) -> LayerSums:
-        key = text, layer
-        if key not in self._sums:
-            self._sums[key] = LayerSums(self._facts[text], self._evens[text])
-        return self._sums[key]
-
-    def _heads_of(self, layer: int, count: int) -> tuple[int, ...]:
-        if layer not in self._kept:
-            chosen = None if self._selection is None else self._selection[layer]
-            self._kept[layer] = tuple(
-                head for head in range(count) if chosen is None or head in chosen
-            )
-        return self._kept[layer]
-
-    def _collect(
-        self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
-    ) -> None:
-        """Collect the whole matrix of an annotated sentence, then test its word pairs.
-
-        text: its index in the batch. start: the query of the first row. weights: (head, row, key).
-        mask: which keys each row sees, or None.
-        """
-        facts, words = self._facts[text], self._texts[text].words
-        shape = len(facts.queries), len(facts.keys)
-        nothing = np.zeros((len(weights), *shape), weights.dtype), np.zeros(shape, bool)
-        matrix, seen = self._matrices.setdefault((text, layer), nothing)
-        rows = slice(start, start + weights.shape[1])
-        matrix[:, rows, : weights.shape[2]] = weights
-        seen[rows, : weights.shape[2]] = RowBlock(facts, weights, start, mask).seen
-        if rows.stop == shape[0] and words is not None:
-            found = words.find(*self._matrices.pop((text, layer)))
-            self._layers[text][layer] = LayerScores(self._kept[layer], found=found)
-
-    def _score_waiting(self) -> None:
-        """Score the whole matrices that wait, all layers of a text as if they were one.
-
-        Most of the time of a short text is that of the calls, not of its numbers.
-        """
-        for text, by_layer in self._waiting.items():
-            weights, words = np.concatenate(list(by_layer.values())), self._texts[text].words
-            every = tuple(range(len(weights)))
-            if words is None:
-                sums = LayerSums(self._facts[text], self._evens[text])
-                sums.add(weights, 0)
-                scores = sums.scores(every)
-            else:
-                seen = RowBlock(self._facts[text], weights, 0).seen
-                scores = LayerScores(every, found=words.find(weights, seen))
-            first = 0
-            for layer, own in by_layer.items():
-                self._layers[text][layer] = scores.of(self._kept[layer], first)
-                first += len(own)
-        self._waiting, self._cells = {}, 0
-
-    def results(self) -> list[TextScores]:
-        """Return the pattern scores of the batch, text by text."""
-        self._score_waiting()
-        for (text, layer), sums in self._sums.items():
-            self._layers[text][layer] = sums.scores(self._kept[layer])
-        return [
-            TextScores(
-                text,
-                dict(sorted(self._layers[number].items())),
-                frozenset((layer, head) for place, layer, head in self._lost if place == number),
-            )
-            for number, text in enumerate(self._texts)
-        ]
-
-
-def _facts(text: ProbeText, attention: Conditions) -> TextFacts:
-    queries, keys = text.passage.queries(attention.kind), text.passage.keys(attention.kind)
-    return TextFacts(queries, keys, attention, SHUFFLES, passing=True)

@@ -23,6 +23,7 @@ def rollout_data(report: RolloutReport) -> dict[str, Any]:
         "layers": report.layers,
         "tokens": list(report.tokens.texts),
         "token_ids": list(report.tokens.ids),
+        **({} if report.sampled is None else {"queries": list(report.sampled)}),
         "rollout": weight_rows(report.matrix),
         "last_layer": weight_rows(report.raw),
         "sink": report.at_sink.nonzero()[0].tolist(),
@@ -38,7 +39,7 @@ def rollout_rows(report: RolloutReport) -> Iterator[tuple[object, ...]]:
     """
     texts = report.tokens.texts
     yield ("query", "key", "query_token", "key_token", "rollout", "last_layer")
-    matrices = zip(report.matrix.tolist(), report.raw.tolist(), strict=True)
-    for query, (row, last) in enumerate(matrices):
+    matrices = zip(report.queries, report.matrix.tolist(), report.raw.tolist(), strict=True)
+    for query, row, last in matrices:
         for key in range(query + 1 if report.causal else len(texts)):
             yield query, key, texts[query], texts[key], row[key], last[key]

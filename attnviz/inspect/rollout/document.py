@@ -32,6 +32,9 @@ _LABEL = 14
 _TALL = 30
 """The least lines of a screen that lists the largest shares below each text."""
 
+_POOLED = 64
+"""The most columns of a map over a long text."""
+
 _CHROME = 3
 """The lines of a map's title and of its colour key."""
 
@@ -59,6 +62,7 @@ def rollout_document(
     kept = _kept(report)
     words = [] if report.kind == "self" else [f"{report.kind} attention"]
     words.append(counted(len(report.tokens), "token"))
+    words += [] if report.sampled is None else [f"{len(report.sampled)} of them followed"]
     words += [f"seed {info.seed}"] if info.seed is not None else []
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in words)]),
@@ -89,7 +93,7 @@ def rollout_document(
         quoted=text if target is None else target,
         finding=_finding(report),
         first=advised(partial(_first, report, kept), report.tokens),
-        page=partial(rollout_page, report),
+        page=None if report.sampled is not None else partial(rollout_page, report),
     )
 
 
@@ -111,11 +115,12 @@ def _kept(report: RolloutReport) -> _Kept:
 def _finding(report: RolloutReport) -> str:
     """Return the finding: the share of the sink in the last token, then the largest other share."""
     name = f"“{_label(report, report.last)}”, the last token,"
-    row, at_sink = report.matrix[report.last], report.at_sink
+    place, at_sink = report.queries.index(report.last), report.at_sink
+    row = report.matrix[place]
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {name[:-1]}."
     taken = float(row[at_sink].sum())
-    rest = row if report.keep_sink else report.without_sink()[report.last]
+    rest = row if report.keep_sink else report.without_sink()[place]
     order = np.argsort(-np.nan_to_num(rest), kind="stable")[:_NAMED].tolist()
     named = [
         f"“{_label(report, place)}” {share(float(rest[place]))}"
@@ -155,12 +160,28 @@ def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
     """Return the maps of the rollout and of the last layer's attention weights.
 
     Both have the selected tokens as queries and as keys, so that the diagonal of the map is kept.
+    Over a long text they have the followed queries, and keys are pooled.
     """
-    tokens, square = report.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     matrices = {
         f"rollout through {counted(report.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
     }
+    if report.sampled is not None:
+        size = -(-len(report.tokens) // _POOLED)
+        starts = range(0, len(report.tokens), size)
+        hidden = report.causal & (np.array(starts) > np.array(report.sampled)[:, None])
+        tokens, keys = report.tokens.taken(report.sampled), report.tokens.taken(starts)
+        sums = {
+            f"{name}, sums over {size:,} keys": np.add.reduceat(
+                np.nan_to_num(matrix), starts, axis=1
+            )
+            for name, matrix in matrices.items()
+        }
+        return [
+            doc.Map(name, np.where(hidden, np.nan, each), tokens, keys)
+            for name, each in sums.items()
+        ]
+    tokens, square = report.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     return [
         doc.Map(name, matrix[square], tokens, tokens, causal=report.causal)
         for name, matrix in matrices.items()
@@ -172,9 +193,9 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
     lines: the most terminal lines of each text, 0 for all of it.
     """
-    tokens, place = report.tokens, report.last
-    name = _label(report, place)
-    asking = tokens.taken([place])
+    tokens, place = report.tokens, report.queries.index(report.last)
+    name = _label(report, report.last)
+    asking = tokens.taken([report.last])
     rows = {
         f"rollout: where “{name}” comes from, relative to the largest": kept.rollout[place],
         f"last layer: what “{name}” attends to, relative to the largest": kept.layer[place],

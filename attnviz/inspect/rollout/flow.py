@@ -2,11 +2,16 @@
 
 Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: with Ā the mean over
 the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ and R_l = Â_l R_{l−1}.
+
+Of a long text some rows are followed, from the last layer back to the first, r ↦ r Â_l: the queries
+and keys of each layer are kept for it, and no matrix of the text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +19,8 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import BlockFacts, Floats, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.rollout.records import Matrix, RolloutReport
+from attnviz.inspect.rollout.records import Matrix, RolloutReport, last_content
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind, Tokens
 
@@ -32,13 +38,18 @@ def rollout_after(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
 
 
 def follow(
-    model: Model, tokens: Tokens, *, kind: Kind | None = None, target: Tokens | None = None
+    model: Model,
+    tokens: Tokens,
+    *,
+    kind: Kind | None = None,
+    target: Tokens | None = None,
+    sampled: int | None = None,
 ) -> RolloutReport:
     """Compute the attention rollout of ``model`` over ``tokens`` through all of its layers.
 
     kind: the self-attention, None for the model's first. target: the decoder's text, for the kind
-        ``decoder``.
-    At most four matrices of the text are in memory at once.
+        ``decoder``. sampled: how many rows to follow, evenly spaced; None follows all of them, with
+        at most four matrices of the text in memory at once.
     Raises UsageError for cross attention, whose queries and keys are different texts, and for a
     decoder without its text; UnsupportedError if the attention cannot be observed.
     """
@@ -52,8 +63,16 @@ def follow(
         raise UsageError("the decoder reads a text of its own: give one with --target")
     given = Input(tokens, target)
     queries = given.queries(probing.kind)
-    follow = _Follow(probing.kind, len(queries))
-    probing.run(follow, [given])
+    rows: tuple[int, ...] | None = None
+    follow: _Follow | _FollowRows
+    if sampled is None:
+        follow = _Follow(probing.kind, len(queries))
+        probing.run(follow, [given])
+    else:
+        end = last_content(queries, probing.causal)
+        rows = tuple(sorted({end * row // sampled for row in range(1, sampled + 1)}))
+        follow = _FollowRows(probing.kind, len(queries), rows)
+        probing.read_sums(follow, [given])
     notes = (*model.info.notes, *no_numbers(model.info, [follow.raw, follow.matrix]))
     return RolloutReport(
         model=replace(model.info, notes=notes),
@@ -63,6 +82,7 @@ def follow(
         matrix=follow.matrix,
         raw=follow.raw,
         layers=follow.layers,
+        sampled=rows,
     )
 
 
@@ -97,5 +117,45 @@ class _Follow:
     @property
     def matrix(self) -> Matrix:
         if self._joined is None:
-            raise UsageError("the model has no layer of this attention")
+            raise _no_layer()
         return self._joined
+
+
+class _FollowRows:
+    """Keeps the queries and keys of each layer, and follows rows back through them.
+
+    tokens: of the text. rows: the positions of the queries that are followed.
+    """
+
+    def __init__(self, kind: Kind, tokens: int, rows: Sequence[int]) -> None:
+        self._kind = kind
+        self._own = np.zeros((len(rows), tokens))
+        self._own[np.arange(len(rows)), rows] = 1
+        self._layers: dict[int, ReducedLayer] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        self._layers[layer] = found
+
+    @property
+    def layers(self) -> int:
+        return len(self._layers)
+
+    @cached_property
+    def raw(self) -> Matrix:
+        if not self._layers:
+            raise _no_layer()
+        return self._layers[max(self._layers)].sources(self._own).astype(np.float64)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        shares = 0.5 * (self.raw + self._own)
+        for layer in sorted(self._layers)[-2::-1]:
+            shares = 0.5 * (self._layers[layer].sources(shares) + shares)
+        return shares
+
+
+def _no_layer() -> UsageError:
+    return UsageError("the model has no layer of this attention")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 
 
+def last_content(tokens: Tokens, causal: bool) -> int:
+    """Return the position of the last token that is neither sink nor blank, else the last one."""
+    blank = np.array([not text.strip() for text in tokens.texts])
+    content = np.flatnonzero(~sink_keys(tokens, causal) & ~blank)
+    return int(content[-1]) if content.size else len(tokens) - 1
+
+
 @dataclass(frozen=True, repr=False)
 class RolloutReport(Report):
     """The report of an attention rollout through all layers (Abnar & Zuidema 2020).
@@ -26,6 +33,8 @@ class RolloutReport(Report):
     model: its facts. kind: the kind of attention; never cross attention. causal: whether a query
         sees no later key. tokens: of both axes. matrix: float64 (query, key): the share of each
         output that comes from each input token; rows sum to one.
+    sampled: the queries that were followed, in growing order: the rows of both matrices. None if
+        all were.
     raw: float64 (query, key): the mean over the heads of the last layer's attention weights.
     layers: how many the rollout covers.
     text: the text. target: the decoder's text, if the rollout is of the decoder.
@@ -43,12 +52,13 @@ class RolloutReport(Report):
     target: str | None = None
     values: bool = False
     keep_sink: bool = False
+    sampled: tuple[int, ...] | None = None
 
     command = "rollout"
     lists = None
 
     def __post_init__(self) -> None:
-        shape = (len(self.tokens), len(self.tokens))
+        shape = (len(self.queries), len(self.tokens))
         if self.matrix.shape != shape or self.raw.shape != shape:
             raise ValueError(
                 f"expected matrices of shape {shape}, got {self.matrix.shape}, {self.raw.shape}"
@@ -60,11 +70,14 @@ class RolloutReport(Report):
         return sink_keys(self.tokens, self.causal)
 
     @property
+    def queries(self) -> Sequence[int]:
+        """Return the positions of the tokens whose rows the matrices have."""
+        return range(len(self.tokens)) if self.sampled is None else self.sampled
+
+    @property
     def last(self) -> int:
-        """Return the index of the last token that is neither sink nor blank, else the last one."""
-        blank = np.array([not text.strip() for text in self.tokens.texts])
-        content = np.flatnonzero(~self.at_sink & ~blank)
-        return int(content[-1]) if content.size else len(self.tokens) - 1
+        """Return the position of the last token with content, whose row is always there."""
+        return last_content(self.tokens, self.causal)
 
     def without_sink(self) -> Matrix:
         """Return the rollout (query, key) without the sink's columns, rows rescaled to sum to one.

@@ -5,15 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.observer import reads_sums
+from attnviz.errors import UnsupportedError
 from attnviz.inspect.rollout.flow import follow
 from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.inspect.rollout.request import RolloutRequest
 from attnviz.measures.words import joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.resolve import reckoned_tokens
 
 _MATRICES = 4
 """How many float64 matrices of the text a rollout holds at once."""
+
+_SAMPLED = 16
+"""How many tokens of a long text are followed."""
+
+
+def reckoned_length(text: str, request: RolloutRequest) -> int | None:
+    """Return about how many tokens the model runs on; None if it must be torch."""
+    return None if request.reduce == "fused" else reckoned_tokens(text)
 
 
 def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
@@ -28,12 +39,27 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
     if isinstance(model, TwoStackModel) and kind == "decoder":
         target = target_tokens(model, tokens, choice)
     length = len(target or tokens)
-    require_room(
-        f"following {length:,} tokens through the layers takes",
-        _MATRICES * 8 * length**2,
-        "shorten the text, or add --truncate",
-    )
-    found = follow(model, tokens, kind=kind, target=target)
+    found = None
+    if reads_sums(model.info, length, request.reduce):
+        info = model.info
+        kept = info.layers * (info.heads + info.kv_heads) * info.head_dim + 4 * _SAMPLED
+        require_room(
+            f"the queries and keys of {length:,} tokens in every layer take",
+            4 * length * kept,
+            "shorten the text, or add --truncate",
+        )
+        try:
+            found = follow(model, tokens, kind=kind, target=target, sampled=_SAMPLED)
+        except UnsupportedError:
+            if request.reduce == "fused":
+                raise
+    if found is None:
+        require_room(
+            f"following {length:,} tokens through the layers takes",
+            _MATRICES * 8 * length**2,
+            "shorten the text, or add --truncate",
+        )
+        found = follow(model, tokens, kind=kind, target=target)
     written = None if target is None else joined(target)
     said = choice.target if target is not None and choice.target is not None else written
     return replace(found, text=text, target=said, values=request.values, keep_sink=request.sink)

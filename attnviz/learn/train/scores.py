@@ -18,10 +18,9 @@ from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import (
-    FORMULAS,
-    AttentionRows,
     Conditions,
-    Formula,
+    EqualFormula,
+    EqualRows,
     RowBlock,
     Rows,
     TextFacts,
@@ -112,21 +111,21 @@ def head_scores(
     )
 
 
-def _second_copy(block: AttentionRows) -> Rows:
+def _second_copy(block: EqualRows) -> Rows:
     """Return each query's induction score and how often it counts, in the second copy only.
 
     block: rows of attention weights over a text that is repeated once.
     """
-    values, counts = FORMULAS["induction"](block)
+    values, counts = block.on_equal(1)
     return values, counts & (block.queries > len(block.text.keys) // 2)
 
 
-_ON_TEXT = {name: FORMULAS[name] for name in SCORED}
+_ON_TEXT = Conditions("self", causal=True).formulas(SCORED)
 _ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 
 
 def _scored(
-    decoder: NumpyStack, sequences: Ids, scores: Mapping[str, Formula], probe: str
+    decoder: NumpyStack, sequences: Ids, scores: Mapping[str, EqualFormula], probe: str
 ) -> tuple[ScoredHeads, ...]:
     """Return the pattern scores of every head and of uniform attention, as means over sequences.
 

@@ -14,7 +14,7 @@ from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.document import run_document
 from attnviz.inspect.generate.records import GenerateReport, WrittenRun, activities
-from attnviz.measures.rows import FORMULAS
+from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
 
@@ -93,7 +93,7 @@ def test_what_a_head_did_is_the_mean_over_the_steps():
             ]
             assert (one.score, one.uniform) == pytest.approx(np.mean(each, 0), abs=1e-6)
             assert one.steps == len(each)
-        assert one.name in {*FORMULAS, "spread", "peaked"}
+        assert one.name in {*FORMULAS, *EQUAL_FORMULAS, "spread", "peaked"}
         peaks = run.peaks((layer, head))
         for key in range(1, len(run.keys)):
             assert peaks[key] == max(row[key] for row in rows if key < len(row))

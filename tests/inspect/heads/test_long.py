@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from attnviz.engine import observer
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import KeepWeights
 from attnviz.errors import UnsupportedError, UsageError
@@ -23,7 +24,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 from ...conftest import measured
-from ...small_models import llama_fields
+from ...small_models import bert_fields, llama_fields
 
 TOKENS = 203
 TEXT = " ".join(f"w{number}" for number in np.random.default_rng(5).integers(0, 60, TOKENS))
@@ -71,6 +72,20 @@ def test_pooled_maps_and_scores(model: TransformersModel, whole: np.ndarray) -> 
             assert head.scores[name] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
 
 
+def test_the_furthest_head_is_named_with_what_uniform_attention_gives(
+    model: TransformersModel,
+) -> None:
+    config = transformers.BertConfig(vocab_size=101, **bert_fields(6, 2, 300, 1))
+    encoder = prepared("made", transformers.BertModel(config), None, torch.device("cpu"))
+    for one, base in ((model, lambda size: (size - 1) / 4), (encoder, lambda n: (n - 1 / n) / 3)):
+        found = read(one)
+        assert [head.even for head in found.heads] == pytest.approx(
+            [base(len(found.tokens))] * len(found.heads)
+        )
+        finding = " ".join(str(found).split())
+        assert f"in the mean (uniform attention: {base(len(found.tokens)):,.0f})." in finding
+
+
 def test_a_part_in_full_a_word_and_pairs(model: TransformersModel, whole: np.ndarray) -> None:
     found = read(model, queries="150-159", keys="140-155", token="7", top=3, head=("L1H2",))
     (head,) = found.heads
@@ -115,9 +130,9 @@ def test_by_itself_only_where_whole_maps_are_large(
         return type(heads_of_any_length(model, lambda _: model, TEXT, request))
 
     assert kind_of() is HeadsReport
-    monkeypatch.setattr(long, "_LONG", 100)
+    monkeypatch.setattr(observer, "_LONG", 100)
     assert kind_of() is HeadsReport
-    monkeypatch.setattr(long, "_LARGE", 1_000_000)
+    monkeypatch.setattr(observer, "_LARGE", 1_000_000)
     assert kind_of() is LongHeads
     assert kind_of(reduce="full") is HeadsReport
     assert kind_of(pair=("w1", "w2")) is HeadsReport
@@ -143,14 +158,14 @@ def test_what_cannot_be_read_is_refused(
 def test_an_interrupted_run_shows_its_layers(
     model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, done = long._Reading.add, []
+    original, done = long._Reading.sums, []
 
-    def interrupted(self, layer, found) -> None:
-        original(self, layer, found)
+    def interrupted(self, text, kind, layer, found) -> None:
+        original(self, text, kind, layer, found)
         done.append(layer)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(long._Reading, "add", interrupted)
+    monkeypatch.setattr(long._Reading, "sums", interrupted)
     found = read(model)
     assert done == [0]
     assert not found.complete

@@ -1,0 +1,221 @@
+"""Scores texts while a model runs over them, in batches of one length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.observer import BlockFacts, Held, Reduce, reads_sums
+from attnviz.engine.probing import Probing
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.patterns.probes import ProbeText, batches
+from attnviz.inspect.patterns.sums import (
+    SHUFFLES,
+    Evens,
+    LayerScores,
+    LayerSums,
+    TextScores,
+    Weights,
+    in_view,
+)
+from attnviz.measures.reduced import ReducedLayer
+from attnviz.measures.rows import Bools, Conditions, RowBlock, TextFacts
+from attnviz.records import Kind
+
+Work = Callable[[int], None]
+"""Called with the work that was just done, in pairs of tokens."""
+
+Selection = Mapping[int, Container[int]]
+
+_TOGETHER = 4_000_000
+"""The most attention weights that wait until all layers of their text are scored at once."""
+
+
+def measure(
+    probing: Probing,
+    texts: Sequence[ProbeText],
+    attention: Conditions,
+    heads: Selection | None,
+    work: Work,
+    reduce: Reduce = "auto",
+) -> tuple[TextScores, ...]:
+    """Run the model over every text; return the pattern scores, in the order of ``texts``.
+
+    probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
+        each layer; None scores all. work: is told the number of query–key pairs done.
+    reduce: how running text is read; annotated sentences are read whole.
+    Raises UsageError if this attention or view cannot be read so.
+    """
+    summable = attention.view == "raw" and attention.kind != "cross"
+    if reduce == "fused" and not summable:
+        raise UsageError(
+            "--reduce fused sums the weights of one text as they are: leave it out with --kind "
+            "cross, --without-first and --norm-weighted"
+        )
+    found: dict[int, TextScores] = {}
+    for batch in batches(texts):
+        observer, annotated = _Scoring(batch, attention, heads), batch[0].words is not None
+        passages = [text.passage for text in batch]
+        size = len(passages[0].queries(attention.kind))
+        summed = summable and not annotated and reads_sums(probing.model.info, size, reduce)
+        try:
+            if summed:
+                probing.read_sums(observer, passages)
+        except UnsupportedError:
+            if reduce == "fused":
+                raise
+            observer, summed = _Scoring(batch, attention, heads), False
+        if not summed:
+            held: Held = "auto" if annotated or reduce == "fused" else reduce
+            probing.run(observer, passages, held)
+        for text, scores in zip(batch, observer.results(), strict=True):
+            found[id(text)] = scores
+            work(cells_of(text, probing.kind))
+    return tuple(found[id(text)] for text in texts)
+
+
+def cells_of(text: ProbeText, kind: Kind) -> int:
+    """Return the work for a text: its number of query–key pairs. kind: of attention."""
+    return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
+
+
+class _Scoring:
+    """An observer that turns the attention weights of one batch of texts into pattern scores."""
+
+    def __init__(
+        self, texts: Sequence[ProbeText], attention: Conditions, heads: Selection | None
+    ) -> None:
+        self._attention = attention
+        self._selection = heads
+        self._texts = texts
+        self._facts = [_facts(text, attention) for text in texts]
+        self._kept: dict[int, tuple[int, ...]] = {}
+        self._sums: dict[tuple[int, int], LayerSums] = {}
+        self._evens = [Evens({}, {}) for _ in texts]
+        self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
+        self._layers: list[dict[int, LayerScores]] = [{} for _ in texts]
+        self._waiting: dict[int, dict[int, Weights]] = {}
+        self._cells = 0
+        self._lost: set[tuple[int, int, int]] = set()
+
+    @property
+    def norms(self) -> bool:
+        return self._attention.view == "norm-weighted"
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._attention.kind and (
+            self._selection is None or layer in self._selection
+        )
+
+    def observe(
+        self,
+        text: int,
+        kind: Kind,
+        layer: int,
+        start: int,
+        weights: NDArray[np.floating],
+        beside: BlockFacts,
+    ) -> None:
+        norms, mask = beside
+        kept = self._heads_of(layer, weights.shape[0])
+        if not kept:
+            return
+        if len(kept) < weights.shape[0]:
+            weights = weights[list(kept)]
+            norms = None if norms is None else norms[list(kept)]
+        broken = np.isnan(weights).any(axis=(-2, -1))
+        self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
+        shown = in_view(self._attention.view, weights, norms)
+        facts = self._facts[text]
+        if mask is None and shown.shape[1:] == (len(facts.queries), len(facts.keys)):
+            self._waiting.setdefault(text, {})[layer] = shown.copy()
+            self._cells += shown.size
+            if self._cells > _TOGETHER:
+                self._score_waiting()
+        elif self._texts[text].words is not None:
+            self._collect(text, layer, start, shown, mask)
+        else:
+            self._sums_of(text, layer).add(shown, start, mask)
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        """Score all rows of a layer through their sums."""
+        kept = self._heads_of(layer, found.heads)
+        if kept:
+            rows = self._sums_of(text, layer).add_sums(found, kept)
+            broken = np.flatnonzero(np.isnan(rows.entropy).any(-1))
+            self._lost |= {(text, layer, kept[place]) for place in broken.tolist()}
+
+    def _sums_of(self, text: int, layer: int) -> LayerSums:
+        key = text, layer
+        if key not in self._sums:
+            self._sums[key] = LayerSums(self._facts[text], self._evens[text])
+        return self._sums[key]
+
+    def _heads_of(self, layer: int, count: int) -> tuple[int, ...]:
+        if layer not in self._kept:
+            chosen = None if self._selection is None else self._selection[layer]
+            self._kept[layer] = tuple(
+                head for head in range(count) if chosen is None or head in chosen
+            )
+        return self._kept[layer]
+
+    def _collect(
+        self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
+    ) -> None:
+        """Collect the whole matrix of an annotated sentence, then test its word pairs.
+
+        text: its index in the batch. start: the query of the first row. weights: (head, row, key).
+        mask: which keys each row sees, or None.
+        """
+        facts, words = self._facts[text], self._texts[text].words
+        shape = len(facts.queries), len(facts.keys)
+        nothing = np.zeros((len(weights), *shape), weights.dtype), np.zeros(shape, bool)
+        matrix, seen = self._matrices.setdefault((text, layer), nothing)
+        rows = slice(start, start + weights.shape[1])
+        matrix[:, rows, : weights.shape[2]] = weights
+        seen[rows, : weights.shape[2]] = RowBlock(facts, weights, start, mask).seen
+        if rows.stop == shape[0] and words is not None:
+            found = words.find(*self._matrices.pop((text, layer)))
+            self._layers[text][layer] = LayerScores(self._kept[layer], found=found)
+
+    def _score_waiting(self) -> None:
+        """Score the whole matrices that wait, all layers of a text as if they were one.
+
+        Most of the time of a short text is that of the calls, not of its numbers.
+        """
+        for text, by_layer in self._waiting.items():
+            weights, words = np.concatenate(list(by_layer.values())), self._texts[text].words
+            every = tuple(range(len(weights)))
+            if words is None:
+                sums = LayerSums(self._facts[text], self._evens[text])
+                sums.add(weights, 0)
+                scores = sums.scores(every)
+            else:
+                seen = RowBlock(self._facts[text], weights, 0).seen
+                scores = LayerScores(every, found=words.find(weights, seen))
+            first = 0
+            for layer, own in by_layer.items():
+                self._layers[text][layer] = scores.of(self._kept[layer], first)
+                first += len(own)
+        self._waiting, self._cells = {}, 0
+
+    def results(self) -> list[TextScores]:
+        """Return the pattern scores of the batch, text by text."""
+        self._score_waiting()
+        for (text, layer), sums in self._sums.items():
+            self._layers[text][layer] = sums.scores(self._kept[layer])
+        return [
+            TextScores(
+                text,
+                dict(sorted(self._layers[number].items())),
+                frozenset((layer, head) for place, layer, head in self._lost if place == number),
+            )
+            for number, text in enumerate(self._texts)
+        ]
+
+
+def _facts(text: ProbeText, attention: Conditions) -> TextFacts:
+    queries, keys = text.passage.queries(attention.kind), text.passage.keys(attention.kind)
+    return TextFacts(queries, keys, attention, SHUFFLES, passing=True)
