@@ -52,6 +52,7 @@ processors, NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 1.9 and 10.6
 13.5 over 840 (at 3.3e10 operations a second in NumPy); MiniLM .4 and 5.0 over 17, .8 and 6.7 over
 500."""
 
+_LABELLED = "ForSequenceClassification", "ForTokenClassification"
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -153,6 +154,8 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         read.shape, {role: shapes[name] for name, role in roles.items()}, read.predicts
     )
     if work is not None:
+        if work.changed and read.architecture.endswith(_LABELLED):
+            raise NotUnderstoodError("the labels of a classifier are read by torch")
         _check_work(work, sizes, types)
     opened = open_tokenizer(name, directory, fields)
     said = stored_metadata(directory, weights)
