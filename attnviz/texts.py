@@ -37,6 +37,9 @@ _SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
 _LEAST_WORDS = 26
 """The fewest words of a passage's opening: ten such openings are some 430 tokens."""
 
+_LABELS = 8
+"""The most labels that a message lists."""
+
 _MOST_QUOTED = 40
 _MOST_PIECES = 8
 
@@ -245,18 +248,45 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
     )
 
 
-def answer_and_foil(
-    model: Model, answer: str | None, foil: str | None
-) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """Return (id, string) of the tokens of ``--answer`` and ``--foil``; None if not given.
+def asked_word(
+    model: Model, typed: str, option: str, labels: Sequence[str] = ()
+) -> tuple[int, str]:
+    """Return the id and the string of the token, or of a classifier's label, that ``typed`` names.
 
-    Raises UsageError for a value that is not one token, and if both are the same.
+    option: the option's name, for the message. labels: those of a classifier, whose places are
+        their ids; empty for a language model.
+    Raises UsageError for a value that is not one token, or no label.
     """
-    asked = None if answer is None else single_token(model, answer, "--answer")
-    other = None if foil is None else single_token(model, foil, "--foil")
+    if not labels:
+        return single_token(model, typed, option)
+    plain = [label.casefold() for label in labels]
+    if typed.casefold() not in plain:
+        some = ", ".join(map(visible, labels[:_LABELS])) + ", …" * (len(labels) > _LABELS)
+        raise UsageError(f"{option} {visible(typed)!r} is no label of the model: it has {some}")
+    found = plain.index(typed.casefold())
+    return found, labels[found]
+
+
+def words_of(model: Model, labels: Sequence[str], ids: Sequence[int]) -> dict[int, str]:
+    """Return the text of each id: of a token, or of one of the ``labels`` if there are any."""
+    texts = [labels[one] for one in ids] if labels else model.vocabulary().texts(ids)
+    return dict(zip(ids, texts, strict=True))
+
+
+def answer_and_foil(
+    model: Model, answer: str | None, foil: str | None, labels: Sequence[str] = ()
+) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+    """Return (id, string) of the words of ``--answer`` and ``--foil``; None if not given.
+
+    labels: those of a classifier, see ``asked_word``.
+    Raises UsageError for a value that is not one token, or no label, and if both are the same.
+    """
+    asked = None if answer is None else asked_word(model, answer, "--answer", labels)
+    other = None if foil is None else asked_word(model, foil, "--foil", labels)
     if asked is not None and other is not None and asked[0] == other[0]:
+        kind = "label" if labels else "token"
         raise UsageError(
-            f"--answer and --foil are the same token, {asked[1]!r}: name two that differ"
+            f"--answer and --foil are the same {kind}, {asked[1]!r}: name two that differ"
         )
     return asked, other
 

@@ -415,6 +415,17 @@ def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Fl
     return moved
 
 
+def unscaled_norm(stack: NumpyStack, name: str, change: Floats) -> Floats:
+    """Return what ``held_norm`` does without its division: the direction alone of each row.
+
+    stack: the model. name: of the norm.
+    """
+    if stack.shape.norm == "layer":
+        change = change - np.mean(change, axis=-1, keepdims=True)
+    found: Floats = change * stack._gain(name)
+    return found
+
+
 def _places(
     ids: NDArray[np.integer], start: int, padding: int | None
 ) -> NDArray[np.integer] | slice:

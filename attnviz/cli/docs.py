@@ -72,8 +72,9 @@ def docs(page: _Page) -> None:
             alone = (f"{topic:10}{title}" for topic, title in commands.items())
             listed = paired(commands) if wide else alone
             others = ", ".join(topic for topic in known if topic not in COMMANDS)
-            lines = ["The manual: attnviz docs TOPIC", *listed, f"And {others}"]
+            lines = ["The manual: attnviz docs TOPIC", *listed]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")
+            console.print(f"And {others}")
             return
         text = (_FOLDER / f"{page.topic}.md").read_text(encoding="utf-8")
         if not console.is_terminal:

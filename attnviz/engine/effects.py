@@ -100,6 +100,8 @@ class ScanOptions:
         baseline: it removes a random direction of equal norm in place of each ablation.
     token_losses: True keeps the loss of each token.
     max_memory: the most bytes that a scan may use; None takes a share of the free memory.
+    labels: True measures the labels of a classifier as other models' predicted tokens.
+    label: the id of the label whose loss counts; None for the one that is predicted.
     Raises UsageError for numbers out of range.
     """
 
@@ -112,6 +114,8 @@ class ScanOptions:
     control: bool = False
     token_losses: bool = False
     max_memory: int | None = None
+    labels: bool = False
+    label: int | None = None
 
     def __post_init__(self) -> None:
         if self.draws < 1:

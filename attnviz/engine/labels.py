@@ -70,6 +70,23 @@ def of_labels(logits: Tensor, place: int | None) -> Tensor:
     return logits if place is None else logits[:, place : place + 1]
 
 
+def label_places(model: PatchableModel, given: Input) -> tuple[int, ...]:
+    """Return the indices of the tokens whose labels count; the model has labels.
+
+    They are those that are not special. A text's label counts at the token that it is read from, or
+    at the last one if that is several.
+    """
+    read = _read_from(model, given)
+    if read is not None:
+        return (read[0] if len(read) == 1 else len(given.text) - 1,)
+    return _plain_places(given)
+
+
+def _plain_places(given: Input) -> tuple[int, ...]:
+    plain = [at for at, special in enumerate(given.text.special) if not special]
+    return tuple(plain) or (len(given.text) - 1,)
+
+
 def place_of_label(model: PatchableModel, given: Input, position: int | None) -> int:
     """Return the index of the token whose label is read; the model has labels.
 
@@ -84,8 +101,7 @@ def place_of_label(model: PatchableModel, given: Input, position: int | None) ->
     place = None if position is None else position % tokens
     read = _read_from(model, given)
     if read is None:
-        plain = [at for at, special in enumerate(given.text.special) if not special]
-        return place if place is not None else (plain or [tokens - 1])[-1]
+        return place if place is not None else _plain_places(given)[-1]
     if len(read) != 1:
         raise UnsupportedError(
             f"{type(model.root).__name__} reads its label from {len(read)} tokens at once: its "
@@ -110,7 +126,8 @@ def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
         ends.append(first.detach().requires_grad_())
         return ends[-1] if isinstance(output, Tensor) else (ends[-1], *output[1:])
 
-    with ExitStack() as hooks, torch.enable_grad(), model.hook_points.borrowed():
+    with ExitStack() as hooks, torch.inference_mode(False), torch.enable_grad():
+        hooks.enter_context(model.hook_points.borrowed())
         for block in blocks_of(model):
             hooks.enter_context(hooked(block.register_forward_hook(cut_off)))
         logits = model.run(given)

@@ -140,7 +140,8 @@ def run_pass(
     """Run the borrowed ``model`` once with an intervention, and return its result.
 
     By default the vocabulary projection runs on no position: it takes almost half of a small
-    model's time, and its logits over all ablations would fill the memory.
+    model's time, and its logits over all ablations would fill the memory. The few labels of a
+    classifier are computed; what it pools for them stands at every token then.
 
     intervention: edits the pass; None runs the model unobserved.
     more: further texts of the same length, as further rows.
@@ -154,8 +155,10 @@ def run_pass(
         seen["hidden"] = output if isinstance(output, Tensor) else output[0]
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        seen["projected"] = args[0]
-        return None if project_all else (args[0][:1, :0], *args[1:])
+        read = seen["projected"] = args[0]
+        if model.labels and read.ndim == 2:
+            seen["projected"] = read[:, None].expand(-1, seen["hidden"].shape[1], -1)
+        return None if project_all or model.labels else (read[:1, :0], *args[1:])
 
     with ExitStack() as hooks:
         hooks.callback(model.stack.register_forward_hook(keep_hidden).remove)

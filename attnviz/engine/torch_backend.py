@@ -145,11 +145,7 @@ class TorchBackend:
     def open_attributor(self, given: Input) -> TorchAttributor:
         kinds = self._model.kinds
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
-        opened = self.open_patchable(kind, given)
-        labelled = (
-            opened if opened.head is not None else with_labels(self._model.model, opened, given)
-        )
-        return TorchAttributor.of(self._model.info, labelled, given)
+        return TorchAttributor.of(self._model.info, self._labelled(kind, given), given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
         opened = self.open_patchable(kind, given)
@@ -179,10 +175,16 @@ class TorchBackend:
         suit(self._model)  # torch may have been imported only now
         return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
 
+    def _labelled(self, kind: Kind, given: Input) -> PatchableModel:
+        """Return the model to patch; a classifier with the layer that puts out its labels."""
+        opened = self.open_patchable(kind, given)
+        return opened if opened.head is not None else with_labels(self._model.model, opened, given)
+
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
-        return torch_scan(self.open_patchable(kind, inputs[0]), inputs, options, references)
+        opened = self._labelled if options.labels else self.open_patchable
+        return torch_scan(opened(kind, inputs[0]), inputs, options, references)
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-        return torch_patching(self.open_patchable(kind, pairs[0].corrupt), pairs, options)
+        return torch_patching(self._labelled(kind, pairs[0].corrupt), pairs, options)

@@ -61,6 +61,7 @@ class NumpyRunner:
 
     kind: Kind = "self"
     threaded = True
+    labels: Sequence[str] = ()
 
     def __init__(
         self,
@@ -94,6 +95,9 @@ class NumpyRunner:
     @property
     def mask_id(self) -> int | None:
         return self._model.mask_id
+
+    def label_places(self, given: Input) -> tuple[int, ...]:
+        return ()
 
     @property
     def causal(self) -> bool:

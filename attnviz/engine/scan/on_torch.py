@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.hook_points import LostTrackError
+from attnviz.engine.labels import label_places
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import What
@@ -61,6 +62,7 @@ class TorchRunner:
         self.kind: Kind = model.kind
         self.rounding = 0.0
         self.notes: list[str] = []
+        self.labels: Sequence[str] = model.labels
         self.threaded = False
         self._probe = probe
         self._positions = positions
@@ -82,6 +84,9 @@ class TorchRunner:
     @property
     def mask_id(self) -> int | None:
         return self.model.mask_id
+
+    def label_places(self, given: Input) -> tuple[int, ...]:
+        return label_places(self.model, given) if self.labels else ()
 
     @property
     def plan(self) -> ScanPlan:

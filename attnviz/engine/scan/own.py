@@ -26,6 +26,7 @@ class OwnRunner:
     mask_id = None
     causal = False
     read_out = None
+    labels: Sequence[str] = ()
 
     def __init__(self, model: OwnAttention) -> None:
         self._model = model
@@ -38,6 +39,9 @@ class OwnRunner:
     @property
     def name(self) -> str:
         return self._model.info.architecture
+
+    def label_places(self, given: Input) -> tuple[int, ...]:
+        return ()
 
     def open(self) -> AbstractContextManager[None]:
         return nullcontext()

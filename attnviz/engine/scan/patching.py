@@ -141,6 +141,11 @@ class Patching:
         self.notes = runner.notes
 
     @property
+    def labels(self) -> Sequence[str]:
+        """Return the names of a classifier's labels, which are its answers; empty otherwise."""
+        return self._runner.labels
+
+    @property
     def queries(self) -> Mapping[int, int]:
         """Return the number of query heads of each layer that can be patched."""
         return self._runner.heads
@@ -332,6 +337,9 @@ class Patching:
             raise UsageError(f"the clean prompt has no token that corresponds to token {at}")
         mask, prompts = self._runner.mask_id, []
         for given, place in ((pair.clean, other), (pair.corrupt, at)):
+            if places := self._runner.label_places(given):
+                prompts.append((given, places[-1] if place is None else place))
+                continue
             if self._runner.causal:
                 prompts.append((given, len(given.predicted) - 1 if place is None else place))
                 continue

@@ -237,6 +237,8 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
     is tested.
     """
     head, rows, logits = model.head, clean.projected, clean.logits
+    if head is not None and model.labels:  # a trial has shown that it puts out the logits
+        return Unembedding(head.weight, head.bias)
     if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
         return None
 

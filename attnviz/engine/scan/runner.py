@@ -106,12 +106,14 @@ class Runner(Protocol):
 
     kind: the attention that is changed. heads: the number of heads by layer.
     notes: sentences about how it was done; more may come.
+    labels: the names of a classifier's labels, whose logits the read-out gives; empty otherwise.
     threaded: True if several texts may run at once, each in its own thread.
     All but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is active.
     """
 
     kind: Kind
     notes: list[str]
+    labels: Sequence[str]
     threaded: bool
 
     @property
@@ -125,6 +127,10 @@ class Runner(Protocol):
     @property
     def mask_id(self) -> int | None:
         """Return the id of the token that hides a word from a masked model; None without one."""
+        ...
+
+    def label_places(self, given: Input) -> tuple[int, ...]:
+        """Return the indices of the tokens whose labels count; none of a model without labels."""
         ...
 
     @property

@@ -61,6 +61,11 @@ class Scan:
         return other
 
     @property
+    def labels(self) -> Sequence[str]:
+        """Return the names of a classifier's labels if they are measured; empty otherwise."""
+        return self._runner.labels
+
+    @property
     def heads(self) -> Mapping[int, int]:
         """Return the number of heads of each layer that has the chosen kind of attention."""
         return self._runner.heads
@@ -212,7 +217,8 @@ class _Asked:
     """One pass, with the positions at which predictions are compared with the unchanged run.
 
     given: the text. at: the positions, counted from the end.
-    wanted: the token id that came at each position; −1 if it is not known.
+    wanted: the token id that came at each position; −1 if it is not known. Empty for labels: the
+        label that the unchanged run predicts.
     counted: True for positions that count for metrics without a known token.
     """
 
@@ -237,7 +243,8 @@ def _scored(
     """
     directions = options.seed if options.control else None
     replaced = partial(Replace, runner.kind, values=values, directions=directions)
-    last = ENDING if options.positions == "last" and runner.causal else None
+    next_tokens = runner.causal and not runner.labels
+    last = ENDING if options.positions == "last" and next_tokens else None
     plain = answer = runner.ends(ChangedRuns(given, variants, replaced, last))
     metrics, near = _output_metrics(plain.hidden, options.positions)
     no_op = [at for at in near if runner.is_no_op(variants[at])]
@@ -251,8 +258,13 @@ def _scored(
             if each.given != given:
                 answer = runner.ends(ChangedRuns(each.given, variants, replaced))
             rows = _read(answer)[:, list(each.at)]
-            one = read_out.compare(rows[0], rows[1:], each.wanted)
-            known, counted = np.array(each.wanted) >= 0, np.array(each.counted)
+            wanted = each.wanted
+            if runner.labels and options.label is not None:
+                wanted = (options.label,) * len(each.at)
+            elif runner.labels:
+                wanted = to_numpy(read_out.logits(rows[0])).argmax(-1).tolist()
+            one = read_out.compare(rows[0], rows[1:], wanted)
+            known, counted = np.array(wanted) >= 0, np.array(each.counted)
             # NaN at a wanted position stays in the mean.
             found.append(
                 (
@@ -262,7 +274,7 @@ def _scored(
                     one.flips[:, counted],
                 )
             )
-            tokens[:, np.array(each.at)[known] + runner.causal] = one.loss_delta[:, known]
+            tokens[:, np.array(each.at)[known] + next_tokens] = one.loss_delta[:, known]
         loss, *others = (np.concatenate(part, -1, dtype=float) for part in zip(*found, strict=True))
         baseline["loss"] = float(loss.mean())
         names: tuple[Metric, ...] = ("loss_delta", "kl", "flip_rate")
@@ -273,6 +285,7 @@ def _scored(
             baseline["logit_diff"] = float(np.mean([before for before, _ in changes]))
             metrics["logit_diff"] = np.mean([change for _, change in changes], 0)
         tokens[no_op] *= 0  # NaN stays
+        tokens = None if runner.labels and np.isfinite(tokens[0]).sum() < 2 else tokens
     for measured in metrics.values():
         measured[no_op] = 0
     return _Chunk(metrics, baseline, tokens)
@@ -287,6 +300,9 @@ def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
     length = len(read)
     if runner.read_out is None:
         return []
+    if places := runner.label_places(given):
+        places = places if positions == "all" else places[-1:]
+        return [_Asked(given, tuple(at - length for at in places), (), (True,) * len(places))]
     if runner.causal:
         require_two(given)
         at = range(-length, 0) if positions == "all" else range(-ENDING, 0)
@@ -317,7 +333,7 @@ def _ends(
         token, otherwise in place of the last word.
     """
     if asked[-1].given == given:
-        return [_read(plain)[:, -1]]
+        return [_read(plain)[:, asked[-1].at[-1]]]
     holes = [at for at, token in enumerate(given.ids) if token == mask]
     if holes:
         return [_read(plain)[:, at] for at in holes]

@@ -10,17 +10,16 @@ from attnviz.errors import UnsupportedError
 from attnviz.inspect.lens.records import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.inspect.why.why import (
-    asked_words,
     chosen_heads,
     encoded_prompt,
     kinds_shown,
     labels_of,
     load_apart,
     position_in,
-    words_of,
 )
 from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
+from attnviz.texts import answer_and_foil, words_of
 
 
 def open_model(name: str, options: LoadOptions, text: str) -> Model:
@@ -41,7 +40,8 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     given = encoded_prompt(model, text, request.target, request.truncate)
     backend = backend_of(model)
     attributor = backend.open_attributor(given)
-    answer, _ = asked_words(model, attributor.labels, request.answer, None)
+    asked, _ = answer_and_foil(model, request.answer, None, attributor.labels)
+    answer = None if asked is None else asked[0]
     place = position_in(given.predicted, request.position)
     found = backend.read_lens(attributor, given, AskedLogit(place, answer, None, ()))
     require_number("logit", found.blocks[-1].probability, model.info)

@@ -36,16 +36,13 @@ from attnviz.models.stack_model import StackModel
 from attnviz.options import HeadChoice
 from attnviz.prompts import named_error, typed_prompts
 from attnviz.records import Advance, HeadLabel, Input, Kind, Tokens
-from attnviz.texts import Texts, answer_and_foil
+from attnviz.texts import Texts, answer_and_foil, words_of
 
 _CONTROLS, _FEW = 20, 5
 """The number of controls for a single prompt, and for each of many."""
 
 _TRIED = 8
 """How many tokens are tried for each control."""
-
-_LABELS = 8
-"""The most labels that a message lists."""
 
 
 class Prompt(NamedTuple):
@@ -215,7 +212,8 @@ def _attributed(
     given: its tokens. maps: the heads whose contribution maps (query, key) are included.
     """
     try:
-        answer, foil = asked_words(model, attributor.labels, prompt.answer, prompt.foil)
+        asked = answer_and_foil(model, prompt.answer, prompt.foil, attributor.labels)
+        answer, foil = (None if word is None else word[0] for word in asked)
         found = attributor.attribute(
             given,
             position=position_in(given.predicted, prompt.position),
@@ -230,33 +228,6 @@ def _attributed(
     words = words_of(model, found.labels, ids)
     none = np.zeros((0, len(found.heads)))
     return ExplainedPrompt(prompt.text, given, found, words, answer is not None, none)
-
-
-def asked_words(
-    model: Model, labels: Sequence[str], answer: str | None, foil: str | None
-) -> tuple[int | None, int | None]:
-    """Return the ids of the words that ``--answer`` and ``--foil`` name; None if not given.
-
-    labels: those of a classifier, whose places are their ids; empty for a language model.
-    Raises UsageError for a value that is not one token, or no label, and if both are the same.
-    """
-    if not labels:
-        words = answer_and_foil(model, answer, foil)
-        return tuple(None if word is None else word[0] for word in words)  # type: ignore[return-value]
-    typed = {"--answer": answer, "--foil": foil}
-    plain = [label.casefold() for label in labels]
-    for option, name in typed.items():
-        if name is not None and name.casefold() not in plain:
-            some = ", ".join(map(visible, labels[:_LABELS])) + ", …" * (len(labels) > _LABELS)
-            raise UsageError(f"{option} {visible(name)!r} is no label of the model: it has {some}")
-    one, other = (None if name is None else plain.index(name.casefold()) for name in typed.values())
-    return one, other
-
-
-def words_of(model: Model, labels: Sequence[str], ids: Sequence[int]) -> dict[int, str]:
-    """Return the text of each id: of a token, or of one of the ``labels`` if there are any."""
-    texts = [labels[one] for one in ids] if labels else model.vocabulary().texts(ids)
-    return dict(zip(ids, texts, strict=True))
 
 
 def _require_numbers(found: Attribution, model: Model) -> None:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ...small_models import SPECIAL, WORDS, bert_fields, word_tokenizer
+from ..classifiers import LABELS, save_classifier
 
 TEXT = "the cat sat on the mat because the cat"
-LABELS = {0: "sad", 1: "Neutral", 2: "glad"}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> str:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    torch.manual_seed(5)
-    sizes = bert_fields(21, 37, 31) | {"vocab_size": len(WORDS), "id2label": LABELS}
-    model = BertForSequenceClassification(BertConfig(**sizes, **SPECIAL)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    directory: Path = tmp_path_factory.mktemp("classifier")
-    model.save_pretrained(directory)
-    word_tokenizer().save_pretrained(directory)
-    return str(directory)
+    return save_classifier(tmp_path_factory.mktemp("classifier"))
 
 
 def own(place: str, ids: list[int]) -> torch.Tensor:

@@ -55,6 +55,7 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         "index_base": report.index_base,
         "answer": report.answer,
         "foil": report.foil,
+        **({"labels": list(report.classes)} if report.classes else {}),
         "complete": report.complete,
         "seconds": round(report.seconds, 3),
         "notes": list(report.notes),

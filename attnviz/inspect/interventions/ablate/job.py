@@ -44,7 +44,8 @@ class AblationJob:
     texts, targets: the tokens of the texts; targets only for an encoder–decoder.
     references, reference_targets: the texts that replacement values come from; empty if the
         replacement is zero. reference_words: their description; None for zero.
-    variants: the ablations. pair: answer and foil as (id, text), or None. options: of the scan.
+    variants: the ablations. pair: answer and foil as (id, text), or None. answer: the text of the
+        answer, or of the label whose loss counts. options: of the scan.
     notes: sentences on changes that were made to the texts.
     """
 
@@ -59,6 +60,7 @@ class AblationJob:
     reference_words: str | None
     variants: tuple[Variant, ...]
     pair: tuple[tuple[int, str], tuple[int, str]] | None
+    answer: str | None
     options: ScanOptions
     notes: tuple[str, ...] = ()
 
@@ -97,7 +99,14 @@ class AblationJob:
             )
             kept = sorted(set(kept) & set(able))
             notes += left_out
-        answer, foil = answer_and_foil(model, request.answer, request.foil)
+        heads, labels = None, tuple[str, ...]()
+        if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
+            trial = inputs_of(tokens[:1], targets[:1])
+            scan = open_scan(model, trial, ScanOptions(labels=True), kind=kind)
+            heads, labels = scan.heads, tuple(scan.labels)
+        answer, foil = answer_and_foil(model, request.answer, request.foil, labels)
+        if answer is not None and foil is None and not labels:
+            raise UsageError("a logit difference needs both --answer and --foil: add --foil")
         pair = None if answer is None or foil is None else (answer, foil)
         options = ScanOptions(
             mode=request.mode,
@@ -107,17 +116,16 @@ class AblationJob:
             seed=request.seed,
             token_losses=request.by_token,
             max_memory=request.memory,
+            labels=True,
+            label=answer[0] if labels and answer is not None and foil is None else None,
         )
         tokens = tuple(tokens[place] for place in kept)
         targets = tuple(targets[place] for place in kept) if targets else ()
-        heads = None
-        if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
-            heads = open_scan(model, inputs_of(tokens[:1], targets[:1]), kind=kind).heads
-            if len(heads) < model.info.layers and kind == "self":
-                notes += (
-                    f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
-                    "have none to remove",
-                )
+        if heads is not None and len(heads) < model.info.layers and kind == "self":
+            notes += (
+                f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
+                "have none to remove",
+            )
         return cls(
             model=model,
             request=request,
@@ -130,6 +138,7 @@ class AblationJob:
             reference_words=words,
             variants=choose_ablations(request, model.info, heads),
             pair=pair,
+            answer=None if answer is None else answer[1],
             options=options,
             notes=notes,
         )
@@ -222,6 +231,7 @@ class AblationJob:
             "seed": options.seed,
             "positions": options.positions,
             "answer_and_foil": list(options.pair) if options.pair else None,
+            **({} if options.label is None else {"label": options.label}),
             "token_losses": options.token_losses,
             "method": self.request.how,
         }

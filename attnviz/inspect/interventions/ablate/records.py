@@ -104,6 +104,8 @@ class AblationReport(Report, Provenance):
     patterns: the attention of the ranked heads over the first text, for their labels and small
         maps; None if it was not observed. top: the number of heads in the ranking.
     by_token: whether the change of each token's loss in the first text is shown.
+    classes: the labels of a classifier, whose loss is −ln p of the label that it predicts with
+        every head; empty for other models.
     """
 
     model: ModelInfo
@@ -128,6 +130,7 @@ class AblationReport(Report, Provenance):
     patterns: HeadsRecord | None = None
     top: int = 8
     by_token: bool = False
+    classes: tuple[str, ...] = ()
 
     command = "ablate"
     lists = ("heads", "together")
@@ -150,7 +153,8 @@ class AblationReport(Report, Provenance):
     @property
     def ranked_by(self) -> MetricInfo:
         """Return the facts of the metric by which heads are ranked and coloured."""
-        return METRICS[self.metric]
+        metric = METRICS[self.metric]
+        return metric._replace(unit=metric.unit.removesuffix("/token")) if self.classes else metric
 
     @property
     def singles(self) -> list[Effect]:

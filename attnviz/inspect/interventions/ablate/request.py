@@ -78,7 +78,10 @@ class _Measure(Options, panel="What is measured"):
         "METRIC", f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}."
     )
     answer: str | None = option(
-        "TOKEN", "Measure, with --foil, the change of logit(answer) - logit(foil).", words=True
+        "TOKEN",
+        "Measure, with --foil, the change of logit(answer) - logit(foil); a classifier's label "
+        "alone: of its loss.",
+        words=True,
     )
     foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
     positions: Positions = option(
@@ -114,10 +117,9 @@ class _Measure(Options, panel="What is measured"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.answer is None) != (self.foil is None):
-            missing = "--foil" if self.foil is None else "--answer"
-            raise UsageError(f"a logit difference needs both --answer and --foil: add {missing}")
-        if self.metric == "logit_diff" and self.answer is None:
+        if self.foil is not None and self.answer is None:
+            raise UsageError("a logit difference needs both --answer and --foil: add --answer")
+        if self.metric == "logit_diff" and self.foil is None:
             raise UsageError("--metric logit_diff compares two tokens: add --answer and --foil")
         _ = self.memory, self.amount  # a value that cannot be read is refused now
         if self.how == "budget" and self.budget is None:

@@ -238,7 +238,7 @@ class AblationStudy(Study):
         pieces = self._pieces(self.ablations, texts)
         control = self._pieces(self.control, texts)
         effects = ablation_effects(pieces, job.variants, options.seed, control)
-        answer, foil = job.pair or ((0, None), (0, None))
+        foil = job.pair[1][1] if job.pair else None
         return AblationReport(
             job.info,
             job.kind,
@@ -266,8 +266,9 @@ class AblationStudy(Study):
             complete=self.complete,
             text=job.written[0],
             texts_wanted=len(job.written),
-            answer=answer[1],
-            foil=foil[1],
+            answer=job.answer,
+            foil=foil,
+            classes=tuple(self.ablations.scan.labels),
             top=request.top,
             by_token=request.by_token,
             index_base=request.index_base,

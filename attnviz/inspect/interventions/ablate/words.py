@@ -89,7 +89,7 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     if before is None or at is None or not math.isfinite(value):
         change = effect_words(report, effect)
         return f"Without {name} the output changes: {change}"
-    what, unit = f"the {_loss_name(report)}", "nats a token"
+    what, unit = f"the {_loss_name(report)}", "nats" if report.classes else "nats a token"
     if before == "logit_diff":
         what, unit = "the answer's lead", "logits"
     if not value:
@@ -206,17 +206,23 @@ def _scan_facts(report: AblationReport) -> list[str]:
         facts.append("last prediction of each text only")
     loss, name = report.baseline.get("loss"), _loss_name(report)
     if loss is not None:
-        facts.append(f"{name} {loss:.3f} nats/token with every head")
-        facts += ["each word masked in turn"] * (name != "loss")
+        unit = "nats" if report.classes else "nats/token"
+        facts.append(f"{name} {loss:.3f} {unit} with every head")
+        facts += ["each word masked in turn"] * (name == "pseudo-loss")
     if report.answer is not None and report.foil is not None:
         asked = f'answer "{report.answer}" against foil "{report.foil}"'
         before = report.baseline.get("logit_diff")
         facts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
+    elif report.classes:
+        asked = "predicted with every head" if report.answer is None else f'"{report.answer}"'
+        facts.append(f"label: {asked}")
     return facts
 
 
 def _loss_name(report: AblationReport) -> str:
-    """Return the name of the loss, which is a pseudo-loss if each word is masked in turn."""
+    """Return the name of the loss: of labels, or a pseudo-loss if each word is masked in turn."""
+    if report.classes:
+        return "label loss"
     seen = report.patterns
     masked = seen is not None and not seen.record.causal and not report.targets
     return "pseudo-loss" if masked else "loss"

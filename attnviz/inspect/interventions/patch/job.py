@@ -34,7 +34,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.records import UNWATCHED, Kind, Tokens, Watch
 from attnviz.resume import digest
-from attnviz.texts import single_token
+from attnviz.texts import asked_word, words_of
 
 _DRAWS = 8
 """The number of random sources of the control if there is a single pair."""
@@ -292,13 +292,15 @@ def _asked(
     for plain in (clean, corrupt):
         require_number("logit", float(plain.logits[plain.top]), model.info)
     base = clean if request.direction == "noise" else corrupt
-    words = []
+    words, labels = list[AskedToken](), patching.labels
     for option, typed, top in (
         ("--answer", request.answer or prompts.answer, clean.top),
         ("--foil", request.foil or prompts.foil, corrupt.top),
     ):
-        given = None if typed is None else AskedToken(*single_token(model, typed, option))
-        words.append(given or AskedToken(top, model.vocabulary().texts([top])[0]))
+        if typed is not None:
+            words.append(AskedToken(*asked_word(model, typed, option, labels)))
+        else:
+            words.append(AskedToken(top, words_of(model, labels, [top])[top]))
     answer, foil = words
     if answer.id != foil.id:
         return AskedPair(index, index, pair, base.position, answer, foil)
@@ -306,8 +308,8 @@ def _asked(
         return AskedPair(index, index, pair, base.position, answer, None)
     if answer.id != clean.top or answer.id != corrupt.top:
         raise UsageError(
-            f"answer and foil are the same token, {answer.text!r}: name two that differ with "
-            "--answer and --foil"
+            f"answer and foil are the same {'label' if labels else 'token'}, {answer.text!r}: name "
+            "two that differ with --answer and --foil"
         )
     missing = "--foil" if request.answer or prompts.answer else "--answer and --foil"
     raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")

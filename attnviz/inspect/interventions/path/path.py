@@ -205,7 +205,7 @@ def path(
     """
     if isinstance(model, OwnAttention):
         raise alone(model.info)
-    sender = _sender(model, request.sender, request.index_base)
+    sender = sender_of(model, request.sender, request.index_base)
     found = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
     report = found.report(sender, request.into)
     return replace(report, top=request.top, index_base=request.index_base)
@@ -287,7 +287,11 @@ def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
     return seconds(model, runs, len(pairs))
 
 
-def _sender(model: Model, head: str, base: int) -> Place:
+def sender_of(model: Model, head: str, base: int) -> Place:
+    """Return the (layer, head) that is followed; raise UsageError if no later head reads from it.
+
+    head: as typed, one head. base: the number of the first layer and head, 0 or 1.
+    """
     info = model.info
     sender = single_head(head, info.layers, info.heads, base)
     if sender[0] == info.layers - 1:

@@ -1,0 +1,29 @@
+"""A small classifier on disk, whose labels have names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from ..small_models import SPECIAL, WORDS, bert_fields, word_tokenizer
+
+LABELS = {0: "sad", 1: "Neutral", 2: "glad"}
+
+
+def save_classifier(directory: Path, kind: str = "SequenceClassification") -> str:
+    """Save a random BERT with a head of this kind, and its tokenizer; return the directory."""
+    import transformers
+
+    torch.manual_seed(5)
+    sizes = bert_fields(21, 37, 31) | {"vocab_size": len(WORDS), "id2label": LABELS}
+    if kind == "QuestionAnswering":
+        del sizes["id2label"]
+    config = transformers.BertConfig(**sizes, **SPECIAL)
+    model = getattr(transformers, f"BertFor{kind}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    model.save_pretrained(directory)
+    word_tokenizer().save_pretrained(directory)
+    return str(directory)

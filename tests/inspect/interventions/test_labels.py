@@ -1,0 +1,87 @@
+"""``attnviz ablate`` and ``attnviz patch`` of classifiers: their labels, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ..classifiers import LABELS, save_classifier
+
+TEXT = "the cat sat on the mat because the cat"
+OTHER = "the mat sat on the cat because the cat"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_classifier(tmp_path_factory.mktemp("classifier"))
+
+
+def own(place: str, ids: list[int]) -> torch.Tensor:
+    from transformers import BertForSequenceClassification
+
+    model = BertForSequenceClassification.from_pretrained(place).eval()
+    with torch.no_grad():
+        found: torch.Tensor = model(torch.tensor([ids])).logits[0].double()
+    return found
+
+
+def test_ablate_measures_the_predicted_label_or_a_named_one(run: Any, place: str) -> None:
+    model = ("--model", place)
+    found = run("ablate", TEXT, *model, "--json").document
+    logs = own(place, found["token_ids"]).log_softmax(-1)
+    assert found["labels"] == list(LABELS.values())
+    assert found["baseline"]["loss"] == pytest.approx(-float(logs.max()), abs=1e-5)
+    assert all(one["kl"] >= 0 and one["loss_delta"] is not None for one in found["heads"])
+    named = run("ablate", TEXT, *model, "--answer", "Glad", "--json").document
+    assert named["baseline"]["loss"] == pytest.approx(-float(logs[2]), abs=1e-5)
+    assert (named["answer"], named["foil"]) == ("glad", None)
+    both = run("ablate", TEXT, *model, "--answer", "glad", "--foil", "sad", "--json").document
+    assert both["metric"] == "logit_diff"
+    assert both["baseline"]["logit_diff"] == pytest.approx(float(logs[2] - logs[0]), abs=1e-5)
+
+
+def test_screens_of_ablate_say_label(run: Any, place: str) -> None:
+    shown = run("ablate", TEXT, "--model", place, "--no-full")
+    assert "label loss" in shown.lines[0]
+    assert "the label loss" in shown.out
+    assert "nats a token" not in shown.out
+    assert "--by-token" not in shown.out
+    assert "nats/token" not in run("ablate", TEXT, "--model", place).out
+    both = f"{TEXT}\n{OTHER}".encode()
+    many = run("ablate", "--model", place, "--answer", "glad", "--texts", "-", stdin=both)
+    assert many.code == 0, many.err
+    assert 'label: "glad"' in many.out
+
+
+def test_each_token_has_a_label(run: Any, tmp_path: Any) -> None:
+    model = ("--model", save_classifier(tmp_path, "TokenClassification"))
+    assert "Δ loss without" in run("ablate", TEXT, *model, "--no-full").out
+    last = run("ablate", TEXT, *model, "--positions", "last", "--json").document
+    assert (
+        last["baseline"]["loss"]
+        != run("ablate", TEXT, *model, "--json").document["baseline"]["loss"]
+    )
+
+
+def test_patch_takes_labels(run: Any, place: str) -> None:
+    asked = ("patch", TEXT, OTHER, "--model", place, "--answer", "glad", "--foil", "sad")
+    found = run(*asked, "--json").document
+    clean, corrupt = (own(place, found[side]["token_ids"]) for side in ("clean", "corrupt"))
+    assert found["clean"]["metric"] == pytest.approx(float(clean[2] - clean[0]), abs=1e-4)
+    assert found["corrupt"]["metric"] == pytest.approx(float(corrupt[2] - corrupt[0]), abs=1e-4)
+    assert "“glad”" in run(*asked, "--no-full").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ablate", TEXT, "--answer", "angry"), "no label of the model: it has sad, Neutral, glad"),
+        (("ablate", TEXT, "--answer", "sad", "--foil", "SAD"), "are the same label, 'sad'"),
+        (("patch", TEXT, OTHER, "--answer", "angry", "--foil", "sad"), "no label of the model"),
+        (("patch", TEXT, OTHER, "--answer", "sad", "--foil", "sad"), "the same label, 'sad'"),
+    ],
+)
+def test_refused(refused: Any, place: str, arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(2, *arguments, "--model", place)
