@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel, blocks_of, probe_of
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.split import whole_modules
 from attnviz.records import Input
 
 POOLED = (
@@ -111,6 +112,7 @@ def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
         return ends[-1] if isinstance(output, Tensor) else (ends[-1], *output[1:])
 
     with ExitStack() as hooks, torch.enable_grad(), model.hook_points.borrowed():
+        hooks.enter_context(whole_modules(model.root))
         for block in blocks_of(model):
             hooks.enter_context(hooked(block.register_forward_hook(cut_off)))
         logits = model.run(given)

@@ -43,10 +43,12 @@ from attnviz.engine.observer import (
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.reduced_torch import SINKS, layer_of
+from attnviz.engine.split_heads import JoinedLayer
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
 from attnviz.models.memory import free_memory
+from attnviz.models.split import mesh_of, require_one_process
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind
 
@@ -102,7 +104,9 @@ def observe_torch(
     target_ids = torch.tensor(targets) if targets else None
     norms = ValueNorms(model) if cells is not None and observer.norms else None
     tokens = max(ids.shape[1], 0 if target_ids is None else target_ids.shape[1])
-    long = cells is not None and (reduce in ("fused", "blocks") or tokens >= LONG)
+    # Sums are small to send between processes, whole weights are not.
+    least = LONG if mesh_of(whole) is None else 1
+    long = cells is not None and (reduce in ("fused", "blocks") or tokens >= least)
     if sums is not None and long and reduce in ("auto", "fused"):
         kinds = wanted_kinds(observer, whole)
         if _agrees(_reducible, whole, kinds, (ids, target_ids), _read_rows):
@@ -146,7 +150,7 @@ def observe_pass(
     def answer(watch: WatchedCall) -> Attended:
         wanted = observer.wants(watch.kind, watch.layer)
         if not wanted and norms is None and outputs is None and _prefers_own(watch.call):
-            return watch.call.own()
+            return watch.call.here.own()
         norm = _norms_of(watch, norms) if wanted else None
         output, weights = watch.eager()
         if wanted:
@@ -192,6 +196,7 @@ def _observe_reported(
     other than attention weights.
     """
     name = type(forward.model).__name__
+    require_one_process(forward.model)
     if not forward.takes("output_attentions"):
         raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
     exact = implementations(forward.model) <= {"eager", None}
@@ -347,14 +352,17 @@ def _observe_sums(forward: ForwardPass, observer: Observer, sums: ObserveSums) -
     known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def answer(watch: WatchedCall) -> Attended:
-        call = watch.call
+        call, split = watch.call.here, watch.call.split
         wanted, sinks = observer.wants(watch.kind, watch.layer), SINKS in call.options
         texts = range(len(call.query) if wanted or sinks else 0)
         layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
         output, _ = call.own()
         for text, layer in enumerate(layers):
             if wanted:
-                sums(text, watch.kind, watch.layer, layer)
+                whole: ReducedLayer = layer
+                if split is not None:
+                    whole = JoinedLayer(layer, split, output.device)
+                sums(text, watch.kind, watch.layer, whole)
             if sinks:  # the fused function knows of none
                 output[text] *= layer.kept().to(output.dtype)
         return output, None
