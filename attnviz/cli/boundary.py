@@ -17,6 +17,7 @@ from attnviz.cli.terminal import discard_output, steady_streams
 from attnviz.draw.labels import cut, visible, width
 from attnviz.errors import AttnvizError, LoadError
 from attnviz.models.threads import threads_kept
+from attnviz.ranks import tells_its_end
 
 _INTERRUPTED = 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -159,6 +160,8 @@ def _say(message: str, code: int) -> int:
 
     message: its unsafe characters are escaped.
     """
+    if not tells_its_end():
+        return code
     encoding = sys.stderr.encoding or "ascii"
     line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
     line = visible(cut(line, _LONGEST_LINE), encoding)

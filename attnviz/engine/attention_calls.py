@@ -180,8 +180,9 @@ class AttentionCall:
         """Return the mask that eager attention adds to the scores, or None if there is none."""
         seen = self.mask
         if self.is_causal:
-            size = self.inputs[0].shape[2], self.inputs[1].shape[2]
-            seen = torch.ones(size, dtype=torch.bool, device=self.inputs[0].device).tril()[None, None]
+            query, key, _ = self.inputs
+            size = query.shape[2], key.shape[2]
+            seen = torch.ones(size, dtype=torch.bool, device=query.device).tril()[None, None]
         if seen is None or seen.dtype != torch.bool:
             return seen
         nothing = torch.zeros((), dtype=self.inputs[0].dtype, device=seen.device)

@@ -48,7 +48,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
 from attnviz.models.memory import free_memory
-from attnviz.models.split import mesh_of, require_one_process
+from attnviz.models.split import device_of, mesh_of, require_one_process
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind
 
@@ -324,7 +324,7 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
     query = (call.query * (width**-0.5 if scale is None else scale)).unflatten(1, (shared, -1))
     key = call.key[:, :, None].transpose(-1, -2)
     causal = call.is_causal
-    rows = rows_of_a_block(texts, heads, keys, cells)
+    rows = min(queries, rows_of_a_block(texts, heads, keys, cells))
     for start in range(0, queries, rows):
         stop = min(start + rows, queries)
         seen = min(stop, keys) if causal else keys
@@ -464,7 +464,7 @@ def _require_room(model: TransformersModel, texts: int, tokens: int) -> None:
 
     texts, tokens: the number of texts and their length.
     """
-    device = model.model.device
+    device = device_of(model.model)
     free = free_memory(device)
     layers = _EAGER_COPIES if uses_interface(model.model) else model.info.layers + _EAGER_COPIES
     needed = 4 * texts * model.info.heads * tokens * tokens * layers

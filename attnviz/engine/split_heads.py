@@ -72,11 +72,11 @@ def split_of(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> He
 
 def _read_by_parts(module: nn.Module) -> list[int]:
     """Return the numbers of inputs of the linear maps of which each process has some columns."""
-    found: list[Any] = [each for each in module.modules() if is_split(getattr(each, "weight", None))]
+    maps: list[Any] = [each for each in module.modules() if isinstance(each, nn.Linear)]
     return [
         each.in_features
-        for each in found
-        if isinstance(each, nn.Linear) and any(at.is_shard(1) for at in each.weight.placements)
+        for each in maps
+        if is_split(each.weight) and any(at.is_shard(1) for at in each.weight.placements)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Models whose weights are split over processes (tensor parallelism), or wait outside of the device.
+"""Weights that are split over processes (tensor parallelism), or wait outside of the device.
 
 transformers' tensor parallelism keeps a part of each large weight in every process, and runs the
 same program in all of them. What reads a weight itself gets it whole here, by an exchange in which
@@ -18,6 +18,13 @@ from torch import nn
 from attnviz.errors import UnsupportedError
 
 
+def device_of(model: Any) -> torch.device:
+    """Return the device on which a model takes its inputs, also if its weights wait elsewhere."""
+    device = getattr(getattr(model, "_hf_hook", None), "execution_device", None)
+    found: torch.device = model.device if device is None else torch.device(device)
+    return found
+
+
 def is_split(tensor: Any) -> bool:
     """Return True if a tensor is a part of one that is split over processes."""
     distributed: Any = sys.modules.get("torch.distributed.tensor")
@@ -29,12 +36,27 @@ def mesh_of(module: nn.Module) -> Any:
     return next((each.device_mesh for each in module.parameters() if is_split(each)), None)  # type: ignore[attr-defined]
 
 
+def split_words(model: nn.Module) -> str:
+    """Return a note on the processes over which a model is split; empty if it is whole."""
+    mesh = mesh_of(model)
+    return "" if mesh is None else f"its weights are split over {mesh.size()} processes"
+
+
 def require_one_process(model: nn.Module) -> None:
     """Raise UnsupportedError if the weights of a model that computes attention itself are split."""
     if mesh_of(model) is not None:
         raise UnsupportedError(
-            f"{type(model).__name__} computes attention by itself: its heads cannot be put together "
-            "from several processes; load it whole, in one process"
+            f"{type(model).__name__} computes attention by itself: its heads cannot be put "
+            "together from several processes; load it whole, in one process"
+        )
+
+
+def require_numbers(model: nn.Module) -> None:
+    """Raise UnsupportedError if some weights of a model are neither in memory nor on a device."""
+    if any(weight.is_meta for weight in model.parameters()):
+        raise UnsupportedError(
+            f"weights of this {type(model).__name__} wait on disk, and all are read here: load it "
+            "without --device auto"
         )
 
 
@@ -66,7 +88,7 @@ def whole_weight(module: nn.Module, name: str = "weight") -> Any:
     if found is not None and found.is_meta and hasattr(module, "_hf_hook"):
         from accelerate.utils import align_module_device  # what put it elsewhere
 
-        with align_module_device(module):
+        with torch.inference_mode(False), align_module_device(module):
             return getattr(module, name).detach()
     return found
 
@@ -75,8 +97,8 @@ def whole_weight(module: nn.Module, name: str = "weight") -> Any:
 def whole_modules(root: nn.Module) -> Iterator[None]:
     """Let every process run the whole of each module inside this context.
 
-    A module's weights are gathered for its call only. What follows a pass through torch's functions,
-    or differentiates it, then meets none of the steps that join the processes' parts.
+    A module's weights are gathered for its call only. What follows a pass through torch's
+    functions, or differentiates it, then meets none of the steps that join the processes' parts.
     """
     with ExitStack() as restored:
         for module in root.modules() if mesh_of(root) is not None else ():
