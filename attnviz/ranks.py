@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,9 @@ _OPTIONS = {
 }
 """The options that one process alone takes, and why."""
 
+_PATIENCE = 10.0
+"""Seconds that another process waits for the first to say why all end."""
+
 _together = False
 
 
@@ -39,19 +43,20 @@ def size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def run_together(command: str, given: Mapping[str, Any]) -> None:
-    """Let this process run a command together with others, or raise an error if it cannot.
-
-    given: the options of the command by name. Processes other than the first become silent.
-    """
+def join() -> None:
+    """Make this process one of several that run a command together, if it is one of several."""
     global _together
-    if size() < 2:
+    _together = size() > 1
+
+
+def check_together(command: str, given: Mapping[str, Any]) -> None:
+    """Raise an error if several processes cannot run a command together. given: its options."""
+    if not _together:
         raise UsageError(
             "--tp splits a model over processes: start them with torchrun --nproc-per-node 2 -m "
             f"attnviz {command} …"
         )
     refuse_alone(command, given)
-    _together = True
 
 
 def refuse_alone(command: str, given: Mapping[str, Any]) -> None:
@@ -75,14 +80,17 @@ def follows() -> bool:
     return _together and rank() > 0
 
 
-def tells_its_end() -> bool:
+def tells_its_end(interrupted: bool = False) -> bool:
     """Return True if this process is the one that says why the command ends early.
 
-    Of several that end, the first to ask says it: what ends the others is mostly its end.
+    Of several that end, the first to ask says it: what ends the others is mostly its end. Before
+    they can ask, the first process says it, and the others wait for that.
     """
     torch: Any = sys.modules.get("torch")
     if not _together or torch is None or not torch.distributed.is_initialized():
-        return not follows()
+        if follows() and not interrupted:
+            time.sleep(_PATIENCE)  # torchrun ends this process meanwhile
+        return not (follows() and interrupted)
     try:
         ended: int = torch.distributed.distributed_c10d._get_default_store().add("attnviz/ended", 1)
     except RuntimeError:  # the store has ended with its process

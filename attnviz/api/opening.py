@@ -41,9 +41,7 @@ def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]
     @wraps(function)
     def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
         torch = sys.modules.get("torch")
-        if "torch.distributed.tensor" in sys.modules and any(
-            map(_is_split, (*args, *given.values()))
-        ):
+        if any(map(_is_split, (*args, *given.values()))):
             refuse_alone(function.__name__, given)
         with threads_kept():
             if torch is None:  # no other code can have switched gradients off
@@ -56,6 +54,8 @@ def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]
 
 def _is_split(value: Any) -> bool:
     """Return True for a model whose weights are split over processes."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return False
     from attnviz.models.split import mesh_of
 
     model = getattr(value, "model", value)  # of a model that attnviz has loaded

@@ -23,7 +23,7 @@ from typer.core import TyperCommand
 
 from attnviz.errors import UsageError
 from attnviz.options import Declared, options_of, typed_name
-from attnviz.ranks import run_together
+from attnviz.ranks import check_together
 from attnviz.texts import as_utf8
 
 _LARGEST = 2**63 - 1
@@ -170,7 +170,7 @@ def _spread(call: Callable[..., None], draws: str) -> Callable[..., None]:
             for name, kind in groups.items()
         }
         if read.get("tp"):
-            run_together(call.__name__, read)
+            check_together(call.__name__, read)
         call(**made)
 
     run.__name__, run.__doc__ = call.__name__, call.__doc__

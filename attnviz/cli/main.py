@@ -39,7 +39,7 @@ def main() -> None:
             code = run()
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may be closed
-            if tells_its_end():
+            if tells_its_end(interrupted=True):
                 print("attnviz: interrupted", file=sys.stderr)
         code = _INTERRUPTED
     for stream in (sys.stdout, sys.stderr):

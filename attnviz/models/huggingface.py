@@ -38,6 +38,7 @@ from attnviz.models.model import stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
+from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
@@ -47,9 +48,6 @@ from attnviz.reading import read_json
 _VERSION = transformers.__version__
 _TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")
 """The endings of tokenizer class names."""
-
-_QUERIES, _KEYS = {"q_proj", "q_b_proj", "query_key_value", "qkv_proj"}, {"k_proj"}
-"""The linear maps to queries and to keys, by their names in transformers' plans."""
 
 _bars: Any = _untyped_logging
 
@@ -146,15 +144,7 @@ def _parted(name: str, config: Any) -> dict[str, Any]:
             f"transformers has no plan to split {name!r} ({text.model_type}) over processes: leave "
             "out --tp; --device auto places its layers on several devices"
         )
-    splits = {rule.rpartition(".")[2] for rule, way in plan.items() if way == "colwise"}
-    heads = text.num_attention_heads
-    shared = getattr(text, "num_key_value_heads", None) or heads
-    for count, what, maps in ((heads, "heads", _QUERIES), (shared, "key/value heads", _KEYS)):
-        if not splits.isdisjoint(maps) and count % number:
-            raise UnsupportedError(
-                f"the {count} {what} of {name!r} cannot be split evenly over {number} processes: "
-                "choose another number of them, or --device auto"
-            )
+    require_even(name, text, plan, number)
     return {"distributed_config": DistributedConfig(tp_size=number, tp_plan="auto")}
 
 

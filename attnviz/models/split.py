@@ -8,7 +8,7 @@ all processes take part.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,6 +16,9 @@ import torch
 from torch import nn
 
 from attnviz.errors import UnsupportedError
+
+_QUERIES, _KEYS = {"q_proj", "q_b_proj", "query_key_value", "qkv_proj"}, {"k_proj"}
+"""The linear maps to queries and to keys, by their names in transformers' plans."""
 
 
 def device_of(model: Any) -> torch.device:
@@ -40,6 +43,23 @@ def split_words(model: nn.Module) -> str:
     """Return a note on the processes over which a model is split; empty if it is whole."""
     mesh = mesh_of(model)
     return "" if mesh is None else f"its weights are split over {mesh.size()} processes"
+
+
+def require_even(name: str, config: Any, plan: Mapping[str, str], number: int) -> None:
+    """Raise UnsupportedError if a plan cannot split the heads of a model evenly over processes.
+
+    name: of the model, for the message. config: of its text stack. plan: how transformers splits
+        each linear map. number: of processes.
+    """
+    splits = {rule.rpartition(".")[2] for rule, way in plan.items() if way == "colwise"}
+    heads = getattr(config, "num_attention_heads", number)
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    for count, what, maps in ((heads, "heads", _QUERIES), (shared, "key/value heads", _KEYS)):
+        if isinstance(count, int) and not splits.isdisjoint(maps) and count % number:
+            raise UnsupportedError(
+                f"{name!r} has {count} {what}, which cannot be split evenly over {number} "
+                "processes: take another number of them, or --device auto"
+            )
 
 
 def require_one_process(model: nn.Module) -> None:

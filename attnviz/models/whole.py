@@ -16,6 +16,7 @@ from torch import nn
 
 from attnviz.errors import UnsupportedError
 from attnviz.models.architecture import text_config
+from attnviz.models.split import mesh_of, require_even
 from attnviz.models.third_party import ErrorsAs
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
@@ -51,6 +52,9 @@ def require_whole(model: Any, name: str, layers: int) -> None:
             raise UnsupportedError(
                 f"{name!r} is a part of a model: {way}; load it whole, in one process"
             )
+    if (mesh := mesh_of(model)) is not None:
+        plan = getattr(model, "tp_plan", None) or {}
+        require_even(name, text_config(model.config), plan, mesh.size())
     text, expected = model, [layers]
     if getattr(model.config, "is_encoder_decoder", False):
         decoder = text_config(model.config, decoder=True)
