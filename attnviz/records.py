@@ -174,7 +174,7 @@ class ModelInfo:
     notes: sentences that a reader of the result must know. score: how attention scores are computed
         from queries and keys; None for a checkpoint, which has its own way.
     not_finite: the names of tensors of the model with numbers that are not finite.
-    backend: the library that ran it.
+    backend: the library that ran it. processes: over how many its weights are split.
     """
 
     name: str
@@ -192,6 +192,7 @@ class ModelInfo:
     score: Score | None = None
     not_finite: tuple[str, ...] = ()
     backend: Literal["numpy", "torch"] = "torch"
+    processes: int = 1
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:

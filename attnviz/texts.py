@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
+from attnviz.ranks import is_together
 from attnviz.reading import (
     PACKAGED,
     TEXTS_BYTES,
@@ -292,6 +293,8 @@ def answer_and_foil(
 
 
 def _standard_input(most: int = 0) -> bytes:
+    if is_together():
+        raise UsageError("several processes cannot read standard input: give TEXT or --file")
     if sys.stdin is None:  # closed by the caller, as in ``<&-``
         raise UsageError("standard input is closed: expected a text there, or give TEXT or --file")
     return read_stream(sys.stdin.buffer, "standard input", most)

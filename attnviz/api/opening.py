@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from attnviz.errors import UsageError
 from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
+from attnviz.ranks import refuse_alone
 
 __all__ = ["load"]
 
@@ -40,6 +41,8 @@ def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]
     @wraps(function)
     def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
         torch = sys.modules.get("torch")
+        if any(map(_is_split, (*args, *given.values()))):
+            refuse_alone(function.__name__, given)
         with threads_kept():
             if torch is None:  # no other code can have switched gradients off
                 return function(*args, **given)
@@ -47,6 +50,16 @@ def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]
                 return function(*args, **given)
 
     return in_own_modes
+
+
+def _is_split(value: Any) -> bool:
+    """Return True for a model whose weights are split over processes."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return False
+    from attnviz.models.split import mesh_of
+
+    model = getattr(value, "model", value)  # of a model that attnviz has loaded
+    return callable(getattr(model, "parameters", None)) and mesh_of(model) is not None
 
 
 @threads_kept()
@@ -57,6 +70,8 @@ def load(
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
     backend: Literal["auto", "numpy", "torch"] = "auto",
     threads: int | None = None,
+    max_memory: str | None = None,
+    offload: str | os.PathLike[str] | None = None,
     revision: str | None = None,
     offline: bool = False,
     trust_remote_code: bool = False,
@@ -74,7 +89,10 @@ def load(
     name: what ``--model`` takes: ``tiny``, which is bundled; ``mha``, the library's own attention
         with random weights for the words of the text; a directory, a Hugging Face id, a built-in
         model configuration.
-    device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
+    device: where to compute; ``auto`` places layers on all devices, in memory and on disk.
+    max_memory: the most weights on each of them, such as ``20GB``. offload: a directory for what
+        fits nowhere; safetensors are read from where they lie.
+    dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
         line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
     threads: how many threads every function uses that takes the result; by default as many as suit
         the model's size. What torch and NumPy are set to elsewhere stays as it is.
@@ -88,6 +106,8 @@ def load(
     given = {key: value for key, value in locals().items() if value is not None and key != "name"}
     from attnviz.models.resolve import SHAPING, LoadOptions, load, refuse_ignored
 
+    if offload is not None:
+        given["offload"] = os.fspath(offload)
     options = LoadOptions(**given)
     if backend == "numpy":
         options = replace(options, tokens=0)

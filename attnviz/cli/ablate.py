@@ -45,7 +45,7 @@ def ablate(
     from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.texts import read_texts
 
-    options = shared.load_options(model.model, loading, model.seed, own)
+    options = shared.load_options(model.model, loading, model.seed, own, limits_runs=True)
     outlet = open_outlet(output)
     read = read_texts(texts.text, texts.file, texts.texts)
     tokens = question.reckoned(read, request)

@@ -17,6 +17,7 @@ from attnviz.cli.terminal import discard_output, steady_streams
 from attnviz.draw.labels import cut, visible, width
 from attnviz.errors import AttnvizError, LoadError
 from attnviz.models.threads import threads_kept
+from attnviz.ranks import is_together, join, tells_its_end
 
 _INTERRUPTED = 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -36,6 +37,9 @@ _READ_BY = {
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"|[^\s'"]+""")
 """Matches texts in quotes as ``repr`` writes them, and single words."""
 
+_LOST = re.compile("gloo|nccl", re.IGNORECASE)
+"""Matches what the libraries that join processes say if one of them is gone."""
+
 _MOST_TOLD = 120
 """Most characters shown of torch's long messages on memory."""
 
@@ -47,6 +51,8 @@ def run() -> int:
     """Run the command line and return the exit code; KeyboardInterrupt passes through."""
     steady_streams()
     _guard_torch()
+    if "--tp" in sys.argv[1:]:
+        join()
     try:
         command = typer.main.get_command(app)
         with threads_kept():
@@ -159,6 +165,10 @@ def _say(message: str, code: int) -> int:
 
     message: its unsafe characters are escaped.
     """
+    if not tells_its_end():
+        return code
+    if is_together() and _LOST.search(message):
+        message = "another of the processes that run this command has ended: all end with it"
     encoding = sys.stderr.encoding or "ascii"
     line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
     line = visible(cut(line, _LONGEST_LINE), encoding)

@@ -14,6 +14,7 @@ from attnviz.cli.groups import command
 from attnviz.errors import AttnvizError, CheckError
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.options import Options, argument, option
+from attnviz.ranks import follows
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
@@ -122,7 +123,7 @@ def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
         lost.append(error)
     except (BrokenPipeError, SystemExit):  # rich turns the first into the second
         discard_output()
-    if on_github():
+    if on_github() and not follows():
         for line in ci.github_lines(report):
             print(line, file=sys.stderr)
         try:

@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 
 from attnviz.errors import UsageError
 from attnviz.options import Declared, options_of, typed_name
+from attnviz.ranks import check_together
 from attnviz.texts import as_utf8
 
 _LARGEST = 2**63 - 1
@@ -168,6 +169,8 @@ def _spread(call: Callable[..., None], draws: str) -> Callable[..., None]:
             name: kind(**{one.name: read[one.name] for one in fields(kind)})
             for name, kind in groups.items()
         }
+        if read.get("tp"):
+            check_together(call.__name__, read)
         call(**made)
 
     run.__name__, run.__doc__ = call.__name__, call.__doc__

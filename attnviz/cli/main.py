@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from attnviz.models.threads import wait_passively
+from attnviz.ranks import tells_its_end
 
 wait_passively()
 
@@ -38,7 +39,8 @@ def main() -> None:
             code = run()
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may be closed
-            print("attnviz: interrupted", file=sys.stderr)
+            if tells_its_end(interrupted=True):
+                print("attnviz: interrupted", file=sys.stderr)
         code = _INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
         _flush(stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -122,7 +122,9 @@ class SeededModel(ModelName):
 class Device(Options, panel="Loading"):
     """The options on the device and the number of threads."""
 
-    device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1 or mps.", "cpu")
+    device: str = option(
+        "DEVICE", "Where to compute: cpu, cuda, cuda:1, mps or auto (on all).", "cpu"
+    )
     threads: int | None = option(
         "N",
         "Threads of the processor, at most one a core (default: by the size of the model).",
@@ -148,6 +150,13 @@ class Loading(Device):
     offline: bool = flag("Use directories and the cache only, never the network.")
     trust_remote_code: bool = flag("Run Python code that comes with the model.")
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
+    max_memory: str | None = option(
+        "SIZE", "With --device auto: the most weights on each device and in memory, such as 20GB."
+    )
+    offload: str | None = option(
+        "DIR", "With --device auto: where weights wait that fit nowhere (default: in their files)."
+    )
+    tp: bool = flag("Split each layer over the processes of torchrun (tensor parallelism).")
 
 
 def saved(endings: str) -> Any:
@@ -231,18 +240,26 @@ class PagedOutput(Output):
 
 
 def load_options(
-    name: str, loading: Loading, seed: int, own: OwnShape | None = None, *shaping: str
+    name: str,
+    loading: Loading,
+    seed: int,
+    own: OwnShape | None = None,
+    *shaping: str,
+    limits_runs: bool = False,
 ) -> LoadOptions:
     """Return the options for loading the model ``name``.
 
     own: the sizes of the library's own attention, if the command has such options.
-    shaping: further given options that apply to ``mha`` only.
+    shaping: further given options that apply to ``mha`` only. limits_runs: True if --max-memory
+        limits the command's runs too.
     Raises UsageError if an option does not apply to ``name``.
     """
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     shape = own.shape if own is not None else {}
     options = LoadOptions(**vars(loading), seed=seed, **shape)
+    if limits_runs and loading.device != "auto":
+        options = replace(options, max_memory=None)
     with blamed(name):
         refuse_ignored(name, options, (*shape, *shaping))
     return options

@@ -16,6 +16,7 @@ from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
 from attnviz.draw.report import Report, report_files
 from attnviz.errors import AttnvizError
+from attnviz.ranks import follows
 
 if TYPE_CHECKING:  # JSON output needs no drawing code
     from rich.console import Console
@@ -122,6 +123,8 @@ class Outlet:
         The files come first, as a reader of standard output may leave or stop reading.
         Raises LoadError if something cannot be written.
         """
+        if follows():
+            return
         document = cache(partial(self._document, report))  # made once, and only if drawn
         failed: AttnvizError | None = None
         saved = []

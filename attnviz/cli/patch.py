@@ -33,7 +33,7 @@ def patch(
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.prompts import read_pairs
 
-    options = shared.load_options(model.model, loading, model.seed)
+    options = shared.load_options(model.model, loading, model.seed, limits_runs=True)
     outlet = open_outlet(output)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs)
     tokens = question.reckoned(pairs, request)

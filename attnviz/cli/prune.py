@@ -37,7 +37,7 @@ def prune(
     from attnviz.inspect.prune import prune as question
     from attnviz.texts import read_texts
 
-    options = shared.load_options(model.model, loading, request.seed)
+    options = shared.load_options(model.model, loading, request.seed, limits_runs=True)
     outlet = open_outlet(output)
     if request.out is not None:
         check_new_directory(request.out)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.ranks import follows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,6 +83,7 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
     forced = os.environ.get("FORCE_COLOR", "")
     force = colour == "always" or (colour == "auto" and forced not in ("", "0", "false"))
     return Console(
+        quiet=follows(),
         width=width,
         force_terminal=True if force else None if sys.stdout.isatty() else False,
         force_interactive=None if sys.stdout.isatty() else False,  # colours alone are forced
@@ -103,7 +105,7 @@ def messages(quiet: bool) -> Console:
 
     return Console(
         stderr=True,
-        quiet=quiet,
+        quiet=quiet or follows(),
         force_terminal=None if sys.stderr.isatty() else False,  # not FORCE_COLOR
         force_interactive=None if sys.stderr.isatty() else False,
         markup=False,

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
+from attnviz.ranks import follows
 
 
 def lock(descriptor: int, name: str) -> None:
@@ -105,11 +106,15 @@ def whole_file(path: Path, *, named: bool = False) -> Iterator[BinaryIO]:
     """Yield a binary stream whose content becomes ``path`` if the block ends without an exception.
 
     It is written next to ``path`` under another name and moved into place. An existing file's
-    permissions are kept.
+    permissions are kept. Of several processes that run one command together the first alone writes.
     named: whether a person named ``path``; only then a link is followed.
     Raises UsageError, before or after the block, if something other than a regular file is there,
     LoadError if the system refuses.
     """
+    if follows():
+        with open(os.devnull, "wb") as stream:
+            yield stream
+        return
     beside = _replaced(path, named).with_name(f".attnviz-{secrets.token_hex(8)}.part")
     # Not tempfile, whose files are private: these get the permissions of any new file.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -22,6 +22,7 @@ from torch.nn import functional
 from attnviz.engine.edges import NOTHING_LEFT
 from attnviz.engine.hook_points import Function, FunctionWatch
 from attnviz.engine.plain_pass import nearly_equal
+from attnviz.engine.split_heads import HeadSplit, split_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering
 
@@ -42,17 +43,45 @@ class AttentionCall:
     """One call of an attention function that transformers makes, with ways to answer it.
 
     module: the attention module that calls. mask: what the model passes as the attention mask.
-    query, key, value: (batch, heads, token, dim). options: the remaining keyword arguments.
-    found: the functions that could answer the call.
+    inputs: queries, keys and values (batch, heads, token, dim), of the heads of this process.
+    options: the remaining keyword arguments. found: the functions that could answer the call.
+    split: how the heads are split over processes; None if all of them are here. All other tensors
+        of a call are of all heads.
     """
 
     module: nn.Module
-    query: Tensor
-    key: Tensor
-    value: Tensor
+    inputs: tuple[Tensor, Tensor, Tensor]
     mask: Tensor | None
     options: dict[str, Any]
     found: FoundAttention
+    split: HeadSplit | None = None
+
+    @cached_property
+    def query(self) -> Tensor:
+        """Return the queries of all heads."""
+        return self._whole(self.inputs[0])
+
+    @cached_property
+    def key(self) -> Tensor:
+        """Return the keys of all key/value heads."""
+        return self._whole(self.inputs[1])
+
+    @cached_property
+    def value(self) -> Tensor:
+        """Return the values of all key/value heads."""
+        return self._whole(self.inputs[2])
+
+    @property
+    def here(self) -> AttentionCall:
+        """Return the same call with nothing but the heads of this process."""
+        return self if self.split is None else replace(self, split=None)
+
+    def attending(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionCall:
+        """Return the call with other queries, keys and values."""
+        given = query, key, value
+        if self.split is not None:
+            given = self.split.part(query), self.split.part(key), self.split.part(value)
+        return replace(self, inputs=given)
 
     def own(self) -> Attended:
         """Compute the call with the model's own attention function.
@@ -72,14 +101,15 @@ class AttentionCall:
         hidden: boolean (head, query, key), True for a key that is hidden from the query.
         Raises UsageError if a query would see no key.
         """
-        mask = self.additive_mask()
+        mask, query = self.additive_mask(), self.inputs[0]
         if mask is None:
-            mask = torch.zeros((), dtype=self.query.dtype, device=self.query.device)
+            mask = torch.zeros((), dtype=query.dtype, device=query.device)
         else:
-            mask = mask[..., : self.key.shape[2]]
+            mask = mask[..., : self.inputs[1].shape[2]]
+            mask = mask if mask.shape[1] == 1 else self._whole(mask)
         seen = torch.where(hidden[None], -torch.inf, mask)
         _require_another(seen, hidden)
-        return self._by(self.found.eager, seen)
+        return self._by(self.found.eager, seen if self.split is None else self.split.part(seen))
 
     def mixing(self, change: Callable[[Tensor], Tensor]) -> Attended:
         """Compute the call with changed attention weights; return the output and the weights.
@@ -102,10 +132,14 @@ class AttentionCall:
         return (weights.to(value.dtype) @ value).transpose(1, 2)
 
     def _by(self, function: Any, mask: Tensor | None) -> Attended:
-        output: Attended = function(
-            self.module, self.query, self.key, self.value, mask, **self.options
-        )
-        return output
+        output, weights = function(self.module, *self.inputs, mask, **self.options)
+        if self.split is not None:
+            output = self.split.whole(output, 2)
+            weights = None if weights is None else self.split.whole(weights)
+        return output, weights
+
+    def _whole(self, part: Tensor) -> Tensor:
+        return part if self.split is None else self.split.whole(part)
 
     @property
     def is_causal(self) -> bool:
@@ -117,7 +151,7 @@ class AttentionCall:
         said = self.options.get("is_causal")
         own = getattr(self.module, "is_causal", True) if said is None else said
         alone = self.found.is_fused and self.mask is None
-        return alone and self.query.shape[2] > 1 and bool(own)
+        return alone and self.inputs[0].shape[2] > 1 and bool(own)
 
     def visible(
         self, start: int = 0, rows: int | None = None, keys: int | None = None
@@ -128,11 +162,11 @@ class AttentionCall:
         keys: the number of keys from the first on; all of them by default.
         None is returned without a mask of four axes that covers the keys.
         """
-        batch, _, queries, _ = self.query.shape
+        batch, _, queries, _ = self.inputs[0].shape
         stop = queries if rows is None else start + rows
-        keys = self.key.shape[2] if keys is None else keys
+        keys = self.inputs[1].shape[2] if keys is None else keys
         if self.is_causal:
-            place = torch.arange(max(stop, keys), device=self.query.device)
+            place = torch.arange(max(stop, keys), device=self.inputs[0].device)
             seen = place[:keys] <= place[start:stop, None]
             return seen.expand(batch, -1, -1)
         mask = self.mask
@@ -146,12 +180,13 @@ class AttentionCall:
         """Return the mask that eager attention adds to the scores, or None if there is none."""
         seen = self.mask
         if self.is_causal:
-            size = self.query.shape[2], self.key.shape[2]
-            seen = torch.ones(size, dtype=torch.bool, device=self.query.device).tril()[None, None]
+            query, key, _ = self.inputs
+            size = query.shape[2], key.shape[2]
+            seen = torch.ones(size, dtype=torch.bool, device=query.device).tril()[None, None]
         if seen is None or seen.dtype != torch.bool:
             return seen
-        nothing = torch.zeros((), dtype=self.query.dtype, device=seen.device)
-        return torch.where(seen, nothing, torch.finfo(self.query.dtype).min)
+        nothing = torch.zeros((), dtype=self.inputs[0].dtype, device=seen.device)
+        return torch.where(seen, nothing, torch.finfo(self.inputs[0].dtype).min)
 
 
 @contextmanager
@@ -175,17 +210,14 @@ def _attend(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> Attended:
-    return attend(
-        AttentionCall(
-            module=module,
-            query=query,
-            key=key,
-            value=value,
-            mask=attention_mask,
-            options=options,
-            found=found,
-        )
-    )
+    inputs = query, key, value
+    split = split_of(module, *inputs) if query.ndim == 4 else None
+    output, weights = attend(AttentionCall(module, inputs, attention_mask, options, found, split))
+    if split is not None:
+        here = query.shape[1]
+        output = output if output.shape[2] == here else split.part(output, 2)
+        weights = weights if weights is None or weights.shape[1] == here else split.part(weights)
+    return output, weights
 
 
 _SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax}

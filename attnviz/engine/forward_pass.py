@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.observer import Observer, SumsReader
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.split import device_of
 from attnviz.models.third_party import running
 from attnviz.models.whole import require_token_ids
 from attnviz.records import Kind
@@ -131,9 +132,9 @@ def plan_pass(
     attention is wanted without a decoder text.
     """
     require_token_ids(model)
-    inputs = {_SOURCE: input_ids.to(model.device)}
+    inputs = {_SOURCE: input_ids.to(device_of(model))}
     if attention_mask is not None:
-        inputs["attention_mask"] = attention_mask.to(model.device)
+        inputs["attention_mask"] = attention_mask.to(device_of(model))
     kinds = frozenset(wanted)
     # The encoder of an encoder–decoder may be opened alone, with the config of the whole.
     both = model.config.is_encoder_decoder and _TARGET in _parameters(model)
@@ -146,7 +147,7 @@ def plan_pass(
             f"{type(model).__name__} has decoder and cross attention only over a decoder text: "
             "give one, or ask for the encoder alone."
         )
-    inputs[_TARGET] = decoder_input_ids.to(model.device)
+    inputs[_TARGET] = decoder_input_ids.to(device_of(model))
     return ForwardPass(model, model.base_model, inputs, TWO_STACKS, kinds)
 
 

@@ -29,6 +29,7 @@ from attnviz.engine.scan.plan import MISFITS
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Reader, cannot_write
+from attnviz.models.split import device_of
 from attnviz.models.third_party import running
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, Tokens
@@ -134,7 +135,7 @@ class _Plain:
         whole = self._model.model
         texts = {"input_ids": given.ids, "decoder_input_ids": given.target_ids}
         inputs = {
-            name: torch.tensor([ids], device=whole.device)
+            name: torch.tensor([ids], device=device_of(whole))
             for name, ids in texts.items()
             if ids is not None
         }

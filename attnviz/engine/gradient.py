@@ -20,6 +20,7 @@ from attnviz.engine.replacing import Held
 from attnviz.engine.scan.memory import fused_activations
 from attnviz.engine.scan.plan import is_causal, require_own
 from attnviz.errors import UsageError
+from attnviz.models.split import whole_modules
 from attnviz.records import Input
 
 _IGNORED = -100
@@ -84,6 +85,7 @@ def _gradient(
     total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
     with (
         model.hook_points.borrowed(),
+        whole_modules(model.root),
         fused_activations(model.root),
         torch.enable_grad(),
         model.hook_points.intervening(gates),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel, blocks_of, probe_of
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.split import whole_modules
 from attnviz.records import Input
 
 POOLED = (
@@ -128,6 +129,7 @@ def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
 
     with ExitStack() as hooks, torch.inference_mode(False), torch.enable_grad():
         hooks.enter_context(model.hook_points.borrowed())
+        hooks.enter_context(whole_modules(model.root))
         for block in blocks_of(model):
             hooks.enter_context(hooked(block.register_forward_hook(cut_off)))
         logits = model.run(given)

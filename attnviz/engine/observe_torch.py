@@ -44,10 +44,12 @@ from attnviz.engine.observer import (
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.reduced_torch import SINKS, layer_of
+from attnviz.engine.split_heads import JoinedLayer
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
 from attnviz.models.memory import free_memory
+from attnviz.models.split import device_of, require_one_process
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind
 
@@ -165,7 +167,7 @@ def observe_pass(
     def answer(watch: WatchedCall) -> Attended:
         wanted = observer.wants(watch.kind, watch.layer)
         if not wanted and norms is None and outputs is None and _prefers_own(watch.call):
-            return watch.call.own()
+            return watch.call.here.own()
         norm = _norms_of(watch, norms) if wanted else None
         output, weights = watch.eager()
         if wanted:
@@ -211,6 +213,7 @@ def _observe_reported(
     other than attention weights.
     """
     name = type(forward.model).__name__
+    require_one_process(forward.model)
     if not forward.takes("output_attentions"):
         raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
     exact = implementations(forward.model) <= {"eager", None}
@@ -338,7 +341,7 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
     query = (call.query * (width**-0.5 if scale is None else scale)).unflatten(1, (shared, -1))
     key = call.key[:, :, None].transpose(-1, -2)
     causal = call.is_causal
-    rows = rows_of_a_block(texts, heads, keys, cells)
+    rows = min(queries, rows_of_a_block(texts, heads, keys, cells))
     for start in range(0, queries, rows):
         stop = min(start + rows, queries)
         seen = min(stop, keys) if causal else keys
@@ -368,7 +371,7 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def answer(watch: WatchedCall) -> Attended:
-        call = watch.call
+        call, split = watch.call.here, watch.call.split
         wanted, sinks = reader.wants(watch.kind, watch.layer), SINKS in call.options
         texts = range(len(call.query) if wanted or sinks else 0)
         layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
@@ -376,7 +379,8 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
         for text, layer in enumerate(layers):
             if wanted:
                 layer.output = output[text]
-                reader.sums(text, watch.kind, watch.layer, layer)
+                joined = layer if split is None else JoinedLayer(layer, split, output.device)
+                reader.sums(text, watch.kind, watch.layer, joined)
                 layer.output = None  # a reader that keeps the layer does not keep this
             if sinks:  # the fused function knows of none
                 output[text] *= layer.kept().to(output.dtype)
@@ -476,7 +480,7 @@ def _require_room(model: TransformersModel, texts: int, tokens: int) -> None:
 
     texts, tokens: the number of texts and their length.
     """
-    device = model.model.device
+    device = device_of(model.model)
     free = free_memory(device)
     layers = _EAGER_COPIES if uses_interface(model.model) else model.info.layers + _EAGER_COPIES
     needed = 4 * texts * model.info.heads * tokens * tokens * layers

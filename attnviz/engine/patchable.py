@@ -26,6 +26,7 @@ from attnviz.engine.hook_points import (
 from attnviz.engine.patching import What
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
+from attnviz.models.split import device_of
 from attnviz.models.third_party import running
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
@@ -88,6 +89,8 @@ class PatchableModel:
 
     @property
     def device(self) -> torch.device:
+        if hasattr(self.root, "device"):
+            return device_of(self.root)
         return next(self.root.parameters()).device
 
     @property
@@ -309,9 +312,9 @@ def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
 
 
 def _inputs(model: PreTrainedModel, given: Input) -> dict[str, Tensor]:
-    inputs = {"input_ids": torch.tensor([given.ids], device=model.device)}
+    inputs = {"input_ids": torch.tensor([given.ids], device=device_of(model))}
     if given.target is not None:
-        inputs["decoder_input_ids"] = torch.tensor([given.target.ids], device=model.device)
+        inputs["decoder_input_ids"] = torch.tensor([given.target.ids], device=device_of(model))
     return inputs
 
 

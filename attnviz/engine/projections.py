@@ -19,6 +19,7 @@ from attnviz.engine.hook_points import Function, is_linear, linear_maps
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
+from attnviz.models.split import whole_weight
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind
 
@@ -122,7 +123,7 @@ class ValueNorms:
                 f"{self._model.kinds[0]} attention only: choose another view"
             )
         module: Any = self._model.model.get_submodule(projection.module)
-        weight = module.weight.movedim(projection.axis, 0)  # (heads · dim, output)
+        weight = whole_weight(module).movedim(projection.axis, 0)  # (heads · dim, output)
         output = weight.unflatten(0, (heads, -1)).float()
         if output.shape[1] != value.shape[-1]:
             raise UnsupportedError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -45,6 +44,7 @@ from attnviz.engine.passes import WatchedCall, encoder_modules, watched
 from attnviz.engine.patching import ATTENDED, SITES, What
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
+from attnviz.models.split import require_one_process
 from attnviz.records import Input, Kind
 
 
@@ -108,7 +108,7 @@ class _Registered(_Points):
             counter.take(call.module)
             if entered:
                 given: dict[str, Any] = {what: edit(what, getattr(call, what)) for what in ATTENDED}
-                call = replace(call, **given)
+                call = call.attending(**given)
             if "pattern" in inside:
                 output, weights = call.mixing(partial(edit, "pattern"))
             else:
@@ -198,6 +198,7 @@ class _Mix(SoftmaxWatch):
 
 
 def _find_projections(probe: ForwardPass) -> _Projections:
+    require_one_process(probe.model)
     with borrowed(probe.model):
         run = _ProjectionSearch(probe)
         with run.watching(), run:

@@ -38,9 +38,11 @@ from attnviz.models.model import stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
+from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.ranks import size
 from attnviz.reading import read_json
 
 _VERSION = transformers.__version__
@@ -60,6 +62,8 @@ def load_transformers(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     progress: Progress | None = None,
+    spread: Mapping[str, Any] | None = None,
+    tp: bool = False,
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
@@ -67,13 +71,16 @@ def load_transformers(
     dtype: ``auto`` keeps the checkpoint's own. offline: True uses directories and the cache only.
     trust_remote_code: True runs the checkpoint's own code. allow_pickle: True accepts pickles.
     progress: called as ``progress(file, done, total)`` in bytes during a download.
+    spread: what places its layers, see ``placement.spread``; None for one device.
+    tp: True splits it over the processes of torchrun.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
     answer; UnsupportedError if it has no attention heads or takes no text; UsageError for an
     unknown dtype or device.
     """
-    place, number_type = find_device(device), find_dtype(dtype)
+    whole = spread is None and not tp
+    place, number_type = find_device(device) if whole else None, find_dtype(dtype)
     snapshot = find_checkpoint(
         name,
         revision=revision,
@@ -93,7 +100,9 @@ def load_transformers(
     classes = _classes(name, directory, config, trust_remote_code)
     stored = sum((directory / file).stat().st_size for file in weights)
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
-    require_memory(name, needed, place)
+    if place is not None:
+        require_memory(name, needed, place)
+    options = {**(spread or {}), **(_parted(name, config) if tp else {})}
     tokenizer = _open_tokenizer(name, directory, config, trust_remote_code)
     safe = weights[0].endswith(".safetensors")
     with no_bars():
@@ -104,6 +113,7 @@ def load_transformers(
             config=config,
             dtype=number_type or "auto",
             use_safetensors=safe,
+            **options,
             **_instead_of_unreadable(directory, config),
         )
     said = stored_metadata(directory, weights)
@@ -117,6 +127,25 @@ def load_transformers(
         trained_tokens=trained_tokens(said),
         stored=StoredTensors([directory / file for file in weights], fields) if safe else None,
     )
+
+
+def _parted(name: str, config: Any) -> dict[str, Any]:
+    """Return options of ``from_pretrained`` that split a model over the processes of torchrun.
+
+    name: of the model, for messages. Raises UnsupportedError if transformers has no plan for it, or
+    its heads cannot be split evenly.
+    """
+    from transformers.distributed import DistributedConfig  # imports torch.distributed
+
+    text, number = config.get_text_config(), size()
+    plan = getattr(text, "base_model_tp_plan", None)
+    if not plan:
+        raise UnsupportedError(
+            f"transformers has no plan to split {name!r} ({text.model_type}) over processes: leave "
+            "out --tp; --device auto places its layers on several devices"
+        )
+    require_even(name, text, plan, number)
+    return {"distributed_config": DistributedConfig(tp_size=number, tp_plan="auto")}
 
 
 def load_shape(

@@ -449,5 +449,7 @@ def _checksum(tensor: Any) -> bytes:
         return b""
     from torch import uint8
 
+    if hasattr(tensor, "full_tensor"):  # split over processes
+        tensor = tensor.full_tensor()
     content = tensor.detach().flatten().cpu().view(uint8).numpy()
     return zlib.crc32(content).to_bytes(4, "big")

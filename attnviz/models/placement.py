@@ -1,14 +1,25 @@
-"""The device, the number type and the random weights of a torch model."""
+"""The devices, the number type and the random weights of a torch model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import groupby
+from typing import Any
 
 import torch
 
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import quietly
+from attnviz.options import read_size
+
+SPREAD = "auto"
+"""The name of the device that stands for all devices, main memory and disk together."""
+
+_LAYER = re.compile(r"\D*\.\d+").fullmatch
+"""Matches the name of a module that is an entry of a list and in no other list."""
 
 _DTYPES = {
     "float16": torch.float16,
@@ -33,6 +44,54 @@ def find_device(name: str) -> torch.device:
     if device.type == "meta":
         raise UsageError("the device 'meta' holds no numbers: expected " + " or ".join(_devices()))
     return device
+
+
+def spread(max_memory: str | None, offload: str | None) -> dict[str, Any]:
+    """Return options of ``from_pretrained`` that place layers on all devices, in memory, on disk.
+
+    max_memory: the most of it on each device and in main memory, as typed. offload: a directory
+        for what fits nowhere; safetensors are read from where they lie.
+    Raises LoadError if accelerate, which places the layers, is not installed.
+    """
+    if find_spec("accelerate") is None:
+        raise LoadError(
+            "--device auto places layers with accelerate, which is not installed: "
+            "pip install 'attnviz[dist]'"
+        )
+    found: dict[str, Any] = {"device_map": "auto", "offload_folder": offload}
+    if max_memory is not None:
+        most = read_size(max_memory)
+        found["max_memory"] = dict.fromkeys([*range(torch.cuda.device_count()), "cpu"], most)
+    return found
+
+
+def places_of(model: Any) -> tuple[str, str]:
+    """Return the devices on which the parts of a model lie, and a sentence on its layers.
+
+    Both are empty if all of it is on one device.
+    """
+    placed: Mapping[str, Any] = getattr(model, "hf_device_map", None) or {}
+    if not placed:
+        return "", ""
+    every = list(dict.fromkeys(map(_device_name, placed.values())))
+    if len(every) == 1:
+        return every[0], f"all of its weights lie on {every[0]}"
+    layers = [
+        _device_name(_place(name, placed)) for name, _ in model.named_modules() if _LAYER(name)
+    ]
+    said = ", ".join(f"{len(list(run))} on {place}" for place, run in groupby(layers))
+    return " and ".join(every), f"of its {len(layers)} layers, from the first: {said}"
+
+
+def _place(name: str, placed: Mapping[str, Any]) -> Any:
+    """Return the place of a module, which is that of the module around it unless it has its own."""
+    while name not in placed:
+        name = name.rpartition(".")[0]
+    return placed[name]
+
+
+def _device_name(place: Any) -> str:
+    return f"cuda:{place}" if isinstance(place, int) else str(place)
 
 
 def _devices() -> list[str]:

@@ -15,7 +15,8 @@ from attnviz.models.architecture import context_length, read_shape
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.memory import require_memory
 from attnviz.models.model import broken_words
-from attnviz.models.placement import drawing
+from attnviz.models.placement import drawing, places_of
+from attnviz.models.split import is_split, least, processes_of, split_words
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
@@ -29,7 +30,7 @@ def prepared(
     name: str,
     model: Any,
     tokenizer: Any,
-    device: torch.device,
+    device: torch.device | None,
     *,
     revision: str | None = None,
     seed: int | None = None,
@@ -39,12 +40,13 @@ def prepared(
 ) -> TransformersModel:
     """Prepare a model for use: move it to its device, and determine its facts.
 
-    name: of the model. revision: its commit. seed: of random parameters; None for those of files.
+    name: of the model. device: None leaves its parts where they are. revision: its commit.
+    seed: of random parameters; None for those of files.
     notes: sentences that a reader must know. trained_tokens: of the longest training sequence.
     stored: the tensors in its files, if these are safetensors.
     """
     with third_party(f"{name!r} cannot be moved to {device}"):
-        model = model.to(device).eval().requires_grad_(False)
+        model = (model if device is None else model.to(device)).eval().requires_grad_(False)
     described = _described(name, model, tokenizer, revision, seed=seed, notes=notes)
     return replace(described, trained_tokens=trained_tokens, stored=stored)
 
@@ -107,6 +109,7 @@ def _described(
     broken = () if seed is not None else _not_finite(model)
     kinds = _kinds(model)
     target = context_length(model.config, model, decoder=True) if "decoder" in kinds else None
+    places, placed = places_of(model)
     info = ModelInfo(
         name=name,
         revision=revision,
@@ -115,8 +118,9 @@ def _described(
         **vars(shape),
         weights="loaded" if loaded else "checkpoint" if seed is None else "random",
         seed=seed,
-        device=str(model.device),
-        notes=(*notes, *broken_words(broken)),
+        device=places or str(model.device),
+        processes=processes_of(model),
+        notes=(*notes, *filter(None, (placed, split_words(model))), *broken_words(broken)),
         not_finite=broken,
     )
     context = context_length(model.config, model)
@@ -129,12 +133,18 @@ def _not_finite(model: Any) -> tuple[str, ...]:
     The extremes of a tensor are finite exactly if all its numbers are; finding them is forty times
     faster than ``isfinite`` (.03 to .06 s for 10⁸ numbers).
     """
-    return tuple(
-        name
+    here = {
+        name: weight.to_local() if is_split(weight) else weight.detach()
         for name, weight in model.named_parameters()
-        if weight.dtype in _WITH_EXTREMES and weight.numel() and not weight.is_meta
-        if not all(bool(extreme.isfinite()) for extreme in torch.aminmax(weight.detach()))
-    )
+        if weight.dtype in _WITH_EXTREMES and not weight.is_meta
+    }
+    broken = [
+        weight.numel() > 0 and not all(bool(one.isfinite()) for one in torch.aminmax(weight))
+        for weight in here.values()
+    ]
+    # Of a weight that is split, another process may have the part that is broken.
+    every = [not least(model, int(not one)) for one in broken]
+    return tuple(name for name, one in zip(here, every, strict=True) if one)
 
 
 def _kinds(model: Any) -> tuple[Kind, ...]:

@@ -37,6 +37,8 @@ class LoadOptions:
         ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
     device, dtype: the device and the number type of the computation; ``auto`` is the model's own
         dtype.
+    max_memory, offload: of the device ``auto``, as in ``placement.spread``. tp: whether torchrun's
+        processes share the model.
     backend: what runs a checkpoint; ``auto`` takes NumPy if it gives the same result sooner.
     threads: the most threads to use; None for the number that suits the model.
     tokens: about how many the command runs; None for a command that needs torch. texts: in how many
@@ -54,6 +56,9 @@ class LoadOptions:
     progress: Progress | None = None
     backend: Literal["auto", "numpy", "torch"] = "auto"
     threads: int | None = None
+    max_memory: str | None = None
+    offload: str | None = None
+    tp: bool = False
     tokens: int | None = None
     texts: int = 1
     changed: bool = False
@@ -140,8 +145,14 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     if (model := _in_numpy(source, options)) is not None:
         return model
     from attnviz.models.huggingface import load_shape, load_transformers
+    from attnviz.models.placement import SPREAD, spread
 
     if source.shape is not None:
+        if options.tp or options.device == SPREAD:
+            raise UsageError(
+                f"{name!r} has random weights, on one device: --tp and --device auto are for "
+                "checkpoints"
+            )
         return load_shape(
             replace(source.shape, name=name),
             device=options.device,
@@ -157,6 +168,8 @@ def _loaded(name: str, options: LoadOptions) -> Model:
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
         progress=options.progress,
+        spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
+        tp=options.tp,
     )
 
 
@@ -196,6 +209,8 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
         raise NotUnderstoodError(_NEEDS_TORCH)
     if options.device != "cpu":
         raise NotUnderstoodError(f"NumPy runs on the cpu, not on {options.device}")
+    if options.tp:
+        raise NotUnderstoodError("NumPy runs in one process")
     if options.dtype not in ("auto", "float32"):
         raise NotUnderstoodError(f"NumPy computes in float32, not in {options.dtype}")
     work = Work(options.tokens, options.changed, options.threads, options.texts)
@@ -250,8 +265,18 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
     if first is not None and model != "mha":
         option = "--" + first.replace("_", "-")
         raise UsageError(f"{option} shapes the library's own attention: add --model mha")
+    for name, value in (("max-memory", options.max_memory), ("offload", options.offload)):
+        if value is not None and options.device != "auto":
+            raise UsageError(f"--{name} is for --device auto, which places layers: add that")
+    if options.tp and options.device != "cpu":
+        raise UsageError(
+            "--tp gives each process the accelerator of its number, or the processor where there "
+            f"is none: leave out --device {options.device}"
+        )
     if model not in ("tiny", "mha"):
         return
+    if options.tp:
+        raise UsageError(f"{model!r} is small and built in: --tp is for checkpoints")
     if options.revision is not None:
         raise UsageError(f"{model!r} is built in: --revision is for models of the hub")
     if options.device != "cpu":

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 from attnviz.errors import AttnvizError, LoadError
 
-_TALKATIVE = ("transformers", "huggingface_hub")
+_TALKATIVE = ("transformers", "huggingface_hub", "accelerate")
 _LONGEST = 300
 """Characters kept of a library's message: some list every tensor of a model."""
 

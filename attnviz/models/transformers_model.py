@@ -28,6 +28,7 @@ from attnviz.models.model import (
 )
 from attnviz.models.operations import ModelSizes
 from attnviz.models.pieces import check_ids, check_limit, special_ids, token_texts
+from attnviz.models.split import device_of
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -179,7 +180,7 @@ class TransformersModel:
             )
         if limit <= 1:
             return self._tokens([self._start_id])
-        inputs = torch.tensor([tokens.ids], device=self.model.device)
+        inputs = torch.tensor([tokens.ids], device=device_of(self.model))
         with third_party(f"{self.info.name!r} cannot write a text"), self._plainly_greedy():
             output = self.model.generate(
                 inputs,
@@ -287,7 +288,7 @@ class TransformersModel:
         shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
         if shift is None:
             return [self._start_id, *labels[:-1]]
-        shifted: list[int] = shift(labels=torch.tensor([labels], device=self.model.device))[
+        shifted: list[int] = shift(labels=torch.tensor([labels], device=device_of(self.model)))[
             0
         ].tolist()
         return shifted

@@ -1,14 +1,13 @@
 """Refuses models that do not read text, and models that are only a part of what their config names.
 
-Under tensor parallelism a process has some of the heads, under pipeline parallelism some of the
-layers, and under full sharding a piece of each weight. Each looks like a smaller model, whose heads
-have other numbers.
+Under pipeline parallelism a process has some of the layers, and under full sharding a piece of each
+weight. Each looks like a smaller model, whose heads have other numbers. Tensor parallelism, where a
+process has some of the heads, is no such case: ``engine.split_heads`` puts the heads together.
 """
 
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from torch import nn
 
 from attnviz.errors import UnsupportedError
 from attnviz.models.architecture import text_config
+from attnviz.models.split import mesh_of, require_even
 from attnviz.models.third_party import ErrorsAs
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
@@ -52,6 +52,9 @@ def require_whole(model: Any, name: str, layers: int) -> None:
             raise UnsupportedError(
                 f"{name!r} is a part of a model: {way}; load it whole, in one process"
             )
+    if (mesh := mesh_of(model)) is not None:
+        plan = getattr(model, "tp_plan", None) or {}
+        require_even(name, text_config(model.config), plan, mesh.size())
     text, expected = model, [layers]
     if getattr(model.config, "is_encoder_decoder", False):
         decoder = text_config(model.config, decoder=True)
@@ -129,8 +132,6 @@ def _size(projection: Any) -> tuple[int, int] | None:
 
 def _splits(model: Any) -> Iterator[tuple[bool, str]]:
     """Yield for each way to split a model over processes (whether it is split so, a message)."""
-    distributed = sys.modules.get("torch.distributed.tensor")
-    sharded: Any = getattr(distributed, "DTensor", ())
     classes = [type(module).__name__ for module in model.modules()]
     yield (
         any(name.startswith("PipelineIdentity") for name in classes),
@@ -139,11 +140,6 @@ def _splits(model: Any) -> Iterator[tuple[bool, str]]:
     yield (
         any(name.startswith(("FullySharded", "FSDP")) for name in classes),
         "its weights are split over processes (fully sharded)",
-    )
-    yield (
-        any(isinstance(weight, sharded) for weight in model.parameters())
-        or (getattr(model, "_tp_size", None) or 1) > 1,
-        "its weights are split over processes (tensor parallelism)",
     )
 
 

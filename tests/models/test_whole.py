@@ -1,11 +1,7 @@
-"""A part of a model is refused in words: split over two real processes, or with layers gone."""
+"""A part of a model is refused in words, with layers gone or with less attention in them."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,85 +16,6 @@ from attnviz.errors import UnsupportedError
 from attnviz.models.whole import require_whole
 
 from ..small_models import llama_fields
-
-PROCESS = """
-import sys
-import torch, torch.distributed as dist
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.distributed import DistributedConfig
-import attnviz
-
-dist.init_process_group("gloo")
-path, way = sys.argv[1:]
-config = DistributedConfig(**{way: 2}, **({"tp_plan": "auto"} if way == "tp_size" else {}))
-model = AutoModelForCausalLM.from_pretrained(path, distributed_config=config).eval()
-tokenizer = AutoTokenizer.from_pretrained(path)
-text = "the cat sat"
-asked = {
-    "capture": lambda: attnviz.capture(model, text, tokenizer=tokenizer),
-    "rollout": lambda: attnviz.rollout(model, text, tokenizer=tokenizer),
-    "patterns": lambda: attnviz.patterns(model, tokenizer=tokenizer),
-    "ablate": lambda: attnviz.ablate(model, [text], tokenizer=tokenizer),
-    "why": lambda: attnviz.why(model, text, tokenizer=tokenizer),
-    "patch": lambda: attnviz.patch(model, text, "the dog sat", tokenizer=tokenizer),
-    "generate": lambda: list(attnviz.generate(model, text, tokenizer=tokenizer)),
-    "params": lambda: attnviz.params(model),
-}
-for name, call in asked.items():
-    try:
-        call()
-        print(name, "shown")
-    except attnviz.errors.UnsupportedError as error:
-        print(name, "refused:", error)
-dist.destroy_process_group()
-"""
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("way", "said"),
-    [
-        ("tp_size", "tensor parallelism"),
-        ("pp_size", "pipeline parallelism"),
-        ("fsdp_size", "split over processes"),
-    ],
-)
-def test_a_split_model_is_refused_on_every_rank(
-    checkpoint: Callable[[str], Path], way: str, said: str
-) -> None:
-    port = free_port()
-    path = checkpoint("llama")
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(path), way],
-            env=os.environ
-            | {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    printed = [rank.communicate(timeout=300) for rank in ranks]
-    for rank, (out, err) in zip(ranks, printed, strict=True):
-        assert rank.returncode == 0, err[-2000:]
-        lines = [line for line in out.splitlines() if " shown" in line or " refused" in line]
-        assert len(lines) == 8, out
-        for line in lines:
-            assert "is a part of a model" in line, line
-            assert said in line, line
 
 
 def made(**changes: Any) -> Any:

@@ -20,6 +20,7 @@ from attnviz.engine.attribution.on_torch import batch_logits
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.errors import UnsupportedError
+from attnviz.models.split import whole_modules
 from attnviz.records import Input
 
 Measure = Callable[[Tensor], Tensor]
@@ -62,7 +63,7 @@ def integrated_gradients(
     Raises UnsupportedError if the model's token embeddings are not found.
     """
     way = _Way(model, given, place, measure)
-    with model.hook_points.borrowed():
+    with model.hook_points.borrowed(), whole_modules(model.root):
         low, high = way.values(np.array([0.0, 1.0])).tolist()
         change, steps = high - low, FIRST
         while True:

@@ -17,6 +17,7 @@ from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UsageError
+from attnviz.models.split import whole_weight
 from attnviz.records import Input
 
 
@@ -42,7 +43,7 @@ def torch_one_token_logits(
     tokens: the ids, each of which is a text of its own. heads: the heads to measure.
     """
     assert model.head is not None
-    weight = model.head.weight.detach().float()
+    weight = whole_weight(model.head).detach().float()
     with model.hook_points.borrowed():
         for start in range(0, len(tokens), ONE_TOKEN_BATCH):
             batch = tokens[start : start + ONE_TOKEN_BATCH]

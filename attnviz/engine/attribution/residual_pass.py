@@ -66,6 +66,7 @@ from attnviz.engine.hook_points import (
 )
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import ATTENDED, What
+from attnviz.models.split import whole_modules
 
 
 @dataclass(eq=False)
@@ -127,6 +128,7 @@ class ResidualPass(FunctionWatch):
                 hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
             inside = ATTENDED if self._reading else ()
             hooks.enter_context(points.intervening(self, inside=inside))
+            hooks.enter_context(whole_modules(root))
             hooks.enter_context(torch.no_grad())
             hooks.enter_context(self)
             yield

@@ -36,6 +36,7 @@ from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
+from attnviz.models.split import least
 from attnviz.records import Input, Kind
 
 _TOKENS_ON_CPU = 1 << 15
@@ -123,7 +124,7 @@ class TorchRunner:
         tokens = len(given.ids), len(given.target or ())
         if tokens not in self._rooms:
             self._rooms[tokens] = self._room(given, wanted)
-        fits = self._rooms[tokens].ablations
+        fits = least(self.model.root, self._rooms[tokens].ablations)
         device = self.model.device.type
         wished = max(1, _TOKENS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
         return wished if fits is None else min(wished, fits)
@@ -258,7 +259,7 @@ class TorchRunner:
             return room_for(row, unembedding, model.device, memory, len(given.predicted))
 
         if self._max_memory is None:
-            free = free_memory(model.device)
+            free = least(model.root, free_memory(model.device))
             coarse = _ALIVE * _numbers(plan, tokens) * model.itemsize
             if free is not None and unembedding + coarse * (1 + wanted) * 4 < free:
                 return room(coarse)

@@ -30,6 +30,7 @@ from attnviz.engine.scan.memory import rows_at_once
 from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError
+from attnviz.models.split import whole_weight
 from attnviz.records import Input, Kind
 
 # The errors that a batch of another shape may raise in a model that is not made for it.
@@ -248,7 +249,7 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
         assert found is not None
         return found[0]
 
-    plain = Unembedding(head.weight, head.bias)
+    plain = Unembedding(whole_weight(head), whole_weight(head, "bias"))
     if model.ours:
         return plain
     whole = replace(plain, own=own)

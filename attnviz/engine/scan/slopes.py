@@ -17,6 +17,7 @@ from attnviz.engine.patching import Patch, PatchMetric, What
 from attnviz.engine.replacing import values_of
 from attnviz.engine.scan.on_torch import TorchRunner
 from attnviz.engine.scan.patching import Measured, PatchWork
+from attnviz.models.split import whole_modules
 from attnviz.records import Kind
 
 
@@ -33,7 +34,7 @@ class Slopes:
         Each metric is an array (patch,).
         """
         runner, zeros = self._runner, _Zeros(self._runner.kind, work.what)
-        with runner.open(learning=True):
+        with runner.open(learning=True), whole_modules(runner.model.root):
             logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
             return _first_order(work, patches, logits.double(), zeros.added)
 

@@ -30,6 +30,7 @@ from attnviz.models.cut_tensors import OutputProjection, silenced
 from attnviz.models.head_plan import CutPlan, Removed
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
+from attnviz.models.split import require_numbers
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
@@ -154,6 +155,7 @@ def write_pruned(
     Raises LoadError if the directory cannot be written, UnsupportedError if not even zeros in the
     output projections switch the heads off, UsageError if the directory exists and is not empty.
     """
+    require_numbers(model.model)
     state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
     ways = smaller_models(model.model, state, removed, projections, model.info)
     whole = Smaller(shell_of(model.model), None, state)

@@ -32,6 +32,7 @@ from attnviz.learn.verify.examinee import (
 )
 from attnviz.learn.verify.torch_module import HeadSum, sum_heads
 from attnviz.models.attention_interface import uses_interface
+from attnviz.models.split import require_numbers
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, Tokens
 
@@ -45,6 +46,7 @@ class TransformersExaminee(Examinee):
     """A loaded transformers model to be verified on a text."""
 
     def __init__(self, model: TransformersModel, passage: Input) -> None:
+        require_numbers(model.model)
         super().__init__(model, model.model, passage)
         self._model = model
         self._whole = model.model

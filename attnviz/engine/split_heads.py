@@ -1,0 +1,127 @@
+"""The heads of a layer that is split over processes, put together (tensor parallelism).
+
+Process r of n has the heads r·H/n … (r+1)·H/n of a layer of H heads. Whether it has a part or all
+of them is told by their number: what reads them, the output projection, still says how wide all
+heads are together. Some plans of transformers leave every head in every process.
+
+All processes make the same calls in the same order, and get the same numbers: each of them then
+takes the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from attnviz.errors import UnsupportedError
+from attnviz.measures.reduced import Equals, Ints, Reduced, ReducedLayer
+from attnviz.measures.rows import Bools, Columns, Weights
+from attnviz.models.split import is_split, mesh_of
+
+
+@dataclass(frozen=True)
+class HeadSplit:
+    """How the heads of a layer are split: over how many processes, and which part is here.
+
+    group: the processes, as torch.distributed names them. rank: the index of this one.
+    """
+
+    size: int
+    rank: int
+    group: Any
+
+    def whole(self, part: Tensor, axis: int = 1) -> Tensor:
+        """Return the parts of all processes, joined along the axis of the heads."""
+        part = part.detach().contiguous()
+        parts = [torch.empty_like(part) for _ in range(self.size)]
+        dist.all_gather(parts, part, group=self.group)
+        return torch.cat(parts, axis)
+
+    def part(self, whole: Tensor, axis: int = 1) -> Tensor:
+        """Return the part of this process of a tensor of all heads."""
+        return whole.chunk(self.size, axis)[self.rank]
+
+
+def split_of(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> HeadSplit | None:
+    """Return how the heads of an attention module are split, or None if all of them are here.
+
+    query, key, value: (batch, head, token, dim), as this process computed them.
+    Raises UnsupportedError if it cannot be told which heads are here.
+    """
+    mesh = mesh_of(module)
+    if mesh is None:
+        return None
+    here, size = query.shape[1], mesh.size()
+    read = {inputs // value.shape[-1] for inputs in _read_by_parts(module)}
+    if not read or (here in read and here * size not in read):
+        return None  # what is not read by parts is read whole
+    groups = getattr(module, "num_key_value_groups", None)
+    if here * size not in read or groups not in (None, here // key.shape[1]):
+        raise UnsupportedError(
+            f"{type(module).__name__} has {here} query heads and {key.shape[1]} key/value heads in "
+            f"this one of {size} processes: which of the model's heads these are cannot be told; "
+            "take another number of processes, or load the model whole"
+        )
+    return HeadSplit(size, mesh.get_local_rank(), mesh.get_group())
+
+
+def _read_by_parts(module: nn.Module) -> list[int]:
+    """Return the numbers of inputs of the linear maps of which each process has some columns."""
+    maps: list[Any] = [each for each in module.modules() if isinstance(each, nn.Linear)]
+    return [
+        each.in_features
+        for each in maps
+        if is_split(each.weight) and any(at.is_shard(1) for at in each.weight.placements)
+    ]
+
+
+class JoinedLayer:
+    """The sums over the rows of all heads of a layer; its methods are those of ``ReducedLayer``.
+
+    layer: the heads of this process. Their sums are computed here, and only those are sent.
+    device: where the processes exchange tensors.
+    """
+
+    def __init__(self, layer: ReducedLayer, split: HeadSplit, device: torch.device) -> None:
+        self._layer, self._split, self._device = layer, split, device
+        self.heads = layer.heads * split.size
+        self.first, self.past = layer.first, layer.past
+
+    def reduced(
+        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
+    ) -> Reduced:
+        found = self._layer.reduced(columns, earlier, buckets)
+        parts: Any = (None if part is None else self._joined(part) for part in found)
+        return Reduced(*parts)
+
+    def rows(self, start: int, stop: int) -> Weights:
+        return self._joined(self._layer.rows(start, stop))
+
+    def outputs(self, queries: Sequence[int]) -> Weights:
+        return self._joined(self._layer.outputs(queries))
+
+    def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
+        parts: list[Any] = [None] * self._split.size
+        mine = self._layer.strongest(number, hidden)
+        dist.all_gather_object(parts, mine, group=self._split.group)
+        return [head for part in parts for head in part]
+
+    def single(self, keys: Ints) -> Weights:
+        return self._joined(self._layer.single(keys))
+
+    def sources(self, shares: Weights) -> Weights:
+        found: Weights = self._joined(self._layer.sources(shares)[None]).mean(0)
+        return found
+
+    def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
+        return self._joined(self._layer.equal(groups, orders, after))
+
+    def _joined(self, part: Weights) -> Weights:
+        sent = torch.from_numpy(part).to(self._device)
+        found: Weights = self._split.whole(sent, 0).cpu().numpy()
+        return found

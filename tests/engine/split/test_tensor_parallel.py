@@ -1,0 +1,162 @@
+"""Two processes that share a model find what one process finds."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.models.model import Model
+
+from .asked import MODELS, REFUSED, RULES, flat, questions, saved
+
+_REPOSITORY = Path(__file__).parents[3]
+
+_OWN = (
+    ".seconds",
+    ".model.weights",
+    ".model.name",
+    "_a.name",
+    "_b.name",
+    "_a.weights",
+    "_b.weights",
+)
+"""The ends of paths to what belongs to a run, or to how the model was opened."""
+
+CLOSE = 2e-5
+"""The largest difference, of numbers above one relative to them."""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("checkpoints")
+    (root / "rules.toml").write_text(RULES)
+    for name, (kind, fields) in MODELS.items():
+        saved(root / name, kind, **fields)
+    for name, (kind, fields, _) in REFUSED.items():
+        saved(root / name.replace("/", " "), kind, **fields)
+    return root
+
+
+def answers_of(checkpoints: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Return the answers of two processes, which share each model."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    own = {"XDG_CACHE_HOME": str(checkpoints / "cache"), "PYTHONPATH": str(_REPOSITORY)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.split.process", str(checkpoints), *arguments],
+            env=os.environ | shared | own | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=_REPOSITORY,
+        )
+        for rank in range(2)
+    ]
+    for one in started:
+        printed, _ = one.communicate(timeout=600)
+        assert one.returncode == 0, printed[-3000:]
+    return [
+        json.loads((checkpoints / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)
+    ]
+
+
+@pytest.fixture(scope="module")
+def processes(checkpoints: Path) -> list[dict[str, Any]]:
+    """The answers of both processes; they are started once, as importing torch takes seconds."""
+    return answers_of(checkpoints)
+
+
+@pytest.fixture(scope="module")
+def whole(checkpoints: Path) -> Any:
+    """The models in this one process, each loaded once."""
+
+    @cache
+    def opened(name: str) -> Model:
+        return attnviz.load(checkpoints / name)
+
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("name", "question"), [(name, question) for name in MODELS for question in questions(name)]
+)
+def test_two_processes_find_what_one_finds(
+    name: str, question: str, checkpoints: Path, processes: list[dict[str, Any]], whole: Any
+) -> None:
+    ask = questions(name)[question]
+    compare(ask(whole(name), checkpoints / "rules.toml"), processes, name, question)
+
+
+@pytest.mark.long
+def test_every_other_command_finds_it_too(checkpoints: Path, whole: Any) -> None:
+    found = answers_of(checkpoints, "every")
+    for question, ask in questions("grouped", every=True).items():
+        compare(ask(whole("grouped"), checkpoints / "rules.toml"), found, "grouped", question)
+
+
+def compare(report: Any, processes: list[dict[str, Any]], name: str, question: str) -> None:
+    """Compare a report of one process with the answers of several."""
+    stream = io.StringIO()
+    report.write_json(stream)
+    expected = dict(flat(json.loads(stream.getvalue())))
+    for answers in processes:
+        assert not isinstance(answers[name][question], str), answers[name][question]
+        found = dict(flat(answers[name][question]))
+        assert {path for path in found if ".notes" not in path} == {
+            path for path in expected if ".notes" not in path
+        }
+        for path, value in expected.items():
+            if path.endswith(_OWN) or ".notes[" in path:
+                continue
+            if isinstance(value, float) and isinstance(found[path], float):
+                assert found[path] == pytest.approx(value, rel=CLOSE, abs=CLOSE), path
+            else:
+                assert found[path] == value, path
+
+
+def test_the_screen_says_that_the_model_is_split(processes: list[dict[str, Any]]) -> None:
+    for answers in processes:
+        notes = answers["grouped"]["patterns"]["model"]["notes"]
+        assert "its weights are split over 2 processes" in notes
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_put_together_is_refused_in_words(
+    words: str, processes: list[dict[str, Any]]
+) -> None:
+    for answers in processes:
+        assert answers[words].startswith("UnsupportedError: ")
+        assert words in answers[words]
+
+
+def test_the_first_process_alone_prints_and_writes(
+    checkpoints: Path, processes: list[dict[str, Any]]
+) -> None:
+    (code, out, err), other = processes[0]["shown"], processes[1]["shown"]
+    assert (code, other) == (0, [0, "", ""])
+    assert "its weights are split over 2 processes" in out
+    assert err.startswith("saved ")
+    assert json.loads((checkpoints / "saved.json").read_text())["heads"]
+
+
+def test_one_process_says_in_one_line_why_all_end(processes: list[dict[str, Any]]) -> None:
+    codes, outs, errs = zip(*(answers["wrong"] for answers in processes), strict=True)
+    assert (codes, outs) == ((2, 2), ("", ""))
+    assert "".join(errs).startswith("attnviz: ")
+    assert "".join(errs).count("\n") == 1

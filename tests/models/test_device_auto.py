@@ -1,0 +1,156 @@
+"""A model that does not fit: its layers wait on disk, and every number stays what it was."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import attnviz
+from attnviz.errors import LoadError, UnsupportedError
+from attnviz.models import placement
+from attnviz.models.split import whole_weight
+
+from ..conftest import Run
+
+TEXT = "the cat sat on the mat"
+SMALL = "1kB"
+"""Less than the weights of a layer of the tiny Llama."""
+
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "ablate": lambda model: attnviz.ablate(model, [TEXT]),
+    "generate": lambda model: attnviz.generate(model, TEXT, tokens=2),
+    "gradient": lambda model: attnviz.ablate(model, [TEXT], method="gradient"),
+    "heads": lambda model: attnviz.heads(model, TEXT),
+    "link": lambda model: attnviz.link(model, TEXT),
+    "norms": lambda model: attnviz.patterns(model, TEXT, norm_weighted=True),
+    "patch": lambda model: attnviz.patch(model, "the cat sat", "the mat sat", method="gradient"),
+    "patterns": lambda model: attnviz.patterns(model, TEXT),
+    "pooled": lambda model: attnviz.heads(model, TEXT, reduce="fused"),
+    "rollout": lambda model: attnviz.rollout(model, TEXT),
+    "why": lambda model: attnviz.why(model, TEXT),
+}
+
+
+@pytest.fixture
+def on_disk(checkpoint: Callable[[str], Path]) -> Any:
+    return attnviz.load(checkpoint("llama"), device="auto", max_memory=SMALL)
+
+
+def without_places(report: Any) -> Any:
+    """Return the JSON of a report without what says where the model lies, and for how long."""
+    stream = io.StringIO()
+    report.write_json(stream)
+    found = json.loads(stream.getvalue())
+    found.pop("seconds", None)
+    for model in (found["model"], *(run.get("model", {}) for run in found.get("runs", ()))):
+        model.update(device="", notes=[], name="")
+    return found
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_weights_on_disk_give_the_same_numbers(
+    question: str, on_disk: Any, checkpoint: Callable[[str], Path]
+) -> None:
+    assert all(weight.is_meta for weight in on_disk.model.parameters())
+    whole = attnviz.load(checkpoint("llama"))
+    ask = QUESTIONS[question]
+    assert without_places(ask(on_disk)) == without_places(ask(whole))
+
+
+def test_a_weight_on_disk_is_read_whole(on_disk: Any, checkpoint: Callable[[str], Path]) -> None:
+    found = whole_weight(on_disk.model.lm_head)
+    assert torch.equal(found, attnviz.load(checkpoint("llama")).model.lm_head.weight)
+    assert on_disk.model.lm_head.weight.is_meta
+
+
+@pytest.mark.parametrize("what", ["verify", "prune"])
+def test_what_reads_all_weights_refuses(what: str, on_disk: Any, tmp_path: Path) -> None:
+    texts = [TEXT, "the mat sat on the cat"]
+    ask = {
+        "verify": lambda: attnviz.verify(on_disk, TEXT),
+        "prune": lambda: attnviz.prune(on_disk, texts, heads="L0H1", out=tmp_path / "smaller"),
+    }
+    with pytest.raises(UnsupportedError, match="wait on disk"):
+        ask[what]()
+
+
+def test_screen_and_json_say_where_the_layers_lie(
+    run: Run, checkpoint: Callable[[str], Path]
+) -> None:
+    arguments = ("rollout", TEXT, "--model", str(checkpoint("llama")), "--device", "auto")
+    found = run(*arguments, "--max-memory", SMALL)
+    assert "float32 on disk" in found.out
+    assert "all of its weights lie on disk" in found.out
+    model = run(*arguments, "--max-memory", SMALL, "--json").document["model"]
+    assert (model["device"], model["backend"]) == ("disk", "torch")
+    assert run(*arguments, "--json").document["model"]["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("places", "devices", "said"),
+    [
+        ({}, "", ""),
+        ({"": "disk"}, "disk", "all of its weights lie on disk"),
+        (
+            {"embed": 0, "layers.0": 0, "layers.1": "cpu", "layers.2": "cpu", "norm": "disk"},
+            "cuda:0 and cpu and disk",
+            "of its 3 layers, from the first: 1 on cuda:0, 2 on cpu",
+        ),
+        (
+            {"embed": 0, "layers": 1, "norm": 0},
+            "cuda:0 and cuda:1",
+            "of its 3 layers, from the first: 3 on cuda:1",
+        ),
+    ],
+)
+def test_places_are_said_in_words(places: dict[str, Any], devices: str, said: str) -> None:
+    names = [
+        "",
+        "embed",
+        "layers",
+        *(f"layers.{at}" for at in range(3)),
+        "layers.0.heads.1",
+        "norm",
+    ]
+    model = SimpleNamespace(
+        hf_device_map=places, named_modules=lambda: [(name, None) for name in names]
+    )
+    assert placement.places_of(model) == (devices, said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--max-memory", "2GB"], "--max-memory is for --device auto, which places layers: add"),
+        (["--offload", "there"], "--offload is for --device auto, which places layers: add"),
+        (["--device", "auto", "--max-memory", "2"], "expected a size with its unit"),
+        (["--device", "auto", "--tp"], "--tp"),
+        (["--tp"], "start them with torchrun --nproc-per-node 2 -m attnviz rollout"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    arguments: list[str], said: str, run: Run, checkpoint: Callable[[str], Path]
+) -> None:
+    found = run("rollout", TEXT, "--model", str(checkpoint("llama")), *arguments)
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_a_named_shape_has_one_device(run: Run) -> None:
+    found = run("rollout", TEXT, "--model", "configs/gpt2", "--device", "auto")
+    assert found.code == 2
+    assert "random weights" in found.err
+
+
+def test_accelerate_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "find_spec", lambda name: None)
+    with pytest.raises(LoadError, match=r"pip install 'attnviz\[dist\]'"):
+        placement.spread(None, None)
