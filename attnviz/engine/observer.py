@@ -77,9 +77,7 @@ def reads_sums(info: ModelInfo, tokens: int, reduce: Reduce) -> bool:
     info: of the model. tokens: how many the text has. reduce: as the user chose.
     """
     large = tokens >= _LONG and 4 * tokens**2 * info.layers * info.heads >= _LARGE
-    # Several processes that share a model send each other what is read: sums are smaller.
-    takes = (large and info.backend == "torch") or info.processes > 1
-    return reduce == "fused" or (reduce == "auto" and takes)
+    return reduce == "fused" or (reduce == "auto" and large and info.backend == "torch")
 
 
 class SumsReader(Protocol):

@@ -54,12 +54,15 @@ def measure(
             "--reduce fused sums the weights of one text as they are: leave it out with --kind "
             "cross, --without-first and --norm-weighted"
         )
+    info = probing.model.info
+    # Processes that share a model send each other what is read, and sums are small.
+    small = reduce == "auto" and info.processes > 1
     found: dict[int, TextScores] = {}
     for batch in batches(texts):
         observer, annotated = _Scoring(batch, attention, heads), batch[0].words is not None
         passages = [text.passage for text in batch]
         size = len(passages[0].queries(attention.kind))
-        summed = summable and not annotated and reads_sums(probing.model.info, size, reduce)
+        summed = summable and not annotated and (small or reads_sums(info, size, reduce))
         try:
             if summed:
                 probing.read_sums(observer, passages)
