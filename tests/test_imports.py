@@ -21,7 +21,7 @@ GROUND = {"records", "errors", "reading", "options", "interrupts"}
 
 SHARED = {
     *("measures", "attention", "models", "engine", "draw", "texts", "prompts"),
-    *("regions", "resume", "cli"),
+    *("regions", "resume", "cli", "corpus", "mergeable"),
     *GROUND,
 }
 
@@ -47,7 +47,12 @@ MAY_IMPORT = {
     "prompts": {"draw", "texts"} | GROUND,
     "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
-    "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts", "regions"} | GROUND,
+    "corpus": {"draw", "texts"} | GROUND,
+    "mergeable": {"corpus", "draw", "resume"} | GROUND,
+    "cli": CAPABILITIES
+    | {"draw", "engine", "models", "measures", "texts", "regions"}
+    | {"corpus", "mergeable"}
+    | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
     "lens": {"why"} | SHARED,
@@ -57,6 +62,7 @@ MAY_IMPORT = {
     "explore": {"heads", "generate", "link"} | SHARED,
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
     "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
+    "merge": {"patterns"} | SHARED,
     "retrieve": {"params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.opening import (
@@ -26,7 +27,7 @@ from attnviz.texts import Texts, texts_of
 __all__ = ["capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout"]
 
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyChat, AnyFiles, AnyHeads, AnyModel, AnySpans
+    from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
     from attnviz.engine.observer import Reduce
     from attnviz.inspect.generate.records import GenerateReport
@@ -245,10 +246,16 @@ def patterns(
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
+    texts: AnyCorpus = None,
+    shard: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
 ) -> PatternReport:
     """Score each head's attention by every measure, with its chance level, and label the head.
 
     model, tokenizer, layer, head: see ``capture``. text: is scored instead of the built-in probes.
+    texts: a corpus is scored instead: several texts, a file, or the name of a hub's data set.
+    shard: ``K/N``, the share of it that is measured; the ``record`` of the report adds up with
+        those of the other shards, see ``merge``. resume: the file that keeps the record.
     chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
         norm_weighted: score the attention weights as they are (the default), without the first
         token, or times the norm of each key's value.
@@ -264,6 +271,17 @@ def patterns(
     from attnviz.regions import text_if_given
 
     request = PatternsRequest.of(given)
+    if texts is not None:
+        if text is not None:
+            raise UsageError("expected one source of texts: give text or texts, not both")
+        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+        from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
+
+        refuse_for_corpus(request)
+        corpus = open_corpus(texts)
+        share, file = read_shard(shard, Path(resume) if resume is not None else None)
+        opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+        return patterns_over(opened, corpus, request, share, file)
     read = text_if_given(request, text_or_none(text), None)
     sentences = question.read_sentences(request, read)
 
