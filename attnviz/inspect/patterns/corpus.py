@@ -22,12 +22,13 @@ from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import FEWEST, OWN, ProbeText
 from attnviz.inspect.patterns.records import PatternReport, Probe
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.patterns.score import Place, scored_report
 from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
-from attnviz.inspect.patterns.sums import TextScores, measure
+from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, find_label

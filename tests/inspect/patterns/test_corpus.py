@@ -18,9 +18,9 @@ import pytest
 import attnviz
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
+from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import OWN, ProbeText
 from attnviz.inspect.patterns.records import PatternReport
-from attnviz.inspect.patterns.sums import measure
 from attnviz.measures.bootstrap import student_t
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.rows import Conditions
