@@ -16,7 +16,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "errors", "reading", "options", "interrupts"}
+GROUND = {"records", "errors", "reading", "options", "interrupts", "ranks"}
 """What crosses the folders: plain data and the exceptions."""
 
 SHARED = {
@@ -38,6 +38,7 @@ MAY_IMPORT = {
     **{name: set() for name in GROUND},
     "reading": {"errors"},
     "options": {"errors"},
+    "ranks": {"errors"},
     "attention": {"errors", "reading"},
     "measures": GROUND,
     "models": {"attention"} | GROUND,

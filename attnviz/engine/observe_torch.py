@@ -190,7 +190,8 @@ def observe_pass(
 
 
 def _prefers_own(call: AttentionCall) -> bool:
-    cells = call.query.shape[-2] * call.key.shape[-2]
+    query, key, _ = call.inputs
+    cells = query.shape[-2] * key.shape[-2]
     return cells > _EXACT_CELLS and call.found.is_fused
 
 

@@ -192,7 +192,7 @@ class _Names:
 
         Raises IncompleteError if the layer is unknown.
         """
-        kind = self._kind(call.module, call.key.shape[-2])
+        kind = self._kind(call.module, call.inputs[1].shape[-2])
         taken = self._taken[kind]
         layer = self._layer(call.module, taken)
         taken.append(layer)
@@ -256,7 +256,7 @@ def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
     cross: dict[int, bool] = {}
 
     def attend(call: AttentionCall) -> Attended:
-        cross[id(call.module)] = call.key.shape[-2] == 2
+        cross[id(call.module)] = call.inputs[1].shape[-2] == 2
         return call.own()
 
     first = {name: ids[:1, :1] for name, ids in forward.inputs.items() if name != "attention_mask"}

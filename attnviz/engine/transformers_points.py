@@ -124,14 +124,15 @@ class _Registered(_Points):
     ) -> Iterator[None]:
         def attend(call: AttentionCall) -> Attended:
             _, point = counter.take(call.module)
-            hidden = hide(point, call.query.shape[2], call.key.shape[2])
+            query, key, _ = call.inputs
+            hidden = hide(point, query.shape[2], key.shape[2])
             if hidden is None and keep is None:
                 return call.own()
             if hidden is None:
                 hidden = torch.zeros(
-                    (point.heads, call.query.shape[2], call.key.shape[2]),
+                    (point.heads, query.shape[2], key.shape[2]),
                     dtype=torch.bool,
-                    device=call.query.device,
+                    device=query.device,
                 )
             output, weights = call.hiding(hidden)
             if weights is None or not bool((weights[:, hidden] == 0).all()):

@@ -30,7 +30,9 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "heads": lambda model: attnviz.heads(model, TEXT),
     "link": lambda model: attnviz.link(model, TEXT),
     "norms": lambda model: attnviz.patterns(model, TEXT, norm_weighted=True),
-    "patch": lambda model: attnviz.patch(model, "the cat sat", "the mat sat", method="gradient"),
+    "patch": lambda model: attnviz.patch(
+        model, "the cat sat", "the mat sat", method="gradient", answer="on", foil="mat"
+    ),
     "patterns": lambda model: attnviz.patterns(model, TEXT),
     "pooled": lambda model: attnviz.heads(model, TEXT, reduce="fused"),
     "rollout": lambda model: attnviz.rollout(model, TEXT),
