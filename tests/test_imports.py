@@ -63,7 +63,7 @@ MAY_IMPORT = {
     "explore": {"heads", "generate", "link"} | SHARED,
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
     "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
-    "merge": {"patterns"} | SHARED,
+    "merge": {"interventions", "patterns"} | SHARED,
     "retrieve": {"params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,

@@ -13,7 +13,10 @@ from attnviz.errors import LoadError
 from attnviz.mergeable import CorpusRecord, merged, read_record
 from attnviz.reading import damaged
 
-_MODULES: Mapping[str, str] = {"patterns": "attnviz.inspect.patterns.corpus"}
+_MODULES: Mapping[str, str] = {
+    "ablate": "attnviz.inspect.interventions.ablate.corpus",
+    "patterns": "attnviz.inspect.patterns.corpus",
+}
 """For each command that measures a corpus, the module whose ``report_of`` reports a record."""
 
 

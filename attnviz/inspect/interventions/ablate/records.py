@@ -30,6 +30,7 @@ from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, P
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
+    from attnviz.mergeable import CorpusRecord
 
 _MOST_LISTED = 4
 """The most heads that the name of a joint ablation lists."""
@@ -106,6 +107,9 @@ class AblationReport(Report, Provenance):
     by_token: whether the change of each token's loss in the first text is shown.
     classes: the labels of a classifier, whose loss is −ln p of the label that it predicts with
         every head; empty for other models.
+    counts: of a corpus, the number of texts and of their tokens; ``texts`` then has the first one.
+    known: of a corpus, the labels of the heads. record: of a corpus, all numbers behind the report;
+        it adds up with those of other shards.
     """
 
     model: ModelInfo
@@ -131,6 +135,9 @@ class AblationReport(Report, Provenance):
     top: int = 8
     by_token: bool = False
     classes: tuple[str, ...] = ()
+    counts: tuple[int, int] | None = None
+    known: Mapping[Place, HeadLabel] = field(default_factory=dict)
+    record: CorpusRecord | None = None
 
     command = "ablate"
     lists = ("heads", "together")
@@ -169,10 +176,22 @@ class AblationReport(Report, Provenance):
         """Return the ablations of several heads together, which have no cell in the grid."""
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
+    @property
+    def text_count(self) -> int:
+        """Return the number of texts that were measured."""
+        return len(self.texts) if self.counts is None else self.counts[0]
+
+    @property
+    def token_count(self) -> int:
+        """Return the number of tokens of these texts."""
+        return sum(map(len, self.texts)) if self.counts is None else self.counts[1]
+
     @cached_property  # asked for by every ablation
     def labels(self) -> Mapping[Place, HeadLabel]:
         """Return the label of each observed head that has one."""
-        heads = self.patterns.heads if self.patterns is not None else ()
+        if self.patterns is None:
+            return {head: label for head, label in self.known.items() if label != NO_LABEL}
+        heads = self.patterns.heads
         return {
             (scores.layer, scores.head): scores.label
             for scores in heads
