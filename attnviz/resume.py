@@ -141,14 +141,23 @@ class ResumeFile:
                 f"{self._shown} is no resume file of {command}: it is left as it is; name another "
                 "file"
             )
-        for name in [*self._run, *(name for name in known if name not in self._run)]:
-            there, here = known.get(name), self._run.get(name)
-            if there != here:
-                raise UsageError(
-                    f"{self._shown} is of another run: its {name.replace('_', ' ')} is "
-                    f"{_short(there)}, here it is {_short(here)}; it is left as it is, name "
-                    "another file"
-                )
+        refuse_other_run(self._shown, known, self._run, "it is left as it is, name another file")
+
+
+def refuse_other_run(
+    named: str, there: Mapping[str, Any], here: Mapping[str, Any], advice: str
+) -> None:
+    """Raise UsageError if a stored run differs from this one in any of its facts.
+
+    named: the stored run, for the message. there, here: the facts of both, as JSON values by name.
+    advice: what a person can do about it.
+    """
+    for name in [*here, *(name for name in there if name not in here)]:
+        if there.get(name) != here.get(name):
+            raise UsageError(
+                f"{named} is of another run: its {name.replace('_', ' ')} is "
+                f"{_short(there.get(name))}, here it is {_short(here.get(name))}; {advice}"
+            )
 
 
 def _entry(line: bytes) -> dict[str, Any]:

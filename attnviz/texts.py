@@ -47,18 +47,19 @@ class Texts(NamedTuple):
     texts: one or more.
     source: the origin of the texts, such as ``10 built-in texts``; empty if a person typed a text.
     lines: the line number of each text in its file, from 1; empty unless the texts are lines of a
-        file.
+        file. first: the index of the first text, if they are a part of the file.
     """
 
     texts: tuple[str, ...]
     source: str
     lines: tuple[int, ...] = ()
+    first: int = 0
 
     def place(self, index: int) -> str:
         """Return a text's name for messages: ``the text``, or ``text 3 (line 4)``."""
         if not self.lines:
             return "the text"
-        return f"text {index + 1} (line {self.lines[index]})"
+        return f"text {self.first + index + 1} (line {self.lines[index]})"
 
 
 def texts_of(
@@ -173,12 +174,15 @@ def read_texts_file(path: Path, option: str) -> Texts:
     lines = [(number, line) for number, line in enumerate(read, start=1) if line.strip()]
     if not lines:
         raise UsageError(f"{option} {name} has no text: expected one text a line")
-    ending = path.suffix.lower()
-    structured = ending in (".jsonl", ".ndjson") or (
-        ending != ".txt" and lines[0][1].lstrip().startswith("{")
-    )
-    texts = [_field(line, number, name) if structured else line for number, line in lines]
+    structured = is_structured(path, lines[0][1])
+    texts = [text_field(line, number, name) if structured else line for number, line in lines]
     return Texts(tuple(texts), name, tuple(number for number, _ in lines))
+
+
+def is_structured(path: Path, line: str) -> bool:
+    """Return True if a file of texts holds JSON lines. line: its first one that is not empty."""
+    ending = path.suffix.lower()
+    return ending in (".jsonl", ".ndjson") or (ending != ".txt" and line.lstrip().startswith("{"))
 
 
 def lines_of(path: Path) -> tuple[str, Iterator[str]]:
@@ -267,7 +271,7 @@ def _standard_input(most: int = 0) -> bytes:
     return read_stream(sys.stdin.buffer, "standard input", most)
 
 
-def _field(line: str, number: int, name: str) -> str:
+def text_field(line: str, number: int, name: str) -> str:
     """Return the ``text`` field of a JSON line; LoadError if the line is damaged.
 
     number: of the line, from 1. name: of the file, for the message.

@@ -21,6 +21,7 @@ GROUND = {"records", "errors", "reading", "options", "interrupts"}
 
 SHARED = {
     *("measures", "attention", "models", "engine", "draw", "texts", "regions", "resume", "cli"),
+    *("corpus", "mergeable"),
     *GROUND,
 }
 
@@ -45,7 +46,12 @@ MAY_IMPORT = {
     "texts": {"draw", "models"} | GROUND,
     "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
-    "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts", "regions"} | GROUND,
+    "corpus": {"draw", "texts"} | GROUND,
+    "mergeable": {"corpus", "draw", "resume"} | GROUND,
+    "cli": CAPABILITIES
+    | {"draw", "engine", "models", "measures", "texts", "regions"}
+    | {"corpus", "mergeable"}
+    | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
     "lens": {"why"} | SHARED,

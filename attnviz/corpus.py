@@ -1,0 +1,246 @@
+"""Reads a corpus of any size text by text, in blocks of 64 that several processes can share.
+
+A block is the unit of work: which texts a model runs together depends on the block alone, so that a
+text gives the same bits whichever process measures it. Shard K of N takes every N-th block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from attnviz.draw.labels import visible
+from attnviz.errors import LoadError, UsageError
+from attnviz.reading import TEXT_BYTES, utf8
+from attnviz.texts import Texts, is_structured, text_field, texts_of
+
+BLOCK = 64
+"""The number of texts in a block; only the last block of a corpus may have fewer."""
+
+_COLUMN, _SPLIT = "text", "train"
+
+
+class Shard(NamedTuple):
+    """The share of one process in a corpus: shard ``number``, from 0, of ``of`` shards."""
+
+    number: int = 0
+    of: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def takes(self, block: int) -> bool:
+        """Return True if this shard measures the block with this index."""
+        return block % self.of == self.number
+
+
+class Line(NamedTuple):
+    """A text of a corpus, and the number of its line or row, from 1."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some texts of a corpus that are measured together.
+
+    index: of the block in the corpus. lines: its texts in order; the first is text
+    ``64 * index`` of the corpus.
+    """
+
+    index: int
+    lines: tuple[Line, ...]
+
+    @property
+    def first(self) -> int:
+        """Return the index of the first text in the corpus."""
+        return self.index * BLOCK
+
+    @property
+    def texts(self) -> Texts:
+        """Return the texts as those of a command, whose messages name lines of the corpus."""
+        texts, numbers = (line.text for line in self.lines), (line.number for line in self.lines)
+        return Texts(tuple(texts), "", tuple(numbers), self.first)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts that can be read again and again, without being in memory together.
+
+    source: where they come from, safe to print. lines: yields them from the first one.
+    """
+
+    source: str
+    lines: Callable[[], Iterator[Line]]
+
+
+@dataclass
+class Reading:
+    """One pass over a corpus that yields the blocks of one shard.
+
+    It reads all texts, so that in the end it knows their number and a digest of them, by which
+    shards that read different texts are told apart. texts: the number of texts read so far.
+    """
+
+    corpus: Corpus
+    shard: Shard
+    texts: int = 0
+    _hash: Any = field(default_factory=hashlib.sha256)
+
+    def __iter__(self) -> Iterator[Block]:
+        index, kept = 0, list[Line]()
+        for line in self.corpus.lines():
+            content = line.text.encode("utf-8", "surrogatepass")
+            self._hash.update(len(content).to_bytes(8, "little") + content)
+            self.texts += 1
+            if self.shard.takes(index):
+                kept.append(line)
+            if self.texts % BLOCK == 0:
+                if kept:
+                    yield Block(index, tuple(kept))
+                index, kept = index + 1, []
+        if kept:
+            yield Block(index, tuple(kept))
+        if not self.texts:
+            raise UsageError(f"--texts {self.corpus.source} has no text: expected one text a line")
+
+    @property
+    def digest(self) -> str:
+        """Return a short hash of the texts that were read so far, in their order."""
+        return str(self._hash.hexdigest()[:16])
+
+
+def read_shard(typed: str | None) -> Shard:
+    """Return the shard that ``K/N`` names; without it, that of the process that torchrun started.
+
+    Raises UsageError unless 0 ≤ K < N.
+    """
+    if typed is None:
+        rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+        typed = f"{rank}/{world}" if "TORCHELASTIC_RUN_ID" in os.environ else "0/1"
+    number, slash, of = typed.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+        raise UsageError(
+            f"--shard {visible(typed)!r}: expected K/N, with K from 0 to N-1, such as 0/4 for the "
+            "first of four"
+        )
+    return Shard(int(number), int(of))
+
+
+def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> Corpus:
+    """Return a corpus: a file that exists, the name of a hub's data set, or texts in memory.
+
+    A file has one text a line, JSON lines with a text field, or is Parquet with a column ``text``.
+    A data set is ``OWNER/NAME[:SPLIT[:COLUMN]]``, by default its split ``train`` and its column
+    ``text``, and needs the library ``datasets``.
+    Raises UsageError or LoadError for anything else.
+    """
+    if not isinstance(named, str | os.PathLike):
+        texts = texts_of(named)
+        assert texts is not None
+        numbers = texts.lines or range(1, len(texts.texts) + 1)
+        lines = [Line(*each) for each in zip(numbers, texts.texts, strict=True)]
+        return Corpus(texts.source or f"{len(lines):,} texts", lambda: iter(lines))
+    path, shown = Path(named), visible(os.fspath(named))
+    if path.is_dir():
+        raise UsageError(f"--texts {shown} is a directory: name a file")
+    if path.suffix.lower() == ".parquet" and path.exists():
+        return Corpus(shown, lambda: _rows(shown, _parquet(path), _COLUMN))
+    if path.exists() or shown == "-":
+        return Corpus("standard input" if shown == "-" else shown, lambda: _file_lines(path))
+    name, _, rest = os.fspath(named).partition(":")
+    if name.count("/") != 1 or name.startswith((".", "/", "~")) or path.suffix in _ENDINGS:
+        raise LoadError(f"cannot read {shown!r}: there is no such file")
+    split, _, column = rest.partition(":")
+    rows = _hub(name, split or _SPLIT)
+    return Corpus(shown, lambda: _rows(shown, rows, column or _COLUMN))
+
+
+_ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".gz")
+
+
+def _file_lines(path: Path) -> Iterator[Line]:
+    """Yield the texts of a file, one line in memory at a time; empty lines are skipped.
+
+    Raises LoadError for a line that is damaged or too long, which it names.
+    """
+    name = "standard input" if str(path) == "-" else visible(str(path))
+    structured: bool | None = None
+    try:
+        with sys.stdin.buffer if name == "standard input" else path.open("rb") as stream:
+            for number, content in enumerate(_lines(stream, name), start=1):
+                line = utf8(
+                    content.removesuffix(b"\n").removesuffix(b"\r"), f"{name} line {number}"
+                )
+                if not line.strip():
+                    continue
+                if structured is None:
+                    structured = is_structured(path, line)
+                yield Line(number, text_field(line, number, name) if structured else line)
+    except OSError as error:
+        raise LoadError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def _lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    number = 0
+    while line := stream.readline(TEXT_BYTES + 1):
+        number += 1
+        if len(line) > TEXT_BYTES:
+            raise LoadError(
+                f"{name} line {number} has more than {TEXT_BYTES:,} bytes: cut it into texts"
+            )
+        yield line
+
+
+def _rows(source: str, rows: Iterable[Any], column: str) -> Iterator[Line]:
+    """Yield the texts of a column of rows. source: its name in messages."""
+    for number, row in enumerate(rows, start=1):
+        text = row.get(column)
+        if not isinstance(text, str):
+            known = ", ".join(visible(str(name)) for name in row)
+            raise LoadError(f"{source} row {number} has no text in {column!r}: it has {known}")
+        if text.strip():
+            yield Line(number, text)
+
+
+def _parquet(path: Path) -> Iterable[Any]:
+    """Return the rows of a Parquet file, read a thousand at a time."""
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise LoadError(_install("a Parquet file")) from error
+
+    class Rows:
+        def __iter__(self) -> Iterator[Any]:
+            try:
+                with parquet.ParquetFile(path) as file:
+                    for batch in file.iter_batches(1024):
+                        yield from batch.to_pylist()
+            except (OSError, ValueError) as error:
+                raise LoadError(f"cannot read {visible(str(path))}: {error}") from error
+
+    return Rows()
+
+
+def _hub(name: str, split: str) -> Iterable[Any]:
+    """Return the rows of a split of a hub's data set, which are fetched while they are read."""
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise LoadError(f"there is no file {name}, and {_install('a data set')}") from error
+    try:
+        found: Iterable[Any] = load_dataset(name, split=split, streaming=True)
+    except Exception as error:  # the library has no common class for what can go wrong
+        why = " ".join(str(error).split())[:200]
+        raise LoadError(f"cannot read the data set {name}, split {split}: {why}") from error
+    return found
+
+
+def _install(what: str) -> str:
+    return f"{what} needs a further library: pip install 'attnviz[data]'"

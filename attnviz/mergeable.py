@@ -1,0 +1,308 @@
+"""The record that a shard of a corpus leaves: numbers that add up to the bit in any order.
+
+A sum of floats depends on the order of its terms. A record holds sums of fixed-point numbers,
+counts, largest values and the best k of a list instead, so that ``a + b`` equals ``b + a`` and records of
+shards add up to what one process finds. Its size does not depend on the number of texts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnviz.corpus import Block, Corpus, Reading, Shard
+from attnviz.draw.labels import visible
+from attnviz.draw.numbers import counted, listed
+from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.errors import UsageError
+from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
+from attnviz.records import Advance
+from attnviz.resume import refuse_other_run
+
+SCHEMA = "attnviz.record/1"
+
+_HIGH, _LOW = 20, 40
+"""An exact sum is ``high · 2⁻²⁰ + low · 2⁻⁶⁰`` with 0 ≤ low < 2⁴⁰, two whole numbers of 64 bits."""
+
+_SECONDS = 30.0
+"""How often the file of a shard is written anew."""
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def exact(values: ArrayLike) -> Integers:
+    """Return numbers as exact sums (..., 2) of one term, rounded to multiples of 2⁻⁶⁰.
+
+    Raises ValueError for a number that is not finite, or not below 2³⁰ in size.
+    """
+    scaled = np.ldexp(np.asarray(values, np.float64), _HIGH)
+    if not (np.abs(scaled) < 2.0**50).all():  # also False for NaN
+        raise ValueError("an exact sum takes finite numbers below 2**30")
+    high = np.floor(scaled)
+    low = np.rint(np.ldexp(scaled - high, _LOW))
+    return _carried(np.stack([high, low], -1).astype(np.int64))
+
+
+def exact_sum(values: ArrayLike) -> Integers:
+    """Return the exact sum (..., 2) of numbers over the first axis; see ``exact``."""
+    return _carried(exact(values).sum(0))
+
+
+def _carried(sums: Integers) -> Integers:
+    """Return exact sums with 0 ≤ low < 2⁴⁰, so that equal sums have equal bits."""
+    high, low = sums[..., 0], sums[..., 1]
+    return np.stack([high + (low >> _LOW), low & ((1 << _LOW) - 1)], -1)
+
+
+def total(sums: Integers) -> Floats:
+    """Return exact sums (..., 2) as floats (...)."""
+    high, low = sums[..., 0].astype(np.float64), sums[..., 1].astype(np.float64)
+    return np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - _LOW)
+
+
+def mean(sums: Integers, counts: ArrayLike) -> Floats:
+    """Return the means of exact sums (..., 2) of ``counts`` terms each; NaN for no term."""
+    number = np.asarray(counts, np.float64)
+    nothing = np.full(sums.shape[:-1], np.nan)
+    return np.divide(total(sums), number, out=nothing, where=number > 0)
+
+
+def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
+    """Return the sample variances of terms from exact sums of them and of their squares.
+
+    counts: how many terms each sum has. NaN for fewer than two terms.
+    """
+    one, two = (
+        (each[..., 0].astype(object) << _LOW) + each[..., 1] for each in (sums, squares)
+    )  # whole numbers of any size, in units of 2⁻⁶⁰: a difference of floats would cancel
+    number = np.broadcast_to(np.asarray(counts), one.shape)
+    found = np.full(one.shape, np.nan)
+    for at in zip(*np.nonzero(number > 1), strict=True):
+        n, s, q = int(number[at]), one[at], two[at]
+        apart = (q * n << (_HIGH + _LOW)) - s * s
+        found[at] = max(apart, 0) / (n * (n - 1) << 2 * (_HIGH + _LOW))
+    return found
+
+
+class Part(NamedTuple):
+    """What one shard has measured: its blocks up to ``blocks``, a whole number of its blocks.
+
+    texts: how many texts these have. whole, digest: the number of texts of the corpus and a hash of
+    them; 0 and empty until the shard has read the corpus to its end.
+    """
+
+    shard: Shard
+    blocks: int = 0
+    texts: int = 0
+    whole: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Tallies:
+    """The numbers of a record, by name; those of one block are of the same form.
+
+    sums: whole numbers that are added: counts, histograms, exact sums. most: whole numbers of which
+        the largest counts. best: (row, k, column) floats, the k entries of each row with the
+        largest first column, which is NaN where a row has fewer; ties are broken by the other
+        columns, which say where the entry is, smallest first.
+    """
+
+    sums: Mapping[str, Integers] = field(default_factory=dict)
+    most: Mapping[str, Integers] = field(default_factory=dict)
+    best: Mapping[str, Floats] = field(default_factory=dict)
+
+    def __add__(self, other: Tallies) -> Tallies:
+        return Tallies(
+            _joined(self.sums, other.sums, _added),
+            _joined(self.most, other.most, np.maximum),
+            _joined(self.best, other.best, _best),
+        )
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any], join: Callable[..., Any]) -> Any:
+    both = {**one, **other}
+    both |= {name: join(one[name], other[name]) for name in one.keys() & other.keys()}
+    return dict(sorted(both.items()))
+
+
+def _added(one: Integers, other: Integers) -> Integers:
+    return one + other
+
+
+def _best(one: Floats, other: Floats) -> Floats:
+    both = np.concatenate([one, other], 1)
+    keys = [both[..., column] for column in reversed(range(1, both.shape[-1]))]
+    order = np.lexsort((*keys, -both[..., 0]), axis=-1)[:, : max(one.shape[1], other.shape[1])]
+    found: Floats = np.take_along_axis(both, order[..., None], 1)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusRecord:
+    """What some shards of a corpus found; ``a + b`` is what both found.
+
+    command: the question. run: all that the numbers depend on, as JSON values by name; records
+        of another run do not add up. shown: JSON values that only the report needs.
+    parts: the shards, in order. tallies: their numbers together.
+    """
+
+    command: str
+    run: Mapping[str, Any]
+    shown: Mapping[str, Any]
+    parts: tuple[Part, ...]
+    tallies: Tallies
+
+    def __add__(self, other: CorpusRecord) -> CorpusRecord:
+        """Return the record of both; raise UsageError if they are not of the same run."""
+        if not isinstance(other, CorpusRecord):
+            return NotImplemented
+        one, two = (str(each) for each in (self, other))
+        if self.command != other.command:
+            raise UsageError(f"{two} is of {other.command}, {one} of {self.command}")
+        refuse_other_run(two, other.run, self.run, f"merge it with those of its own run, not {one}")
+        parts = tuple(sorted((*self.parts, *other.parts)))
+        if len({part.shard for part in parts}) < len(parts):
+            twice = next(a.shard for a, b in pairwise(parts) if a[0] == b[0])
+            raise UsageError(f"shard {twice} is there twice: name each part once")
+        if len({part.shard.of for part in parts}) > 1:
+            raise UsageError(f"{two} does not fit {one}: a corpus is cut into one number of shards")
+        if len(read := {(part.whole, part.digest) for part in parts if part.digest}) > 1:
+            sizes = listed([f"{whole:,}" for whole, _ in sorted(read)])
+            raise UsageError(f"{one} and {two} read different texts ({sizes} of them)")
+        shown = min(self, other, key=lambda each: each.parts[0]).shown
+        return replace(self, shown=shown, parts=parts, tallies=self.tallies + other.tallies)
+
+    def __str__(self) -> str:
+        """Return the name of the record in messages: ``shard 0/4``, or of several shards."""
+        return f"shard {listed([str(part.shard) for part in self.parts])}"
+
+    @property
+    def texts(self) -> int:
+        """Return the number of texts that were measured."""
+        return sum(part.texts for part in self.parts)
+
+    @property
+    def missing(self) -> str:
+        """Return a sentence on shards that are missing or not finished; empty if all are there."""
+        of, there = self.parts[0].shard.of, {part.shard.number for part in self.parts}
+        absent = [str(Shard(number, of)) for number in range(of) if number not in there]
+        if absent:
+            verb = "is" if len(absent) == 1 else "are"
+            return f"{len(there)} of {counted(of, 'shard')}: {listed(absent)} {verb} missing"
+        cut = [f"{part.shard} after {part.texts:,} texts" for part in self.parts if not part.digest]
+        return f"not finished: shard {listed(cut)}" if cut else ""
+
+    def save(self, path: Path) -> None:
+        """Write the record to a file, whole or not at all; LoadError if the system refuses."""
+        from safetensors.numpy import save
+
+        head = {name: getattr(self, name) for name in ("command", "run", "shown", "parts")}
+        arrays = {
+            f"{kind}.{name}": np.ascontiguousarray(values)
+            for kind in _KINDS
+            for name, values in getattr(self.tallies, kind).items()
+        }
+        content = save(arrays, {"schema": SCHEMA, "record": json.dumps(head)})
+        with whole_file(path, named=True) as stream:
+            stream.write(content)
+
+
+_KINDS = ("sums", "most", "best")
+
+
+def read_record(path: Path) -> CorpusRecord:
+    """Return the record in a file.
+
+    Raises LoadError for a file that cannot be read or is damaged, UsageError for another file.
+    """
+    from safetensors.numpy import load
+
+    shown = visible(str(path))
+    content = read_bytes(path, name=shown, most=ARRAY_BYTES)
+    with damaged(shown, "it is no part of a corpus, or was changed; measure it again"):
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])["__metadata__"]
+        if header.get("schema") != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        head, arrays = json.loads(header["record"]), load(content)
+        kinds: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
+        for name, values in arrays.items():
+            kind, _, rest = name.partition(".")
+            if values.dtype != (np.float64 if kind == "best" else np.int64):
+                raise ValueError(f"{name} holds {values.dtype}")
+            kinds[kind][rest] = values
+        parts = tuple(Part(Shard(*shard), *rest) for shard, *rest in head["parts"])
+        if not parts or not all(0 <= one.shard.number < one.shard.of for one in parts):
+            raise ValueError("it names no shard")
+        return CorpusRecord(head["command"], head["run"], head["shown"], parts, Tallies(**kinds))
+
+
+def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:
+    """Return the record of all shards; raise UsageError, in words, if one is missing."""
+    if not records:
+        raise UsageError("expected the records of all shards, got none")
+    found = reduce(add, records)
+    if found.missing:
+        raise UsageError(f"{found.missing}; the result would be of other texts than all")
+    return found
+
+
+def recorded(
+    corpus: Corpus,
+    shard: Shard,
+    begun: CorpusRecord,
+    measure: Callable[[Block], Tallies],
+    file: Path | None = None,
+    advance: Advance = lambda done: None,
+) -> CorpusRecord:
+    """Measure the blocks of a shard, and return its record.
+
+    begun: the record of no text yet, which has the command and the facts of the run.
+    measure: returns the numbers of a block. file: where the record is kept from time to time and
+        on Ctrl-C; if it is there, the run goes on where it ended. advance: is called after each
+        block with the number of texts that were measured.
+    Raises UsageError for a file of another run, LoadError for one that cannot be read or written.
+    KeyboardInterrupt passes, after the file was written.
+    """
+    record = replace(begun, parts=(Part(shard),))
+    if file is not None:
+        check_writable(file, named=True)
+        if file.exists():
+            kept = read_record(file)
+            mend = "it is left as it is, name another file"
+            refuse_other_run(visible(str(file)), dict(kept.run), dict(begun.run), mend)
+            if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
+                raise UsageError(f"{visible(str(file))} is {kept.command}, {kept}: {mend}")
+            record = kept
+    if record.parts[0].digest:
+        return record
+    reading, skipped, written = Reading(corpus, shard), record.parts[0].blocks, time.monotonic()
+    try:
+        for number, block in enumerate(reading):
+            if number < skipped:
+                continue
+            part, found = record.parts[0], measure(block)
+            part = part._replace(blocks=number + 1, texts=part.texts + len(block.lines))
+            record = replace(record, parts=(part,), tallies=record.tallies + found)
+            advance(part.texts)
+            if file is not None and time.monotonic() - written > _SECONDS:
+                record.save(file)
+                written = time.monotonic()
+        part = record.parts[0]._replace(whole=reading.texts, digest=reading.digest)
+        record = replace(record, parts=(part,))
+    finally:
+        if file is not None and record.parts[0].blocks:
+            record.save(file)
+    return record
