@@ -26,7 +26,7 @@ NAMES = (FIRES, *OF_ONE_TEXT, "delimiter")
 """The scores that a text gives each head: the weight of its strongest link, and measures."""
 
 FARTHEST = (1, 2, 3, 4, *(2**power for power in range(3, 21)))
-"""The largest distance in tokens of each group of distances, such as 5 to 8; the last has no end."""
+"""The largest distance in tokens of each group, such as of 5 to 8; the last group has no end."""
 
 _TOGETHER = 4_000_000
 """The most attention weights that wait until the layers of their text are measured at once."""

@@ -1,0 +1,132 @@
+"""The report of ``atlas``: what every head does over the texts of a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from attnviz.draw.report import Report
+from attnviz.inspect.head.records import Firing
+from attnviz.records import HeadsRecord, Kind, ModelInfo, Provenance
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+
+Side = Literal["query", "key"]
+
+HALF = 0.5
+"""The weight from which a head is said to fire on a text: half of a query's attention."""
+
+
+class Fired(NamedTuple):
+    """A strongest link of a head in a text, beside what it would be without the text.
+
+    link: the link. usual: the mean weight of the head's links at this distance, over all texts.
+    even: the weight that uniform attention gives there.
+    """
+
+    link: Firing
+    usual: float
+    even: float
+
+
+class Preference(NamedTuple):
+    """A token that is at one end of a head's strongest links more often than its share of tokens.
+
+    side: the end. token: its text. places: how many of the sampled texts have it there. share: the
+    share of these texts. base_rate: the token's share of all tokens in the sampled texts.
+    """
+
+    side: Side
+    token: str
+    places: int
+    share: float
+    base_rate: float
+
+
+@dataclass(frozen=True)
+class HeadAtlas:
+    """What one head does over the texts.
+
+    scores, base_rate: means over the texts that can show a score, by name; None if none can.
+    texts: how many texts can. histogram: how many of them are in each bin of the score.
+    share: the share of texts on which the head fires, with a weight of at least ``HALF``.
+    fires: the places where it fires most, the strongest first, and of equal places one.
+    tenths: the sampled texts in ten groups of equal size, those with the weakest links first.
+    prefers: the token on which it fires most clearly more often than by chance, or None.
+    by_distance, even: the mean weight of a link at each distance, and that of uniform attention.
+    """
+
+    layer: int
+    head: int
+    scores: Mapping[str, float | None]
+    base_rate: Mapping[str, float | None]
+    texts: Mapping[str, int]
+    histogram: Mapping[str, tuple[int, ...]]
+    share: float
+    fires: tuple[Fired, ...]
+    tenths: tuple[tuple[Fired, ...], ...]
+    prefers: Preference | None
+    by_distance: tuple[float | None, ...]
+    even: tuple[float | None, ...]
+
+    @property
+    def excess(self) -> float:
+        """Return the weight of its strongest link above what is usual for it at that distance."""
+        return self.fires[0].link.weight - self.fires[0].usual if self.fires else 0.0
+
+    @property
+    def median(self) -> float | None:
+        """Return the median weight of its strongest links, over the sampled texts."""
+        weights = [each.link.weight for tenth in self.tenths for each in tenth]
+        middle = len(weights) // 2
+        pair = weights[middle - 1 + len(weights) % 2 : middle + 1]
+        return sum(pair) / len(pair) if pair else None
+
+
+@dataclass(frozen=True, repr=False)
+class AtlasReport(Report, Provenance):
+    """The report of ``attnviz atlas``: on what each head fires most, over many texts.
+
+    texts, tokens: how many were read. sampled: how many of the texts the tenths are of. cut: how
+    many texts were cut to the model's context. maps: of all heads over some of the texts, by their
+    index, for a page.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    texts: int
+    tokens: int
+    sampled: int
+    cut: int
+    heads: tuple[HeadAtlas, ...]
+    maps: Mapping[int, HeadsRecord] = field(default_factory=dict, repr=False)
+
+    command = "atlas"
+    lists = ("heads",)
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.atlas.data import atlas_data
+
+        return atlas_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.atlas.data import atlas_rows
+
+        return atlas_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.atlas.document import atlas_document
+
+        return atlas_document(self, explain=explain, hints=hints)
+
+    @property
+    def ranking(self) -> list[HeadAtlas]:
+        """Return the heads: those that prefer a token first, the clearest first, then by excess."""
+
+        def rank(one: HeadAtlas) -> tuple[float, float]:
+            known = one.prefers
+            return (0.0 if known is None else known.share - known.base_rate), one.excess
+
+        return sorted(self.heads, key=rank, reverse=True)
