@@ -7,7 +7,6 @@ from pathlib import Path
 from attnviz.corpus import Block, Corpus, Shard
 from attnviz.draw.values import model_facts
 from attnviz.engine.probing import open_probing
-from attnviz.errors import UsageError
 from attnviz.inspect.atlas.records import AtlasReport
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.atlas.summary import report_of as report_of
@@ -15,37 +14,33 @@ from attnviz.inspect.atlas.tally import SAMPLE, tallies
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.mergeable import CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model
-from attnviz.records import Advance
-
-_MAPS = 5
-"""The most texts whose maps a page shows."""
+from attnviz.records import UNWATCHED, Watch
+from attnviz.texts import encode_texts
 
 
 def atlas(
     model: Model,
     corpus: Corpus,
     request: AtlasRequest,
-    *,
-    shard: Shard | None = None,
+    shard: Shard,
     file: Path | None = None,
-    advance: Advance = lambda done: None,
+    watch: Watch = UNWATCHED,
 ) -> AtlasReport:
-    """Return on what each head fires most, over the texts of a corpus.
+    """Return on what each head fires most, over the shard's texts of a corpus.
 
-    shard: the share of the texts that is read; None for all. file: where the record of the shard is kept, and
-        from which the run goes on; None keeps none. advance: is called with the number of texts that are done.
-    Raises UsageError if a text or the kind does not fit the model, UnsupportedError if its
-    attention cannot be observed, KeyboardInterrupt after the record was written.
+    file: where the record of the shard is kept; see ``mergeable.recorded``. watch: is given the
+        progress. Of an encoder–decoder, the heads are those of the encoder.
+    Raises UsageError for a text that does not fit the model, UnsupportedError if its attention
+    cannot be observed, KeyboardInterrupt after the record was written.
     """
-    probing = open_probing(model, request.kind)
-    if probing.kind == "cross":
-        raise UsageError("an atlas is of self-attention: choose --kind encoder or decoder")
-    run = {**model_identity(model), "kind": probing.kind, "top": request.top, "sample": SAMPLE}
+    probing = open_probing(model)
+    run = {"kind": probing.kind, "top": request.top, "sample": SAMPLE, "truncate": request.truncate}
     shown = {"source": corpus.source, "index_base": request.index_base}
-    shown |= {"model": model_facts(model.info), "notes": []}
-    begun = CorpusRecord("atlas", run, shown, (), Tallies())
+    shown |= {"model": model_facts(model.info)}
+    begun = CorpusRecord("atlas", model_identity(model) | run, shown, (), Tallies())
 
     def measure(block: Block) -> Tallies:
-        return tallies(probing, block.texts, request.top)
+        texts = encode_texts(model, block.texts, request.truncate, 1)
+        return tallies(probing, texts, block.first, request.top)
 
-    return report_of(recorded(corpus, shard or Shard(), begun, measure, file, advance))
+    return report_of(recorded(corpus, shard, begun, measure, file, watch))

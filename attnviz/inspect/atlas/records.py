@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from attnviz.draw.report import Report
 from attnviz.inspect.head.records import Firing
-from attnviz.records import HeadsRecord, Kind, ModelInfo, Provenance
+from attnviz.mergeable import CorpusRecord
+from attnviz.records import HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -89,9 +90,9 @@ class HeadAtlas:
 class AtlasReport(Report, Provenance):
     """The report of ``attnviz atlas``: on what each head fires most, over many texts.
 
-    texts, tokens: how many were read. sampled: how many of the texts the tenths are of. cut: how
-    many texts were cut to the model's context. maps: of all heads over some of the texts, by their
-    index, for a page.
+    texts, tokens: how many were read. kept: the tokens of the texts that the heads' places are in,
+    by their index. sampled: how many of them the tenths are of. maps: of all heads over some of
+    them, for a page. record: the numbers, which add up with those of other shards.
     """
 
     model: ModelInfo
@@ -99,8 +100,9 @@ class AtlasReport(Report, Provenance):
     texts: int
     tokens: int
     sampled: int
-    cut: int
     heads: tuple[HeadAtlas, ...]
+    kept: Mapping[int, Tokens]
+    record: CorpusRecord
     maps: Mapping[int, HeadsRecord] = field(default_factory=dict, repr=False)
 
     command = "atlas"

@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnviz.options import IndexBase, Known, Options, option
-
-
-@dataclass(frozen=True)
-class _SelfAttention(Options):
-    """The option on which self-attention of an encoder–decoder is read."""
-
-    kind: Literal["self", "encoder", "decoder"] | None = option(
-        "KIND", "Which attention of an encoder–decoder: encoder (default) or decoder."
-    )
+from attnviz.options import IndexBase, Options, Truncation, option
 
 
 @dataclass(frozen=True)
@@ -25,10 +16,10 @@ class _Kept(Options, panel="What is kept"):
     top: int = option("N", "Keep the N places where each head fires most.", 10, min=1, max=1000)
     out: Path | None = option("DIR", "Write the atlas as a new directory.")
     format: Literal["page", "headvis"] = option(
-        "FORMAT", "In DIR, beside heads.jsonl: page (index.html) or headvis (data/).", "page"
+        "FORMAT", "In DIR, beside the JSON lines: page (index.html) or headvis (data/).", "page"
     )
 
 
 @dataclass(frozen=True)
-class AtlasRequest(_SelfAttention, _Kept, Known, IndexBase):
+class AtlasRequest(Truncation, _Kept, IndexBase):
     """All options of ``atlas``."""

@@ -19,7 +19,7 @@ from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
 from attnviz.inspect.patterns.sums import SHUFFLES, Evens, LayerSums
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Bools, Conditions, RowBlock, TextFacts, Weights, even_weights
-from attnviz.records import AttentionRecord, Input, Kind
+from attnviz.records import AttentionRecord, Input, Kind, Tokens
 
 FIRES = "fires"
 NAMES = (FIRES, *OF_ONE_TEXT, "delimiter")
@@ -54,9 +54,9 @@ class Shown(NamedTuple):
 
 
 class TextFound(NamedTuple):
-    """What one text shows. given: the text. heads: the (layer, head) of each, layer by layer."""
+    """What one text shows. heads: the (layer, head) of each, layer by layer."""
 
-    given: Input
+    tokens: Tokens
     heads: tuple[tuple[int, int], ...]
     shown: Shown
 
@@ -66,7 +66,7 @@ def distance_group(distance: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.minimum(np.searchsorted(FARTHEST, distance), len(FARTHEST) - 1)
 
 
-def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
+def scan(probing: Probing, texts: Sequence[Tokens]) -> list[TextFound]:
     """Run the model over every text; return what each shows, in the order of ``texts``.
 
     Raises UsageError if whole matrices of a layer do not fit into memory, UnsupportedError if the
@@ -74,10 +74,10 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
     """
     attention = Conditions(probing.kind, probing.causal, ranked=probing.ranked)
     found: dict[int, TextFound] = {}
-    probes = [ProbeText(OWN, each) for each in texts]
+    probes = [ProbeText(OWN, Input(each)) for each in texts]
     for batch in batches(probes):
-        observer = _Scan([each.passage for each in batch], attention, probing)
-        probing.run(observer, observer.texts, cells=None)
+        observer = _Scan([each.passage.text for each in batch], attention, probing)
+        probing.run(observer, [each.passage for each in batch], cells=None)
         found |= {id(probe): one for probe, one in zip(batch, observer.found(), strict=True)}
     return [found[id(probe)] for probe in probes]
 
@@ -87,8 +87,8 @@ class _Scan:
 
     norms = False
 
-    def __init__(self, texts: Sequence[Input], attention: Conditions, probing: Probing) -> None:
-        self.texts, self._attention = texts, attention
+    def __init__(self, texts: Sequence[Tokens], attention: Conditions, probing: Probing) -> None:
+        self._texts, self._attention = texts, attention
         self._waiting: list[list[tuple[int, Weights, Bools | None]]] = [[] for _ in texts]
         self._cells = 0
         self._measures = [_Text(text, attention, probing) for text in texts]
@@ -135,7 +135,7 @@ class _Scan:
         """Return what each text of the batch shows."""
         self._measure_waiting()
         found = []
-        for text, by_layer in zip(self.texts, self._parts, strict=True):
+        for text, by_layer in zip(self._texts, self._parts, strict=True):
             layers = sorted(by_layer)
             heads = [(one, head) for one in layers for head in range(len(by_layer[one].places))]
             columns = [*zip(*(by_layer[one] for one in layers), strict=True)]
@@ -148,12 +148,12 @@ class _Scan:
 class _Text:
     """Measures heads over one text."""
 
-    def __init__(self, given: Input, attention: Conditions, probing: Probing) -> None:
-        kind = attention.kind
-        queries, keys = given.queries(kind), given.keys(kind)
-        self._facts = TextFacts(queries, keys, attention, SHUFFLES, passing=True)
+    def __init__(self, text: Tokens, attention: Conditions, probing: Probing) -> None:
+        self._facts = TextFacts(text, text, attention, SHUFFLES, passing=True)
         self._evens = Evens({}, {})
-        whole = AttentionRecord(probing.model.info, kind, attention.causal, queries, keys, ())
+        whole = AttentionRecord(
+            probing.model.info, attention.kind, attention.causal, text, text, ()
+        )
         self._linking = linking(whole, sink=False) & between_words(whole)
 
     def part(self, weights: Weights, mask: Bools | None) -> Shown:

@@ -42,10 +42,10 @@ def report_of(record: CorpusRecord) -> AtlasReport:
         texts=read,
         tokens=tokens,
         sampled=len(sample),
-        cut=int(tallies.sums["cut"][0]),
         heads=tuple(heads.head(at) for at in range(len(tallies.most["heads"]))),
+        kept=texts,
+        record=record,
         source=shown["source"],
-        notes=tuple(shown["notes"]),
         complete=not record.missing,
         index_base=shown["index_base"],
     )

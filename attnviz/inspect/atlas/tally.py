@@ -13,8 +13,7 @@ from attnviz.engine.probing import Probing
 from attnviz.inspect.atlas.scan import FARTHEST, NAMES, TextFound, scan
 from attnviz.measures.registry import MEASURES
 from attnviz.mergeable import Tallies, best_of, exact_sum
-from attnviz.records import Kind, Tokens
-from attnviz.texts import Texts
+from attnviz.records import Tokens
 
 BINS = 20
 """The bins of the histogram of each score."""
@@ -36,26 +35,21 @@ def edges(name: str) -> NDArray[np.float64]:
     return np.linspace(0.0, 1.0 if unit == "share" else 10.0, BINS + 1)
 
 
-def tallies(probing: Probing, texts: Texts, top: int) -> Tallies:
-    """Measure the texts of a block, and return their numbers.
+def tallies(probing: Probing, texts: Sequence[Tokens], first: int, top: int) -> Tallies:
+    """Measure some texts, and return their numbers.
 
-    top: how many places of each head are kept. Texts are cut to the model's context.
+    first: the index of the first text in the corpus. top: how many places of a head are kept.
     """
-    given = [probing.input_of(text) for text in texts.texts]
-    found, kind = scan(probing, given), probing.kind
-    whole = [len(probing.model.encode(text)) for text in texts.texts]
+    found = scan(probing, texts)
     heads = np.array(found[0].heads)
     scores, chance = (np.stack([one.shown[at] for one in found]) for at in (0, 1))
     links, weight, even = (np.stack([getattr(one.shown, n) for one in found]) for n in _BY_DISTANCE)
-    places, sampled = starmap(
-        _entries, ((found, texts.first, kind, each) for each in (True, False))
-    )
+    places, sampled = starmap(_entries, ((found, first, each) for each in (True, False)))
     best = {"places": best_of(places, top), "sample": best_of(sampled, SAMPLE)}
     named = {int(index) for each in best.values() for index in each[..., 1].ravel() if index >= 0}
     return Tallies(
         sums={
-            "texts": np.array([len(given), sum(map(len, (one.queries(kind) for one in given)))]),
-            "cut": np.array([sum(n > len(one.text) for n, one in zip(whole, given, strict=True))]),
+            "texts": np.array([len(texts), sum(map(len, texts))]),
             "measured": np.isfinite(scores).sum(0),
             "scores": exact_sum(np.nan_to_num(scores)),
             "compared": np.isfinite(chance).sum(0),
@@ -67,7 +61,7 @@ def tallies(probing: Probing, texts: Texts, top: int) -> Tallies:
         },
         most={"heads": heads},
         best=best,
-        texts={index: _kept(found[index - texts.first], kind) for index in named},
+        texts={index: _kept(texts[index - first]) for index in named},
     )
 
 
@@ -84,9 +78,7 @@ def _histogram(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     return found
 
 
-def _entries(
-    found: Sequence[TextFound], first: int, kind: Kind, ranked: bool
-) -> NDArray[np.float64]:
+def _entries(found: Sequence[TextFound], first: int, ranked: bool) -> NDArray[np.float64]:
     """Return an entry (head, text, column) for the strongest link of each text.
 
     Its columns: rank, text, query, key, weight, even, what it is. ranked: True if the weight is the
@@ -96,7 +88,7 @@ def _entries(
     columns = []
     for index, one in enumerate(found, first):
         ids, (weight, even) = (
-            one.given.queries(kind).ids,
+            one.tokens.ids,
             (one.shown.scores[0], one.shown.chance[0]),
         )
         drawn, places = _number(ids), one.shown.places.tolist()
@@ -120,9 +112,8 @@ def _number(*ids: Sequence[int]) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=_HASH).digest(), "big")
 
 
-def _kept(one: TextFound, kind: Kind) -> list[list[object]]:
+def _kept(tokens: Tokens) -> list[list[object]]:
     """Return the tokens of a text as JSON values; see ``tokens_of``."""
-    tokens = one.given.queries(kind)
     return [[*tokens.ids], [*tokens.texts], [*map(int, tokens.special)]]
 
 
