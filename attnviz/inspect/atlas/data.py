@@ -43,6 +43,7 @@ def head_data(one: HeadAtlas) -> dict[str, Any]:
         "histogram": {name: list(counts) for name, counts in one.histogram.items()},
         "share": one.share,
         "median": json_number(one.median),
+        "pattern": one.pattern,
         "prefers": None if one.prefers is None else one.prefers._asdict(),
         "fires": [_place(each) for each in one.fires],
         "tenths": [[_place(each) for each in tenth] for tenth in one.tenths],
@@ -67,7 +68,7 @@ def _place(one: Fired) -> dict[str, Any]:
 
 def atlas_rows(report: AtlasReport) -> Iterator[tuple[object, ...]]:
     """Yield the CSV header, then a row for each head: its means, and where it fires most."""
-    names = ("layer", "head", "share", "median", *NAMES)
+    names = ("layer", "head", "share", "median", "pattern", *NAMES)
     places = ("query_token", "key_token", "weight", "usual", "even")
     prefers = ("side", "token", "token_share", "token_base_rate")
     found = []

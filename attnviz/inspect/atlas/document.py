@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -140,11 +141,21 @@ def _ranking(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
             cells.append(percent(known.base_rate, whole=True))
         cells += [whole_percent(one.share)]
         cells += [link_words(first.link), *_numbers(first)] if first is not None else [""] * 4
+        cells.append(_pattern(one))
         rows.append(doc.Row(cells, tone="plain" if known is not None else "faint"))
     words = [doc.Column("head", right=False), doc.Column("fires", right=False)]
     columns = [doc.Column("texts"), doc.Column("tokens"), doc.Column(f"≥{share(HALF)}", keep=4)]
     link = doc.Column("strongest", right=False, cuts=True)
-    return doc.Table([*words, *columns, link, *_PLACE], rows, [("Ranking", True)])
+    pattern = doc.Column("pattern (chance)", right=False, keep=3)
+    return doc.Table([*words, *columns, link, *_PLACE, pattern], rows, [("Ranking", True)])
+
+
+def _pattern(one: HeadAtlas) -> str:
+    if (name := one.pattern) is None:
+        return ""
+    scores = (one.scores[name], one.base_rate[name])
+    score, chance = (share(each if each is not None else math.nan) for each in scores)
+    return f"{said_name(name)} {score} ({chance})"
 
 
 _PLACE = (doc.Column("weight"), doc.Column("usual"), doc.Column("even", keep=5))

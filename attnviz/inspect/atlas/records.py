@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from attnviz.draw.report import Report
 from attnviz.inspect.head.records import Firing
+from attnviz.measures.labels import THRESHOLD, strengths
+from attnviz.measures.registry import LABELS
 from attnviz.mergeable import CorpusRecord
-from attnviz.records import HeadsRecord, Kind, ModelInfo, Provenance, Tokens
+from attnviz.records import SINKS, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -71,6 +73,17 @@ class HeadAtlas:
     prefers: Preference | None
     by_distance: tuple[float | None, ...]
     even: tuple[float | None, ...]
+
+    @property
+    def pattern(self) -> str | None:
+        """Return the measure whose mean is furthest above chance, by the rule of labels, or None.
+
+        Sinks are left out: links are no such places.
+        """
+        names = [name for name in self.scores if name in LABELS and name not in SINKS]
+        found = strengths(names, self.scores, self.base_rate)
+        best = max(found, key=lambda name: found[name], default=None)
+        return best if best is not None and found[best] >= THRESHOLD else None
 
     @property
     def excess(self) -> float:

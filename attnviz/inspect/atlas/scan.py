@@ -18,18 +18,22 @@ from attnviz.inspect.heads.links import between_words, linking
 from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
 from attnviz.inspect.patterns.sums import SHUFFLES, Evens, LayerSums
 from attnviz.measures.registry import OF_ONE_TEXT
-from attnviz.measures.rows import Bools, Conditions, RowBlock, TextFacts, Weights, even_weights
+from attnviz.measures.rows import (
+    Bools,
+    Conditions,
+    TextFacts,
+    Weights,
+    even_weights,
+    visible_keys,
+)
 from attnviz.records import AttentionRecord, Input, Kind, Tokens
 
 FIRES = "fires"
-NAMES = (FIRES, *OF_ONE_TEXT, "delimiter")
+NAMES = (FIRES, *OF_ONE_TEXT)
 """The scores that a text gives each head: the weight of its strongest link, and measures."""
 
 FARTHEST = (1, 2, 3, 4, *(2**power for power in range(3, 21)))
 """The largest distance in tokens of each group, such as of 5 to 8; the last group has no end."""
-
-_TOGETHER = 4_000_000
-"""The most attention weights that wait until the layers of their text are measured at once."""
 
 Floats = NDArray[np.float64]
 
@@ -83,114 +87,104 @@ def scan(probing: Probing, texts: Sequence[Tokens]) -> list[TextFound]:
 
 
 class _Scan:
-    """An observer that measures the heads over a batch of texts, all layers of a text at once."""
+    """An observer that measures the heads over a batch of texts, layer by layer."""
 
     norms = False
 
     def __init__(self, texts: Sequence[Tokens], attention: Conditions, probing: Probing) -> None:
-        self._texts, self._attention = texts, attention
-        self._waiting: list[list[tuple[int, Weights, Bools | None]]] = [[] for _ in texts]
-        self._cells = 0
-        self._measures = [_Text(text, attention, probing) for text in texts]
-        self._parts: list[dict[int, Shown]] = [{} for _ in texts]
+        self._kind = attention.kind
+        self._texts = [_Text(text, attention, probing) for text in texts]
+        self._shown: list[dict[int, Shown]] = [{} for _ in texts]
 
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._attention.kind
+        return kind == self._kind
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
-        matrix = to_numpy(weights).copy()
         mask = None if beside.mask is None else on_host(beside.mask)
-        self._waiting[text].append((layer, matrix, mask))
-        self._cells += matrix.size
-        if self._cells > _TOGETHER:
-            self._measure_waiting()
-
-    def _measure_waiting(self) -> None:
-        """Measure the matrices that wait; layers of a text with one mask as if they were one.
-
-        Most of the time of a short text is that of the calls, not of its numbers.
-        """
-        for measures, waiting, parts in zip(
-            self._measures, self._waiting, self._parts, strict=True
-        ):
-            groups: dict[bytes, list[tuple[int, Weights, Bools | None]]] = {}
-            for each in waiting:
-                groups.setdefault(b"" if each[2] is None else each[2].tobytes(), []).append(each)
-            for group in groups.values():
-                whole = measures.part(np.concatenate([each[1] for each in group]), group[0][2])
-                first = 0
-                for layer, matrix, _ in group:
-                    some = slice(first, first := first + len(matrix))
-                    parts[layer] = Shown(
-                        whole.scores[:, some],
-                        whole.chance[:, some],
-                        *(array[some] for array in whole[2:]),
-                    )
-            waiting.clear()
-        self._cells = 0
+        self._shown[text][layer] = self._texts[text].shown(to_numpy(weights), mask)
 
     def found(self) -> list[TextFound]:
         """Return what each text of the batch shows."""
-        self._measure_waiting()
         found = []
-        for text, by_layer in zip(self._texts, self._parts, strict=True):
+        for text, by_layer in zip(self._texts, self._shown, strict=True):
             layers = sorted(by_layer)
             heads = [(one, head) for one in layers for head in range(len(by_layer[one].places))]
             columns = [*zip(*(by_layer[one] for one in layers), strict=True)]
             joined = [np.concatenate(each, -1) for each in columns[:2]]
             joined += [np.concatenate(each) for each in columns[2:]]
-            found.append(TextFound(text, tuple(heads), Shown(*joined)))
+            found.append(TextFound(text.tokens, tuple(heads), Shown(*joined)))
         return found
+
+
+class _Links(NamedTuple):
+    """The links that a text has under one mask, in the order of their queries and keys.
+
+    cells: their places in a flat matrix. ends: (2, link), queries and keys. group: (link, group),
+    one where its distance is in that group. even: the weight of uniform attention on each.
+    """
+
+    cells: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    group: Floats
+    even: Floats
 
 
 class _Text:
     """Measures heads over one text."""
 
     def __init__(self, text: Tokens, attention: Conditions, probing: Probing) -> None:
+        self.tokens = text
         self._facts = TextFacts(text, text, attention, SHUFFLES, passing=True)
         self._evens = Evens({}, {})
-        whole = AttentionRecord(
+        self._whole = AttentionRecord(
             probing.model.info, attention.kind, attention.causal, text, text, ()
         )
-        self._linking = linking(whole, sink=False) & between_words(whole)
+        self._known: dict[bytes, _Links] = {}
 
-    def part(self, weights: Weights, mask: Bools | None) -> Shown:
+    def shown(self, weights: Weights, mask: Bools | None) -> Shown:
         """Return what heads with the given attention weights (head, query, key) show.
 
         mask: boolean (query, key), which keys each query sees; None for the plain mask.
         """
-        heads, _, width = weights.shape
+        heads, links = len(weights), self._links(mask)
         sums = LayerSums(self._facts, self._evens)
         sums.add(weights, 0, mask)
         measured = sums.scores(tuple(range(heads)))
-        seen = RowBlock(self._facts, weights, 0, mask).seen
-        cells = np.flatnonzero(self._linking & seen)
-        places = np.stack(np.divmod(cells, width))
-        group = distance_group(np.abs(places[0] - places[1]))
-        strengths = weights.reshape(heads, -1)[:, cells].astype(np.float64)
-        evenly = even_weights(seen).reshape(-1)[cells]
-        of_group = np.eye(len(FARTHEST))[group]
-        lost = np.isnan(weights).any((-2, -1))
-        scores, chance = np.full((2, len(NAMES), heads), np.nan)
-        where = np.full((heads, 2), -1)
-        if len(cells):
-            best = np.nan_to_num(strengths).argmax(-1)
-            scores[0], chance[0] = strengths.max(-1), evenly[best]
-            where = places.T[best]
+        found = Shown(
+            *np.full((2, len(NAMES), heads), np.nan),
+            np.full((heads, 2), -1),
+            *np.zeros((2, heads, len(FARTHEST))),
+            np.zeros((heads, len(FARTHEST)), np.int64),
+        )
+        strong = np.nan_to_num(weights.reshape(heads, -1)[:, links.cells].astype(np.float64))
+        found.weight[:], found.even[:] = strong @ links.group, links.even @ links.group
+        found.links[:] = links.group.sum(0)
+        if len(links.cells):
+            best = strong.argmax(-1)
+            found.scores[0], found.chance[0] = strong.max(-1), links.even[best]
+            found.places[:] = links.ends.T[best]
         for row, name in enumerate(NAMES[1:], 1):
             if name in measured.scores:
-                scores[row] = measured.scores[name]
-                chance[row] = measured.shuffled.get(name, measured.uniform.get(name, np.nan))
-        scores[:, lost] = np.nan
-        where[lost] = -1
-        counted = np.where(lost[:, None], 0, of_group.sum(0).astype(np.int64))
-        return Shown(
-            scores,
-            chance,
-            where,
-            np.where(lost[:, None], 0.0, np.nan_to_num(strengths) @ of_group),
-            np.where(lost[:, None], 0.0, evenly @ of_group),
-            counted,
-        )
+                found.scores[row] = measured.scores[name]
+                chance = measured.shuffled.get(name, measured.uniform.get(name, np.nan))
+                found.chance[row] = chance
+        lost = np.isnan(weights).any((-2, -1))
+        found.scores[:, lost], found.places[lost] = np.nan, -1
+        for array in found[3:]:
+            array[lost] = 0
+        return found
+
+    def _links(self, mask: Bools | None) -> _Links:
+        key = b"" if mask is None else mask.tobytes()
+        if key not in self._known:
+            count = len(self.tokens)
+            seen = visible_keys(count, count, self._whole.causal) if mask is None else mask
+            linked = linking(self._whole, sink=False) & between_words(self._whole) & seen
+            cells = np.flatnonzero(linked)
+            ends = np.stack(np.divmod(cells, count))
+            group = np.eye(len(FARTHEST))[distance_group(np.abs(ends[0] - ends[1]))]
+            even = even_weights(seen).reshape(-1)[cells]
+            self._known[key] = _Links(cells, ends, group, even)
+        return self._known[key]
