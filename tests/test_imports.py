@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "check": {"diff", "patterns", "params"} | SHARED,
     "explore": {"heads", "generate", "link"} | SHARED,
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
+    "atlas": {"head", "heads", "interventions", "patterns"} | SHARED,
     "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
     "retrieve": {"params"} | SHARED,
     "sweep": {"train"} | SHARED,
