@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.opening import (
@@ -26,7 +27,7 @@ from attnviz.texts import Texts, texts_of
 __all__ = ["atlas", "capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout"]
 
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyChat, AnyFiles, AnyHeads, AnyModel, AnySpans
+    from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
     from attnviz.engine.observer import Reduce
     from attnviz.inspect.atlas.records import AtlasReport
@@ -480,9 +481,10 @@ def atlas(
     from attnviz.texts import built_in_texts
 
     request = AtlasRequest.of(given)
-    corpus, cut = open_corpus(built_in_texts() if texts is None else texts), read_shard(shard)
+    corpus = open_corpus(built_in_texts() if texts is None else texts)
+    part, file = read_shard(shard, None if resume is None else Path(resume))
     opened = open_given(model, tokenizer, for_tokens(**RECKONED))
-    found = question.atlas(opened, corpus, request, cut, resume and Path(resume))
+    found = question.atlas(opened, corpus, request, part, file)
     if request.out is not None:
         write_atlas(found, opened, request.out, request.format)
     return found

@@ -15,9 +15,9 @@ EXAMPLES = """
 
 attnviz atlas
 
-attnviz atlas openai-community/gpt2 --texts stories.jsonl --out gpt2-atlas
+attnviz atlas tiny --top 3 --out atlas
 
-attnviz atlas tiny --texts stories.txt --out atlas --format headvis
+attnviz atlas openai-community/gpt2 --texts stories.jsonl --out gpt2-atlas --format headvis
 
 attnviz atlas ./my-checkpoint --texts corpus.jsonl --shard 0/4 --resume part-0.record
 """
@@ -61,10 +61,10 @@ def atlas(
     if request.out is not None:
         check_new_directory(request.out)
     corpus = open_corpus(built_in_texts() if many.texts is None else many.texts)
-    shard = read_shard(many.shard)
+    shard, file = read_shard(many.shard, many.resume)
     loaded = outlet.load(name, replace(options, **RECKONED))
-    with outlet.resumable(many.resume), outlet.advancing("reading texts", long=True) as watch:
-        report = question.atlas(loaded, corpus, request, shard, many.resume, watch)
+    with outlet.resumable(file), outlet.advancing("reading texts", long=True) as watch:
+        report = question.atlas(loaded, corpus, request, shard, file, watch)
     if request.out is not None:
         write_atlas(report, loaded, request.out, request.format, output.palette)
         outlet.notices.print(f"the atlas is {request.out}", soft_wrap=True)

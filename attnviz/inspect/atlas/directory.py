@@ -18,6 +18,7 @@ from attnviz.inspect.atlas.records import AtlasReport
 from attnviz.inspect.heads.report import heads_report
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
+from attnviz.records import HeadsRecord
 
 _MAPS = 5
 """The most texts whose maps a page shows."""
@@ -58,7 +59,7 @@ def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
 
 def with_maps(report: AtlasReport, model: Model) -> AtlasReport:
     """Return the report with the maps of all heads over texts on which the first ones fire most."""
-    maps, info = {}, report.model
+    maps, info = dict[int, HeadsRecord](), report.model
     for one in report.ranking:
         for first in one.fires[:1]:
             tokens = first.link.queries

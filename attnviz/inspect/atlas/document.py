@@ -23,7 +23,7 @@ _NAMED, _DRAWN, _LISTED = 3, 4, 64
 """The most heads in the finding, with a histogram, and with tables of their own on a page."""
 
 _SIDES = {"key": "to", "query": "from"}
-_TABLE = 76
+_WIDE = 100
 
 
 def atlas_document(
@@ -35,19 +35,13 @@ def atlas_document(
     """
     info, sizes = report.model, _sizes(report)
     page = partial(atlas_page, report) if report.maps else None
-    shown = report.ranking[:_LISTED]
     return doc.Document(
         f"atlas of {info.name}",
         f"What the heads of {info.name} fire on",
         [
             doc.Group([doc.Facts([*model_words(info), *sizes])]),
             doc.Group([doc.Note(note) for note in (*info.notes, *report.notes)]),
-            doc.Group([_ranking(report, report.ranking)]),
-            doc.Group([_grid(report)]),
-            doc.Group([_histograms(report)]),
-            doc.Group([_by_distance(report, shown)]),
-            doc.Group([_scores(report)], full=True),
-            doc.Group([each for one in shown for each in _places(report, one)], full=True),
+            *(_groups(report) if report.heads else ()),
         ],
         doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}.")
         if explain
@@ -60,15 +54,27 @@ def atlas_document(
     )
 
 
+def _groups(report: AtlasReport) -> list[doc.Group]:
+    shown = report.ranking[:_LISTED]
+    return [
+        doc.Group([_ranking(report)]),
+        doc.Group([_grid(report)]),
+        doc.Group([_histograms(report)]),
+        doc.Group([_by_distance(report, shown)]),
+        doc.Group([_scores(report)], full=True),
+        doc.Group([each for one in shown for each in _places(report, one)], full=True),
+    ]
+
+
 def _sizes(report: AtlasReport) -> doc.Words:
-    source = [(report.source, False)] if report.source else []
-    texts, tokens = counted(report.texts, "text"), counted(report.tokens, "token")
-    return [*source, (texts, False), (tokens, False)]
+    texts = "" if report.source.endswith("built-in texts") else counted(report.texts, "text")
+    words = (report.source, texts, counted(report.tokens, "token"))
+    return [(word, False) for word in words if word]
 
 
 def _hints(report: AtlasReport, explained: bool) -> list[str]:
-    best = report.head_name((report.ranking[0].layer, report.ranking[0].head))
-    hints = ["--out DIR the page", f"attnviz head {best}", "--full: every place"]
+    hints = ["--out DIR the page"]
+    hints += [f"attnviz head {_name(report, one)}" for one in report.ranking[:1]]
     return hints + ["--explain"] * (not explained)
 
 
@@ -82,7 +88,10 @@ def finding(report: AtlasReport) -> str:
         return lead + _strongest(report)
     said = ""
     for most in range(_NAMED, 0, -1):
-        words = [f"{_name(report, one)} {_preferred(known)}" for one, known in found[:most]]
+        words = [
+            f"{_name(report, one)} {_preferred(known, not at)}"
+            for at, (one, known) in enumerate(found[:most])
+        ]
         fire = "fires" if len(found) == 1 else "fire"
         said = (
             f"{lead}{len(found)} of {counted(len(report.heads), 'head')} {fire} most on one token, "
@@ -93,9 +102,10 @@ def finding(report: AtlasReport) -> str:
     return said
 
 
-def _preferred(known: Preference) -> str:
+def _preferred(known: Preference, whole: bool) -> str:
     token, base = _quoted(known), percent(known.base_rate, whole=True)
-    return f"{token} in {whole_percent(known.share)} of texts ({base} of tokens)"
+    texts, tokens = (" of texts", " of tokens") if whole else ("", "")
+    return f"{token} in {whole_percent(known.share)}{texts} ({base}{tokens})"
 
 
 def _quoted(known: Preference) -> str:
@@ -103,6 +113,8 @@ def _quoted(known: Preference) -> str:
 
 
 def _strongest(report: AtlasReport) -> str:
+    if not report.heads:
+        return "This shard has no text."
     best = report.ranking[0]
     if not best.fires:
         return "No text has two words: no head can fire."
@@ -123,31 +135,36 @@ def _name(report: AtlasReport, one: HeadAtlas) -> str:
 
 def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]:
     """Return the first screen: the ranking, and the share of texts on which each head fires."""
-    table = _ranking(report, report.ranking)._replace(title=(), least=3)
+    if not report.heads:
+        return []
+    table = _ranking(report, columns < _WIDE)._replace(title=(), least=3)
     grid = _grid(report)._replace(scale=None)
-    if columns >= _TABLE + len(grid.columns) * 7 + 6:
-        return [doc.Group([table, grid], beside=doc.Beside(_TABLE, yields=True))]
+    if columns >= _WIDE + len(grid.columns) * 7 + 6:
+        return [doc.Group([table, grid], beside=doc.Beside(_WIDE, yields=True))]
     return [doc.Group([table]), doc.Group([grid], yields=1)]
 
 
-def _ranking(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
-    """Return the heads, each with the token that it prefers and its strongest place."""
+def _ranking(report: AtlasReport, brief: bool = False) -> doc.Table:
+    """Return the heads, each with the token that it prefers and its strongest place.
+
+    brief: True leaves out the share of texts, which the grid has, and the pattern.
+    """
     rows = []
-    for one in heads:
+    for one in report.ranking:
         known, first = one.prefers, one.fires[0] if one.fires else None
         cells = [_name(report, one), "–", "", ""]
         if known is not None:
             cells[1:] = [_quoted(known), whole_percent(known.share)]
             cells.append(percent(known.base_rate, whole=True))
-        cells += [whole_percent(one.share)]
-        cells += [link_words(first.link), *_numbers(first)] if first is not None else [""] * 4
-        cells.append(_pattern(one))
+        place = [link_words(first.link), *_numbers(first)] if first is not None else [""] * 4
+        cells += place if brief else [whole_percent(one.share), *place, _pattern(one)]
         rows.append(doc.Row(cells, tone="plain" if known is not None else "faint"))
-    words = [doc.Column("head", right=False), doc.Column("fires", right=False)]
-    columns = [doc.Column("texts"), doc.Column("tokens"), doc.Column(f"≥{share(HALF)}", keep=4)]
-    link = doc.Column("strongest", right=False, cuts=True)
-    pattern = doc.Column("pattern (chance)", right=False, keep=3)
-    return doc.Table([*words, *columns, link, *_PLACE, pattern], rows, [("Ranking", True)])
+    names = [doc.Column(title, right=False) for title in ("head", "fires")]
+    columns = [*names, doc.Column("texts"), doc.Column("tokens")]
+    columns += [] if brief else [doc.Column(f"≥{share(HALF)}", keep=4)]
+    columns += [doc.Column("strongest", right=False, cuts=brief), *_PLACE]
+    columns += [] if brief else [doc.Column("pattern (chance)", right=False, keep=3)]
+    return doc.Table(columns, rows, [("Ranking", True)])
 
 
 def _pattern(one: HeadAtlas) -> str:
@@ -196,8 +213,9 @@ def _histograms(report: AtlasReport) -> doc.Plot:
         median = "" if one.median is None else f"median {share(one.median)}"
         ticks = [(0.0, "0"), (BINS / 2, ".5"), (BINS - 1.0, "1")]
         ends, tint = [edge + 1e-9 for edge in edges(FIRES).tolist()], doc.Tint(STEPS - 1)
-        top = max(*shares, 1e-9)
-        drawn.append(doc.Histogram(_name(report, one), shares, ends, top, tint, ticks, median))
+        name, top = _name(report, one), max(*shares, 1e-9)
+        found = doc.Histogram(name, shares, ends, top, tint, words=median, ticks=ticks)
+        drawn.append(found)
     title = [("Strongest link of a text", True), ("share of texts by its weight", False)]
     return doc.Plot(title, histograms=drawn)
 

@@ -152,11 +152,14 @@ class _Text:
         sums = LayerSums(self._facts, self._evens)
         sums.add(weights, 0, mask)
         measured = sums.scores(tuple(range(heads)))
+        score, distance = (len(NAMES), heads), (heads, len(FARTHEST))
         found = Shown(
-            *np.full((2, len(NAMES), heads), np.nan),
-            np.full((heads, 2), -1),
-            *np.zeros((2, heads, len(FARTHEST))),
-            np.zeros((heads, len(FARTHEST)), np.int64),
+            scores=np.full(score, np.nan),
+            chance=np.full(score, np.nan),
+            places=np.full((heads, 2), -1),
+            weight=np.zeros(distance),
+            even=np.zeros(distance),
+            links=np.zeros(distance, np.int64),
         )
         strong = np.nan_to_num(weights.reshape(heads, -1)[:, links.cells].astype(np.float64))
         found.weight[:], found.even[:] = strong @ links.group, links.even @ links.group

@@ -32,17 +32,18 @@ def report_of(record: CorpusRecord) -> AtlasReport:
     """Return the report of a record, which needs neither the model nor the texts."""
     tallies, shown = record.tallies, record.shown
     texts = {index: tokens_of(kept) for index, kept in tallies.texts.items()}
-    sample = {int(index) for index in np.unique(tallies.best["sample"][..., 1]) if index >= 0}
+    sample = {int(row[1]) for rows in tallies.best.get("sample", ()) for row in _there(rows)}
     frequency = Counter(each for index in sample for each in _plain(texts[index]))
-    heads = _Heads(tallies, texts, frequency)
-    read, tokens = tallies.sums["texts"].tolist()
+    places = tallies.most.get("heads", np.zeros((0, 2)))  # none in a shard without texts
+    heads = _Heads(tallies, texts, frequency) if len(places) else None
+    read, tokens = tallies.sums.get("texts", np.zeros(2, np.int64)).tolist()
     return AtlasReport(
         model=model_of(shown["model"]),
         kind=record.run["kind"],
         texts=read,
         tokens=tokens,
         sampled=len(sample),
-        heads=tuple(heads.head(at) for at in range(len(tallies.most["heads"]))),
+        heads=tuple(heads.head(at) for at in range(len(places)) if heads is not None),
         kept=texts,
         record=record,
         source=shown["source"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import starmap
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,8 @@ def tallies(probing: Probing, texts: Sequence[Tokens], first: int, top: int) -> 
     """
     found = scan(probing, texts)
     heads = np.array(found[0].heads)
-    scores, chance = (np.stack([one.shown[at] for one in found]) for at in (0, 1))
+    scores = np.stack([one.shown.scores for one in found])
+    chance = np.stack([one.shown.chance for one in found])
     links, weight, even = (np.stack([getattr(one.shown, n) for one in found]) for n in _BY_DISTANCE)
     places, sampled = starmap(_entries, ((found, first, each) for each in (True, False)))
     best = {"places": best_of(places, top), "sample": best_of(sampled, SAMPLE)}
@@ -117,7 +119,7 @@ def _kept(tokens: Tokens) -> list[list[object]]:
     return [[*tokens.ids], [*tokens.texts], [*map(int, tokens.special)]]
 
 
-def tokens_of(kept: Sequence[Sequence[object]]) -> Tokens:
+def tokens_of(kept: Sequence[Sequence[Any]]) -> Tokens:
     """Return the tokens of a text from the JSON values of a record."""
     ids, texts, special = kept
     return Tokens(tuple(map(int, ids)), tuple(map(str, texts)), tuple(map(bool, special)))
