@@ -22,6 +22,9 @@ from attnviz.texts import Texts, is_structured, text_field, texts_of
 BLOCK = 64
 """The number of texts in a block; only the last block of a corpus may have fewer."""
 
+RECKONED_TOKENS, RECKONED_TEXTS = 10**6, 10**4
+"""How much a model is taken to run on: the same for all shards, which must use one backend."""
+
 _COLUMN, _SPLIT = "text", "train"
 
 
@@ -47,7 +50,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Some texts of a corpus that are measured together.
 
     index: of the block in the corpus. lines: its texts in order; the first is text
@@ -70,14 +73,16 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class TextCorpus:
     """Texts that can be read again and again, without being in memory together.
 
     source: where they come from, safe to print. lines: yields them from the first one.
+    bytes: about how many bytes they have together; 0 if that is unknown.
     """
 
     source: str
     lines: Callable[[], Iterator[Line]]
+    bytes: int = 0
 
 
 @dataclass
@@ -85,30 +90,37 @@ class Reading:
     """One pass over a corpus that yields the blocks of one shard.
 
     It reads all texts, so that in the end it knows their number and a digest of them, by which
-    shards that read different texts are told apart. texts: the number of texts read so far.
+    shards that read different texts are told apart. texts, bytes: how many were read so far.
     """
 
-    corpus: Corpus
+    corpus: TextCorpus
     shard: Shard
     texts: int = 0
+    bytes: int = 0
     _hash: Any = field(default_factory=hashlib.sha256)
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TextBlock]:
         index, kept = 0, list[Line]()
         for line in self.corpus.lines():
             content = line.text.encode("utf-8", "surrogatepass")
             self._hash.update(len(content).to_bytes(8, "little") + content)
             self.texts += 1
+            self.bytes += len(content) + 1
             if self.shard.takes(index):
                 kept.append(line)
             if self.texts % BLOCK == 0:
                 if kept:
-                    yield Block(index, tuple(kept))
+                    yield TextBlock(index, tuple(kept))
                 index, kept = index + 1, []
         if kept:
-            yield Block(index, tuple(kept))
+            yield TextBlock(index, tuple(kept))
         if not self.texts:
             raise UsageError(f"--texts {self.corpus.source} has no text: expected one text a line")
+
+    @property
+    def share(self) -> float:
+        """Return about which share of the corpus was read, from 0 to 1; 0 if that is unknown."""
+        return min(self.bytes / self.corpus.bytes, 1.0) if self.corpus.bytes else 0.0
 
     @property
     def digest(self) -> str:
@@ -116,24 +128,27 @@ class Reading:
         return str(self._hash.hexdigest()[:16])
 
 
-def read_shard(typed: str | None) -> Shard:
-    """Return the shard that ``K/N`` names; without it, that of the process that torchrun started.
+def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path | None]:
+    """Return the shard that ``K/N`` names, and the file that keeps its record.
 
+    typed: None stands for the whole corpus, or for the rank of a process that torchrun started,
+        which gets a file of its own: ``part.record`` becomes ``part-2.record``.
     Raises UsageError unless 0 ≤ K < N.
     """
-    if typed is None:
-        rank, world = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
-        typed = f"{rank}/{world}" if "TORCHELASTIC_RUN_ID" in os.environ else "0/1"
+    if typed is None and "TORCHELASTIC_RUN_ID" in os.environ:
+        shard = Shard(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        return shard, file and file.with_stem(f"{file.stem}-{shard.number}")
+    typed = "0/1" if typed is None else typed
     number, slash, of = typed.partition("/")
     if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
         raise UsageError(
             f"--shard {visible(typed)!r}: expected K/N, with K from 0 to N-1, such as 0/4 for the "
             "first of four"
         )
-    return Shard(int(number), int(of))
+    return Shard(int(number), int(of)), file
 
 
-def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> Corpus:
+def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCorpus:
     """Return a corpus: a file that exists, the name of a hub's data set, or texts in memory.
 
     A file has one text a line, JSON lines with a text field, or is Parquet with a column ``text``.
@@ -146,20 +161,23 @@ def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> Corpus
         assert texts is not None
         numbers = texts.lines or range(1, len(texts.texts) + 1)
         lines = [Line(*each) for each in zip(numbers, texts.texts, strict=True)]
-        return Corpus(texts.source or f"{len(lines):,} texts", lambda: iter(lines))
+        size = sum(len(line.text.encode("utf-8", "replace")) + 1 for line in lines)
+        return TextCorpus(texts.source, lambda: iter(lines), size)
     path, shown = Path(named), visible(os.fspath(named))
     if path.is_dir():
         raise UsageError(f"--texts {shown} is a directory: name a file")
     if path.suffix.lower() == ".parquet" and path.exists():
-        return Corpus(shown, lambda: _rows(shown, _parquet(path), _COLUMN))
-    if path.exists() or shown == "-":
-        return Corpus("standard input" if shown == "-" else shown, lambda: _file_lines(path))
+        return TextCorpus(shown, lambda: _rows(shown, _parquet(path), _COLUMN))
+    if shown == "-":
+        return TextCorpus("standard input", lambda: _file_lines(path))
+    if path.exists():
+        return TextCorpus(shown, lambda: _file_lines(path), path.stat().st_size)
     name, _, rest = os.fspath(named).partition(":")
     if name.count("/") != 1 or name.startswith((".", "/", "~")) or path.suffix in _ENDINGS:
         raise LoadError(f"cannot read {shown!r}: there is no such file")
     split, _, column = rest.partition(":")
     rows = _hub(name, split or _SPLIT)
-    return Corpus(shown, lambda: _rows(shown, rows, column or _COLUMN))
+    return TextCorpus(shown, lambda: _rows(shown, rows, column or _COLUMN))
 
 
 _ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".gz")
@@ -216,7 +234,7 @@ def _parquet(path: Path) -> Iterable[Any]:
     except ImportError as error:
         raise LoadError(_install("a Parquet file")) from error
 
-    class Rows:
+    class _Rows:
         def __iter__(self) -> Iterator[Any]:
             try:
                 with parquet.ParquetFile(path) as file:
@@ -225,7 +243,7 @@ def _parquet(path: Path) -> Iterable[Any]:
             except (OSError, ValueError) as error:
                 raise LoadError(f"cannot read {visible(str(path))}: {error}") from error
 
-    return Rows()
+    return _Rows()
 
 
 def _hub(name: str, split: str) -> Iterable[Any]:

@@ -1,8 +1,8 @@
 """The record that a shard of a corpus leaves: numbers that add up to the bit in any order.
 
 A sum of floats depends on the order of its terms. A record holds sums of fixed-point numbers,
-counts, largest values and the best k of a list instead, so that ``a + b`` equals ``b + a`` and records of
-shards add up to what one process finds. Its size does not depend on the number of texts.
+counts, largest values and the best k of a list instead, so that ``a + b`` equals ``b + a`` and
+records of shards add up to what one process finds. Its size does not depend on the number of texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from operator import add
 from pathlib import Path
@@ -20,19 +20,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnviz.corpus import Block, Corpus, Reading, Shard
+from attnviz.corpus import Reading, Shard, TextBlock, TextCorpus
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
-from attnviz.records import Advance
+from attnviz.records import UNWATCHED, Watch
 from attnviz.resume import refuse_other_run
 
 SCHEMA = "attnviz.record/1"
 
-_HIGH, _LOW = 20, 40
-"""An exact sum is ``high · 2⁻²⁰ + low · 2⁻⁶⁰`` with 0 ≤ low < 2⁴⁰, two whole numbers of 64 bits."""
+_HIGH, _LOW = 20, 36
+"""An exact sum is ``high · 2⁻²⁰ + low · 2⁻⁵⁶``, two whole numbers of 64 bits.
+
+There is room for 10⁸ terms, which add up to less than 8 · 10¹² in size.
+"""
+
+_NAMED = 4
+"""The most missing shards that are named."""
 
 _SECONDS = 30.0
 """How often the file of a shard is written anew."""
@@ -42,7 +48,7 @@ Floats = NDArray[np.float64]
 
 
 def exact(values: ArrayLike) -> Integers:
-    """Return numbers as exact sums (..., 2) of one term, rounded to multiples of 2⁻⁶⁰.
+    """Return numbers as exact sums (..., 2) of one term, rounded to multiples of 2⁻⁵⁶.
 
     Raises ValueError for a number that is not finite, or not below 2³⁰ in size.
     """
@@ -51,31 +57,28 @@ def exact(values: ArrayLike) -> Integers:
         raise ValueError("an exact sum takes finite numbers below 2**30")
     high = np.floor(scaled)
     low = np.rint(np.ldexp(scaled - high, _LOW))
-    return _carried(np.stack([high, low], -1).astype(np.int64))
+    return np.stack([high, low], -1).astype(np.int64)
 
 
 def exact_sum(values: ArrayLike) -> Integers:
     """Return the exact sum (..., 2) of numbers over the first axis; see ``exact``."""
-    return _carried(exact(values).sum(0))
-
-
-def _carried(sums: Integers) -> Integers:
-    """Return exact sums with 0 ≤ low < 2⁴⁰, so that equal sums have equal bits."""
-    high, low = sums[..., 0], sums[..., 1]
-    return np.stack([high + (low >> _LOW), low & ((1 << _LOW) - 1)], -1)
+    found: Integers = exact(values).sum(0)
+    return found
 
 
 def total(sums: Integers) -> Floats:
     """Return exact sums (..., 2) as floats (...)."""
     high, low = sums[..., 0].astype(np.float64), sums[..., 1].astype(np.float64)
-    return np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - _LOW)
+    found: Floats = np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - _LOW)
+    return found
 
 
 def mean(sums: Integers, counts: ArrayLike) -> Floats:
     """Return the means of exact sums (..., 2) of ``counts`` terms each; NaN for no term."""
     number = np.asarray(counts, np.float64)
     nothing = np.full(sums.shape[:-1], np.nan)
-    return np.divide(total(sums), number, out=nothing, where=number > 0)
+    found: Floats = np.divide(total(sums), number, out=nothing, where=number > 0)
+    return found
 
 
 def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
@@ -85,7 +88,7 @@ def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
     """
     one, two = (
         (each[..., 0].astype(object) << _LOW) + each[..., 1] for each in (sums, squares)
-    )  # whole numbers of any size, in units of 2⁻⁶⁰: a difference of floats would cancel
+    )  # whole numbers of any size, in units of 2⁻⁵⁶: a difference of floats would cancel
     number = np.broadcast_to(np.asarray(counts), one.shape)
     found = np.full(one.shape, np.nan)
     for at in zip(*np.nonzero(number > 1), strict=True):
@@ -95,16 +98,18 @@ def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
     return found
 
 
-class Part(NamedTuple):
-    """What one shard has measured: its blocks up to ``blocks``, a whole number of its blocks.
+class ShardPart(NamedTuple):
+    """What one shard has measured so far.
 
-    texts: how many texts these have. whole, digest: the number of texts of the corpus and a hash of
-    them; 0 and empty until the shard has read the corpus to its end.
+    blocks, texts: how many of its blocks, and of the texts in them. read: a hash of all texts of
+    the corpus up to there. whole, digest: the number of all texts and a hash of them; 0 and empty
+    until the shard has read the corpus to its end.
     """
 
     shard: Shard
     blocks: int = 0
     texts: int = 0
+    read: str = ""
     whole: int = 0
     digest: str = ""
 
@@ -190,7 +195,7 @@ class CorpusRecord:
     command: str
     run: Mapping[str, Any]
     shown: Mapping[str, Any]
-    parts: tuple[Part, ...]
+    parts: tuple[ShardPart, ...]
     tallies: Tallies
 
     def __add__(self, other: CorpusRecord) -> CorpusRecord:
@@ -228,8 +233,10 @@ class CorpusRecord:
         of, there = self.parts[0].shard.of, {part.shard.number for part in self.parts}
         absent = [str(Shard(number, of)) for number in range(of) if number not in there]
         if absent:
+            more = [f"{len(absent) - _NAMED} more"] if len(absent) > _NAMED else []
             verb = "is" if len(absent) == 1 else "are"
-            return f"{len(there)} of {counted(of, 'shard')}: {listed(absent)} {verb} missing"
+            named = listed([*absent[:_NAMED], *more])
+            return f"{len(there)} of {counted(of, 'shard')}: {named} {verb} missing"
         cut = [f"{part.shard} after {part.texts:,} texts" for part in self.parts if not part.digest]
         return f"not finished: shard {listed(cut)}" if cut else ""
 
@@ -237,14 +244,14 @@ class CorpusRecord:
         """Write the record to a file, whole or not at all; LoadError if the system refuses."""
         from safetensors.numpy import save
 
-        head = {name: getattr(self, name) for name in ("command", "run", "shown", "parts")}
-        head["texts"] = dict(self.tallies.texts)
+        facts = {name: getattr(self, name) for name in ("command", "run", "shown", "parts")}
+        facts["texts"] = dict(self.tallies.texts)
         arrays = {
-            f"{kind}.{name}": np.ascontiguousarray(values)
+            f"{kind}.{name}": np.asarray(values, order="C")
             for kind in _KINDS
             for name, values in getattr(self.tallies, kind).items()
         }
-        content = save(arrays, {"schema": SCHEMA, "record": json.dumps(head)})
+        content = save(arrays, {"record": json.dumps({"schema": SCHEMA, **facts})})
         with whole_file(path, named=True) as stream:
             stream.write(content)
 
@@ -263,17 +270,17 @@ def read_record(path: Path) -> CorpusRecord:
     content = read_bytes(path, name=shown, most=ARRAY_BYTES)
     with damaged(shown, "it is no part of a corpus, or was changed; measure it again"):
         size = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + size])["__metadata__"]
-        if header.get("schema") != SCHEMA:
+        head = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["record"])
+        if head["schema"] != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        head, arrays = json.loads(header["record"]), load(content)
+        arrays = load(content)
         kinds: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
         for name, values in arrays.items():
             kind, _, rest = name.partition(".")
             if values.dtype != (np.float64 if kind == "best" else np.int64):
                 raise ValueError(f"{name} holds {values.dtype}")
             kinds[kind][rest] = values
-        parts = tuple(Part(Shard(*shard), *rest) for shard, *rest in head["parts"])
+        parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
         if not parts or not all(0 <= one.shard.number < one.shard.of for one in parts):
             raise ValueError("it names no shard")
         texts = {int(index): text for index, text in head["texts"].items()}
@@ -292,23 +299,22 @@ def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:
 
 
 def recorded(
-    corpus: Corpus,
+    corpus: TextCorpus,
     shard: Shard,
     begun: CorpusRecord,
-    measure: Callable[[Block], Tallies],
+    measure: Callable[[TextBlock], Tallies],
     file: Path | None = None,
-    advance: Advance = lambda done: None,
+    watch: Watch = UNWATCHED,
 ) -> CorpusRecord:
     """Measure the blocks of a shard, and return its record.
 
     begun: the record of no text yet, which has the command and the facts of the run.
     measure: returns the numbers of a block. file: where the record is kept from time to time and
-        on Ctrl-C; if it is there, the run goes on where it ended. advance: is called after each
-        block with the number of texts that were measured.
+        on Ctrl-C; if it is there, the run goes on where it ended. watch: is given the progress.
     Raises UsageError for a file of another run, LoadError for one that cannot be read or written.
     KeyboardInterrupt passes, after the file was written.
     """
-    record = replace(begun, parts=(Part(shard),))
+    record = replace(begun, parts=(ShardPart(shard),))
     if file is not None:
         check_writable(file, named=True)
         if file.exists():
@@ -323,18 +329,28 @@ def recorded(
     reading, skipped, written = Reading(corpus, shard), record.parts[0].blocks, time.monotonic()
     try:
         for number, block in enumerate(reading):
+            part = record.parts[0]
             if number < skipped:
+                if number + 1 == skipped and reading.digest != part.read:
+                    raise UsageError(
+                        f"{visible(str(file))} is of other texts than {corpus.source}: it is left "
+                        "as it is, name another file"
+                    )
                 continue
-            part, found = record.parts[0], measure(block)
-            part = part._replace(blocks=number + 1, texts=part.texts + len(block.lines))
+            found, texts = measure(block), part.texts + len(block.lines)
+            part = part._replace(blocks=number + 1, texts=texts, read=reading.digest)
             record = replace(record, parts=(part,), tallies=record.tallies + found)
-            advance(part.texts)
+            watch(reading.share)
+            watch.found(partial("{:,} texts are measured".format, texts))
             if file is not None and time.monotonic() - written > _SECONDS:
                 record.save(file)
                 written = time.monotonic()
-        part = record.parts[0]._replace(whole=reading.texts, digest=reading.digest)
-        record = replace(record, parts=(part,))
-    finally:
-        if file is not None and record.parts[0].blocks:
+    except BaseException:
+        if file is not None and record.parts[0].blocks > skipped:
             record.save(file)
+        raise
+    part = record.parts[0]._replace(whole=reading.texts, digest=reading.digest)
+    record = replace(record, parts=(part,))
+    if file is not None:
+        record.save(file)
     return record

@@ -330,6 +330,30 @@ class Seed(Options):
 
 
 @dataclass(frozen=True)
+class ManyTexts(Options, panel="Many texts"):
+    """The options on a corpus, of which several processes may each measure a share."""
+
+    texts: str | None = option(
+        "FILE|NAME",
+        "A corpus of any size: one text a line, JSON lines with a text field, Parquet, or the name "
+        "of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
+    )
+    shard: str | None = option(
+        "K/N",
+        "Measure share K, from 0, of N (default: all; under torchrun its rank and world size).",
+    )
+    resume: Path | None = option(
+        "FILE", "Keep what is measured there, and go on where a run ended; see attnviz merge."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lonely = "--shard" if self.shard is not None else "--resume"
+        if self.texts is None and (self.shard is not None or self.resume is not None):
+            raise UsageError(f"{lonely} is for a corpus: add --texts FILE")
+
+
+@dataclass(frozen=True)
 class OwnShape(Options, panel="The library's own attention (--model mha)"):
     """The options on the sizes of the model ``mha``; None means not given."""
 

@@ -247,10 +247,16 @@ def patterns(
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
+    texts: AnyCorpus = None,
+    shard: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
 ) -> PatternReport:
     """Score each head's attention by every measure, with its chance level, and label the head.
 
     model, tokenizer, layer, head: see ``capture``. text: is scored instead of the built-in probes.
+    texts: a corpus is scored instead: several texts, a file, or the name of a hub's data set.
+    shard: ``K/N``, the share of it that is measured; the ``record`` of the report adds up with
+        those of the other shards, see ``merge``. resume: the file that keeps the record.
     chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
         norm_weighted: score the attention weights as they are (the default), without the first
         token, or times the norm of each key's value.
@@ -266,6 +272,17 @@ def patterns(
     from attnviz.regions import text_if_given
 
     request = PatternsRequest.of(given)
+    if texts is not None:
+        if text is not None:
+            raise UsageError("expected one source of texts: give text or texts, not both")
+        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+        from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
+
+        refuse_for_corpus(request)
+        corpus = open_corpus(texts)
+        share, file = read_shard(shard, Path(resume) if resume is not None else None)
+        opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+        return patterns_over(opened, corpus, request, share, file)
     read = text_if_given(request, text_or_none(text), None)
     sentences = question.read_sentences(request, read)
 
@@ -474,7 +491,7 @@ def atlas(
     model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
     """
     given = locals()
-    from attnviz.corpus import RECKONED, open_corpus, read_shard
+    from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
     from attnviz.inspect.atlas import atlas as question
     from attnviz.inspect.atlas.directory import write_atlas
     from attnviz.inspect.atlas.request import AtlasRequest
@@ -483,7 +500,7 @@ def atlas(
     request = AtlasRequest.of(given)
     corpus = open_corpus(built_in_texts() if texts is None else texts)
     part, file = read_shard(shard, None if resume is None else Path(resume))
-    opened = open_given(model, tokenizer, for_tokens(**RECKONED))
+    opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
     found = question.atlas(opened, corpus, request, part, file)
     if request.out is not None:
         write_atlas(found, opened, request.out, request.format)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    AnyCorpus = str | os.PathLike[str] | Iterable[str] | None
     AnyHeads = HeadChoice | list[HeadChoice] | None
     AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, str]] | None
     AnySpans = Mapping[str, tuple[int, int] | str] | str | os.PathLike[str] | None

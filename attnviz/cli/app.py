@@ -43,6 +43,7 @@ GROUPS = {
         "retrieve": "Find the heads that fetch a fact from a long text.",
         "diff": "Compare two models.",
         "check": "Test rules, as in CI.",
+        "merge": "Add up shards.",
     },
     "Count": {
         "params": "Count parameters, KV cache, FLOPs and memory of a model.",

@@ -47,7 +47,7 @@ def atlas(
 ) -> None:
     """Show on what each head fires most over many texts, beside what is usual for it."""
     from attnviz.cli.outlet import open_outlet
-    from attnviz.corpus import RECKONED, open_corpus, read_shard
+    from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.inspect.atlas import atlas as question
     from attnviz.inspect.atlas.directory import with_maps, write_atlas
@@ -62,7 +62,8 @@ def atlas(
         check_new_directory(request.out)
     corpus = open_corpus(built_in_texts() if many.texts is None else many.texts)
     shard, file = read_shard(many.shard, many.resume)
-    loaded = outlet.load(name, replace(options, **RECKONED))
+    options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
+    loaded = outlet.load(name, options)
     with outlet.resumable(file), outlet.advancing("reading texts", long=True) as watch:
         report = question.atlas(loaded, corpus, request, shard, file, watch)
     if request.out is not None:

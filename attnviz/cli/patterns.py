@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.errors import UsageError
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.options import option
+from attnviz.options import ManyTexts, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -21,6 +22,8 @@ attnviz patterns "When Mary and John went out, John gave a book to Mary." --stat
 attnviz patterns --without-first --control random-weights --save patterns.csv
 
 attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
+
+attnviz patterns --texts corpus.jsonl --shard 0/4 --resume part-0.record
 """
 
 _LONG = 5.0
@@ -41,6 +44,7 @@ class _Request(PatternsRequest):
 )
 def patterns(
     text: shared.Text,
+    many: ManyTexts,
     request: _Request,
     model: shared.SeededModel,
     own: shared.OwnShape,
@@ -55,6 +59,21 @@ def patterns(
 
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
+    if many.texts is not None:
+        if text.text is not None or text.file is not None:
+            raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
+        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+        from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
+
+        refuse_for_corpus(request)
+        corpus, (shard, kept) = open_corpus(many.texts), read_shard(many.shard, many.resume)
+        options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
+        loaded = outlet.load(model.model, options)
+        with outlet.resumable(kept), outlet.advancing("scoring heads", long=True) as watch:
+            report = patterns_over(loaded, corpus, request, shard, kept, watch)
+        if shard.number == 0 or many.shard is not None:  # of a torchrun, one process speaks
+            outlet.show(report)
+        return
     read = text_if_given(request, text.text, text.file)
     sentences = question.read_sentences(request, read)
     tokens = question.reckoned_size(model.model, read, request, sentences)

@@ -38,13 +38,13 @@ class Probing:
         """Return True if the tokens' order in the vocabulary is that of their frequency."""
         return self.model.vocabulary().ranked
 
-    def input_of(self, text: str) -> Input:
+    def input_of(self, text: str, tokens: Tokens | None = None) -> Input:
         """Return the model's input for ``text``, cut to the model's context.
 
         A decoder gets the same text, or for cross attention the text that the model itself
-        generates.
+        generates. tokens: of the text, if they are known.
         """
-        tokens = self.model.encode(text, self.model.context)
+        tokens = tokens or self.model.encode(text, self.model.context)
         if not self._reads_target:
             return Input(tokens)
         return Input(tokens, self._target(text, tokens))

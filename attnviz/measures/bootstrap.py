@@ -264,7 +264,15 @@ def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
         return None
     mean = math.fsum(values) / count
     spread = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    reach = student_t(count - 1) * math.sqrt(spread / count)
+    return student_ends(mean, spread, count)
+
+
+def student_ends(mean: float, variance: float, count: int) -> tuple[float, float]:
+    """Return both ends of Student's 95% interval of the mean of values in [−1, 1].
+
+    variance: of the sample of at least two values. count: how many they are.
+    """
+    reach = student_t(count - 1) * math.sqrt(variance / count)
     return max(mean - reach, -1.0), min(mean + reach, 1.0)
 
 

@@ -444,6 +444,15 @@ def weights_fingerprint(model: Model) -> str:
     return hashed.hexdigest()[:_DIGITS]
 
 
+def model_identity(model: Model) -> dict[str, str]:
+    """Return the facts of a model that every result depends on: name, parameters, number format.
+
+    They are compared with those in the file of an earlier run.
+    """
+    info = model.info
+    return {"model": info.name, "weights": weights_fingerprint(model), "dtype": info.dtype}
+
+
 def _checksum(tensor: Any) -> bytes:
     if tensor.is_meta:  # its numbers are elsewhere, such as on disk
         return b""

@@ -20,6 +20,7 @@ from ..conftest import without_times
 
 TEXT = "The cat sat on the mat because the cat was tired."
 OTHER = "When Mary and John went out, John gave Mary a book."
+LINES = [TEXT, OTHER] * 40
 RULES = """
 [[check]]
 head = "L0H0"
@@ -72,6 +73,10 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("diff", "tiny", "--texts", "texts.txt", "--dtype-b", "float64"),
     ),
     (lambda: attnviz.check(None, "rules.toml"), ("check", "rules.toml")),
+    (
+        lambda: attnviz.merge(attnviz.patterns(texts=LINES, shard=f"{k}/2").record for k in (0, 1)),
+        ("merge", "part-1.record", "part-0.record"),
+    ),
     (
         lambda: attnviz.prune(texts=[TEXT, OTHER, TEXT + " " + OTHER], heads=["L0H1", "L2H3"]),
         ("prune", "--texts", "texts.txt", "--heads", "L0H1", "--heads", "L2H3"),
@@ -146,6 +151,8 @@ def test_the_numbers_are_those_of_the_command(
     (tmp_path / "texts.txt").write_text("\n".join([TEXT, OTHER, TEXT + " " + OTHER]))
     (tmp_path / "two.txt").write_text("\n".join([TEXT, OTHER]))
     (tmp_path / "rules.toml").write_text(RULES)
+    for shard in ("0/2", "1/2") if arguments[0] == "merge" else ():
+        attnviz.patterns(texts=LINES, shard=shard, resume=tmp_path / f"part-{shard[0]}.record")
     result = run(*arguments, "--json")
     assert result.code == 0
     document, mine = run(*arguments, "--json").document, found().to_dict()

@@ -55,8 +55,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "train": ("train", "story.txt", "--config", "recipe.toml", "--tokens", "2000", "--out", "m"),
 }
 
-WITHOUT = {"explore", "docs", "use"}
-"""Those have no screen to explain."""
+WITHOUT = {"explore", "docs", "merge", "use"}
+"""Those have no screen of their own to explain."""
 
 STORY = "Once there was a small fox who lived in a small house. The fox had a friend. "
 RECIPE = """

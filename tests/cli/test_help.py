@@ -123,7 +123,7 @@ def test_short_help_names_options_that_are_there(run: Any, name: str) -> None:
     assert f"all {count} options" in shown or count == 1
 
 
-NOT_RUN = ("explore", "diff", "retrieve", "sweep", "train")
+NOT_RUN = ("explore", "diff", "merge", "retrieve", "sweep", "train")
 """Those need a terminal, files of the reader's own, or minutes; their options are read."""
 
 

@@ -134,7 +134,7 @@ def folder(
 
 def test_every_command_has_a_line() -> None:
     """But for those whose numbers rounding decides, and those that print none."""
-    without = {"diff", "check", "docs", "explore", "use"}
+    without = {"diff", "check", "docs", "explore", "merge", "use"}
     assert {line.split()[0] for line in _lines()} >= set(COMMANDS) - without
 
 

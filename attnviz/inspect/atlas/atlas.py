@@ -11,9 +11,8 @@ from attnviz.inspect.atlas.records import AtlasReport
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.atlas.summary import report_of as report_of
 from attnviz.inspect.atlas.tally import SAMPLE, tallies
-from attnviz.inspect.interventions.study import model_identity
 from attnviz.mergeable import CorpusRecord, Tallies, recorded
-from attnviz.models.model import Model
+from attnviz.models.model import Model, model_identity
 from attnviz.records import UNWATCHED, Watch
 from attnviz.texts import encode_texts
 

@@ -18,7 +18,6 @@ from attnviz.draw.numbers import counted
 from attnviz.engine.effects import Scores
 from attnviz.engine.patching import PatchScores
 from attnviz.errors import LoadError
-from attnviz.models.model import Model, weights_fingerprint
 from attnviz.reading import damaged, typed
 from attnviz.records import Advance, Watch
 from attnviz.resume import Piece, ResumeFile, restored, stored
@@ -185,12 +184,3 @@ def progress(total: float, advance: Advance) -> Callable[[float], None]:
         advance(min(done / total, 1.0) if total else 1.0)
 
     return add
-
-
-def model_identity(model: Model) -> dict[str, str]:
-    """Return the facts of a model that every result depends on: name, parameters, number format.
-
-    They are compared with those in a resume file.
-    """
-    info = model.info
-    return {"model": info.name, "weights": weights_fingerprint(model), "dtype": info.dtype}

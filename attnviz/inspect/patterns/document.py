@@ -50,6 +50,9 @@ def patterns_document(
     advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
     groups = [doc.Group(_about(report)), doc.Group(notes)]
+    title = f"What the heads of {model} do"
+    if not report.heads:
+        return doc.Document(f"patterns of {model}", title, groups, finding="No text was measured.")
     if report.regions is not None:
         groups.append(region_group(report.regions, report.head_name))
     if watch is None:
@@ -67,7 +70,7 @@ def patterns_document(
     sizes = size_words(report)
     return doc.Document(
         f"patterns of {model}",
-        f"What the heads of {model} do" + (f": {said_name(watch)}" if watch is not None else ""),
+        title + (f": {said_name(watch)}" if watch is not None else ""),
         groups,
         explanation(report, [watch] if watch else report.labels) if explain else None,
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),

@@ -39,7 +39,7 @@ _SHORTER = (10, 5)
 _PREFIX_LENGTH, _PREFIX_COPIES = 20, 4
 """The number of distinct tokens and of copies in the texts for prefix matching."""
 
-_FEWEST = 4
+FEWEST = 4
 """The fewest tokens of a text: with fewer, a query sees too little for a score."""
 
 _BATCH_TOKENS = 2048
@@ -102,10 +102,10 @@ def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentenc
 
 
 def _check_length(tokens: Tokens) -> None:
-    if len(tokens) < _FEWEST:
+    if len(tokens) < FEWEST:
         count = f"{len(tokens)} token{'s' if len(tokens) != 1 else ''}"
         raise UsageError(
-            f"the text has {count}: scoring heads needs at least {_FEWEST}, give a longer one"
+            f"the text has {count}: scoring heads needs at least {FEWEST}, give a longer one"
         )
 
 

@@ -26,6 +26,7 @@ from attnviz.records import (
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
+    from attnviz.mergeable import CorpusRecord
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,7 @@ class PatternReport(Report, Provenance):
     watch: the one label by which heads are ranked, or None. stats: whether the statistics of every
         head are shown. top: heads listed for a label; None: the usual few.
     regions: the attention shares between the regions of the text; None without regions.
+    record: of a corpus, all numbers behind the report; it adds up with those of other shards.
     """
 
     model: ModelInfo
@@ -230,6 +232,7 @@ class PatternReport(Report, Provenance):
     stats: bool = False
     top: int | None = None
     regions: RegionShares | None = None
+    record: CorpusRecord | None = None
 
     command = "patterns"
     lists = ("heads",)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from attnviz.engine.capture import capture
@@ -43,7 +45,7 @@ from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, HeadLabel, Kind, RegionShares, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -114,15 +116,62 @@ def score_patterns(
     if control is not None:
         random = measure(probing.twin(control), probes, attention, heads, work.add, reduce)
         twin = summaries(random, relations)
-    names = _labels(found, relations)
-    floors = _floors(twin)
-    least = clear_deviations(len(found) * len(relations))
     said = None
     if texts is not None:
         before = known_labels(model, probing.kind, ignored=no_known_labels)
         said = _said(probing, texts[0], targets, heads, before)
-    rule = _Rule(math.inf if model.info.weights == "random" else THRESHOLD, least, said)
-    lost = {place for result in results for place in result.lost}
+    report = scored_report(
+        model.info,
+        attention,
+        found,
+        {place for result in results for place in result.lost},
+        probes=_probes(probing, probes, skipped, relations),
+        notes=_notes(probing, probes, relations),
+        control=control,
+        twin=twin,
+        said=said,
+        own=texts is not None,
+        relations=relations,
+        unscored=_unscored(sentences, relations),
+    )
+    report = replace(
+        report,
+        seconds=time.monotonic() - began,
+        index_base=index_base,
+        regions=_regions(results),
+        labels_from=_source(said),
+        labels_date=max((label.date for label in (said or {}).values()), default=""),
+    )
+    return examples_of(probing, probes, report) if examples else report
+
+
+def scored_report(
+    info: ModelInfo,
+    attention: Conditions,
+    found: Mapping[Place, HeadSummary],
+    lost: Collection[Place],
+    *,
+    probes: tuple[Probe, ...],
+    notes: tuple[str, ...] = (),
+    control: int | None = None,
+    twin: Mapping[Place, HeadSummary] = MappingProxyType({}),
+    said: Mapping[Place, HeadLabel] | None = None,
+    own: bool = True,
+    relations: Sequence[str] = (),
+    unscored: Sequence[str] = (),
+) -> PatternReport:
+    """Return the report of the heads' summaries: their strengths and labels.
+
+    info: of the model. attention: what was measured. found: the summaries by (layer, head).
+    lost: the heads with weights that are not numbers. probes, notes: of the report.
+    control, twin: the seed of the random baseline and its summaries; None and empty without one.
+    said: the labels on a person's one text. own: whether a person gave the texts.
+    relations, unscored: the annotated relations that were measured, and those that could not be.
+    """
+    names = _labels(found, relations)
+    floors = _floors(twin)
+    least = clear_deviations(len(found) * len(relations))
+    rule = _Rule(math.inf if info.weights == "random" else THRESHOLD, least, said)
     scored = tuple(
         _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
         for place, summary in found.items()
@@ -130,30 +179,25 @@ def score_patterns(
     scored = tuple(
         _unknown(entry) if (entry.layer, entry.head) in lost else entry for entry in scored
     )
-    report = PatternReport(
-        model=model.info,
-        kind=probing.kind,
-        causal=probing.causal,
-        view=view,
+    if lost:
+        overflow = "some weights are not numbers: those heads have no label"
+        notes += (f"{overflow}{info.overflow_advice}",)
+    return PatternReport(
+        model=info,
+        kind=attention.kind,
+        causal=attention.causal,
+        view=attention.view,
         heads=scored,
         labels=names,
         thresholds=dict.fromkeys(names, THRESHOLD),
-        probes=_probes(probing, probes, skipped, relations),
-        not_measured=_not_measured(
-            attention, scored, own=texts is not None, relations=_unscored(sentences, relations)
-        ),
+        probes=probes,
+        not_measured=_not_measured(attention, scored, own=own, relations=unscored),
         untestable=_untestable(found, relations, least),
         control=None
         if control is None
         else _control(control, twin, names, _Rule(THRESHOLD, least)),
-        seconds=time.monotonic() - began,
-        notes=_notes(probing, probes, relations, lost=bool(lost)),
-        index_base=index_base,
-        regions=_regions(results),
-        labels_from=_source(said),
-        labels_date=max((label.date for label in (said or {}).values()), default=""),
+        notes=notes,
     )
-    return examples_of(probing, probes, report) if examples else report
 
 
 def _regions(results: Sequence[TextScores]) -> RegionShares | None:
@@ -246,14 +290,11 @@ class _Work:
 
 
 def _notes(
-    probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str], *, lost: bool
+    probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str]
 ) -> tuple[str, ...]:
     notes = probing.notes_for([text.passage for text in probes])
     if relations and probing.causal:
         notes += ("causal model: pairs are scored from the later word to the earlier",)
-    if lost:
-        info = probing.model.info
-        notes += (f"some weights are not numbers: those heads have no label{info.overflow_advice}",)
     return notes
 
 

@@ -56,9 +56,13 @@ class HeadSummary:
     """The share of a text's queries that could show a score, mean over texts, in [0, 1]."""
     one_delimiter: float = 0.0
     """The share of the gain of ``delimiter`` over chance that one single token gives."""
+    agreeing: dict[str, float] = field(default_factory=dict)
+    """For texts that are not kept in ``single``, the share of them that agrees on a label."""
 
     def agreement(self, label: str, threshold: float) -> float | None:
         """Return the share of single texts on which the label's strength reaches its threshold."""
+        if label in self.agreeing:
+            return self.agreeing[label]
         pairs = self.single.get(label, [])
         if len(pairs) < 2:
             return None

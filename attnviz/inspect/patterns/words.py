@@ -181,7 +181,8 @@ def finding(report: PatternReport, watch: str | None) -> str:
     if not found:
         return f"None of {counted(total, 'head')} reaches the threshold of a label."
     named = [name for name in found if name not in SINKS]
-    lack = "; no induction head" if counts.get("induction") == 0 else ""
+    corpus = report.record is not None  # in which little may be repeated
+    lack = "; no induction head" if counts.get("induction") == 0 and not corpus else ""
     resting = sum(counts[name] for name in found if name in SINKS)
     sinks = f"attention sink{'s' * (resting > 1)}"
     over = "these texts" if sum(probe.texts for probe in report.probes) > 1 else "this text"

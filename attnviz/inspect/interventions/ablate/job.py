@@ -19,9 +19,8 @@ from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
-from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, NumpyModel
+from attnviz.models.model import Model, NumpyModel, model_identity
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds

@@ -26,9 +26,8 @@ from attnviz.inspect.interventions.pairs import (
 from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
-from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, require_number
+from attnviz.models.model import Model, model_identity, require_number
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds

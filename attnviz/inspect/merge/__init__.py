@@ -1,0 +1,1 @@
+"""``attnviz merge``: the result of a corpus from the files of its shards."""

@@ -1,0 +1,37 @@
+"""Adds up the records of a corpus' shards, and reports what one process would have reported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from attnviz.draw.labels import visible
+from attnviz.draw.report import Report
+from attnviz.errors import LoadError
+from attnviz.mergeable import CorpusRecord, merged, read_record
+from attnviz.reading import damaged
+
+_MODULES: Mapping[str, str] = {
+    "patterns": "attnviz.inspect.patterns.corpus",
+    "atlas": "attnviz.inspect.atlas.atlas",
+}
+"""For each command that measures a corpus, the module whose ``report_of`` reports a record."""
+
+
+def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
+    """Return the report of a whole corpus from the records of all its shards, or from their files.
+
+    Raises UsageError, in words, if a shard is missing, not finished or of another run, LoadError
+    for a file that cannot be read or is damaged.
+    """
+    records = [
+        part if isinstance(part, CorpusRecord) else read_record(Path(part)) for part in parts
+    ]
+    whole = merged(records)
+    if whole.command not in _MODULES:
+        raise LoadError(f"a record of {visible(whole.command)!r}: this version cannot report it")
+    with damaged(str(whole), "measure it again"):
+        report: Report = import_module(_MODULES[whole.command]).report_of(whole)
+    return report

@@ -1,0 +1,275 @@
+"""Scores heads over a corpus of any size: the sums of a block of texts, and the report of all sums.
+
+A score is the mean over texts, as over a few texts; its interval is Student's, which needs the sum
+and the sum of squares alone. Labels follow the rule of the built-in probes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import numpy as np
+
+from attnviz.corpus import BLOCK, Shard, TextBlock, TextCorpus
+from attnviz.draw.numbers import counted
+from attnviz.draw.values import model_facts, model_of
+from attnviz.engine.capture import Choice, attention_kind
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.inspect.patterns.probes import FEWEST, OWN, ProbeText
+from attnviz.inspect.patterns.records import PatternReport, Probe
+from attnviz.inspect.patterns.request import PatternsRequest
+from attnviz.inspect.patterns.score import Place, scored_report
+from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
+from attnviz.inspect.patterns.sums import TextScores, measure
+from attnviz.measures.bootstrap import student_ends
+from attnviz.measures.labels import THRESHOLD
+from attnviz.measures.registry import DESCRIBED, LABELS, find_label
+from attnviz.measures.rows import Conditions
+from attnviz.mergeable import (
+    CorpusRecord,
+    Floats,
+    Integers,
+    Tallies,
+    exact,
+    mean,
+    recorded,
+    total,
+    variance,
+)
+from attnviz.models.model import Model, model_identity
+from attnviz.records import UNWATCHED, Tokens, Watch
+from attnviz.texts import encode_texts
+
+CORPUS = "corpus"
+"""The name of the probe that a corpus is."""
+
+_SCORES = tuple(SCORES_OF[OWN])
+_TWIN = "random."
+"""What the names of the sums of the random baseline begin with."""
+
+
+def patterns_over(
+    model: Model,
+    corpus: TextCorpus,
+    request: PatternsRequest,
+    shard: Shard,
+    file: Path | None = None,
+    watch: Watch = UNWATCHED,
+) -> PatternReport:
+    """Measure the pattern scores of every head over the shard's texts of a corpus, and label it.
+
+    file: where the record of the shard is kept; see ``mergeable.recorded``.
+    watch: is given the progress. The report has the record, which adds up with those of the other
+        shards. A text of too few tokens for a score is left out.
+    Raises UsageError for options that do not fit the model, LoadError for a text that cannot be
+    read, UnsupportedError if the attention cannot be observed.
+    """
+    began = time.monotonic()
+    info, base = model.info, request.index_base
+    probing = open_probing(model, attention_kind(model, Choice(kind=request.kind)))
+    attention = Conditions(probing.kind, probing.causal, request.view, probing.ranked)
+    heads = choose_heads(request.layer, request.head, info.layers, info.heads, base)
+    control = None if request.control is None else request.seed + (info.seed == request.seed)
+    twin = None if control is None else probing.twin(control)
+
+    def measured(block: TextBlock) -> Tallies:
+        texts, found = _prepared(probing, block, request.truncate)
+        if texts:
+            models = ((probing, ""), *([(twin, _TWIN)] if twin is not None else []))
+            for each, prefix in models:
+                results = measure(each, texts, attention, heads, lambda work: None, request.reduce)
+                found = reduce(add, (tallies_of(result, prefix) for result in results), found)
+        return found
+
+    run = {
+        **model_identity(model),
+        **asdict(attention),
+        "heads": sorted((layer, sorted(some)) for layer, some in heads.items()) if heads else None,
+        "control": control,
+        "reduce": request.reduce,
+        "truncate": request.truncate,
+    }
+    shown = {
+        "model": model_facts(info),
+        "source": corpus.source,
+        **{
+            name: getattr(request, name) for name in ("watch", "stats", "top", "index_base", "seed")
+        },
+    }
+    begun = CorpusRecord("patterns", run, shown, (), Tallies())
+    record = recorded(corpus, shard, begun, measured, file, watch)
+    return replace(report_of(record), seconds=time.monotonic() - began)
+
+
+def refuse_for_corpus(request: PatternsRequest) -> None:
+    """Raise UsageError for an option that is not for a corpus, before a model is loaded."""
+    given = {"--target": request.target is not None, "--probe": bool(request.probe)}
+    given |= dict.fromkeys(request.regions_given, True)
+    for name in (name for name, there in given.items() if there):
+        raise UsageError(f"{name} is not for a corpus: leave it or --texts out")
+    if request.watch is not None:
+        find_label(request.watch, LABELS)
+
+
+def _prepared(
+    probing: Probing, block: TextBlock, truncate: bool
+) -> tuple[list[ProbeText], Tallies]:
+    """Return the texts of a block as the model reads them, and counts of them.
+
+    Texts that are too short for any score are left out and counted.
+    """
+    tokens: Sequence[Tokens] = encode_texts(probing.model, block.texts, truncate, 1)
+    inputs = [
+        probing.input_of(line.text, each) for line, each in zip(block.lines, tokens, strict=True)
+    ]
+    kept = [each for each in inputs if len(each.queries(probing.kind)) >= FEWEST]
+    lengths = [len(each.queries(probing.kind)) for each in kept]
+    noted = sum(bool(probing.notes_for([each])) for each in kept)
+    numbers = {"short": len(inputs) - len(kept), "noted": noted, "tokens": sum(lengths)}
+    most = {"longest": max(lengths), "shortest": -min(lengths)} if kept else {}
+    counts = Tallies(
+        {name: np.array(number) for name, number in numbers.items()},
+        {name: np.array(number) for name, number in most.items()},
+    )
+    return [ProbeText(OWN, each) for each in kept], counts
+
+
+def tallies_of(result: TextScores, prefix: str = "") -> Tallies:
+    """Return what the scores of one text add to the sums; their names begin with ``prefix``.
+
+    The axes are (score, head); ``places`` has the layer and head of each.
+    """
+    places = [(layer, head) for layer, scores in result.layers.items() for head in scores.heads]
+    scores, base, reach = (np.full((len(_SCORES), len(places)), np.nan) for _ in range(3))
+    described = np.full((len(DESCRIBED), len(places)), np.nan)
+    gained: dict[int, Floats] = {}
+    first = 0
+    for layer in result.layers.values():
+        own = slice(first, first := first + len(layer.heads))
+        for row, name in enumerate(_SCORES):
+            if name in layer.scores:
+                scores[row, own] = layer.scores[name]
+                base[row, own] = layer.shuffled.get(name, layer.uniform.get(name, np.nan))
+                reach[row, own] = layer.reach.get(name, 1.0)
+        for row, name in enumerate(DESCRIBED):
+            if name in layer.scores:
+                described[row, own] = layer.scores[name]
+        for token, values in layer.delimiters.items():
+            gained.setdefault(token, np.zeros(len(places)))[own] = values
+    marked = ~np.isnan(scores[_SCORES.index("delimiter")])
+    known, founded = ~np.isnan(scores), ~np.isnan(scores) & ~np.isnan(base) & (base <= 1 - 1e-6)
+    strength = np.where(founded, scores - base, 0) / np.where(founded, 1 - base, 1)
+    lost = np.array([place in result.lost for place in places])
+    sums = {
+        "scores": _exact(scores),
+        "squares": _exact(scores**2),
+        "base": _exact(np.where(known, base, np.nan)),
+        "reach": _exact(np.where(known, reach, np.nan)),
+        "described": _exact(described),
+        "measured": known.astype(np.int64),
+        "based": (known & ~np.isnan(base)).astype(np.int64),
+        "agreeing": (founded & (strength >= THRESHOLD)).astype(np.int64),
+        "told": (~np.isnan(described)).astype(np.int64),
+        "lost": lost.astype(np.int64),
+        "texts": np.array(1),
+        **{f"delimiter.{token}": _exact(np.where(marked, gained[token], 0)) for token in gained},
+    }
+    named = {prefix + name: values for name, values in sums.items()}
+    return Tallies(named, {prefix + "places": np.array(places)})
+
+
+def _exact(values: Floats) -> Integers:
+    return exact(np.where(np.isnan(values), 0, values))
+
+
+def report_of(record: CorpusRecord) -> PatternReport:
+    """Return the report of the texts that a record holds, in which nothing is measured anew."""
+    sums, most, shown, run = record.tallies.sums, record.tallies.most, record.shown, record.run
+    info = model_of(shown["model"])
+    attention = Conditions(run["kind"], run["causal"], run["view"], run["ranked"])
+    notes = [f"{record.missing}: attnviz merge adds all shards up"] if record.missing else []
+    if not (texts := int(sums.get("texts", 0))):
+        if not record.missing:
+            raise UsageError(f"no text has {FEWEST} tokens or more: scoring heads needs as many")
+        notes.append(f"this shard has no text: a shard takes every N-th block of {BLOCK} texts")
+        empty = scored_report(info, attention, {}, (), probes=(), notes=tuple(notes))
+        return replace(empty, source=shown["source"], record=record)
+    found = _summaries(sums, most["places"])
+    twin = run["control"] is not None
+    chance = _summaries(_without(sums, _TWIN), most[_TWIN + "places"]) if twin else {}
+    lost = {place for place, number in zip(found, sums["lost"].tolist(), strict=True) if number}
+    probe = Probe(CORPUS, texts, -int(most["shortest"]), int(most["longest"]), _SCORES)
+    if short := int(sums["short"]):
+        notes.append(f"{counted(short, 'text')} of fewer than {FEWEST} tokens left out")
+    if noted := int(sums["noted"]):
+        notes.append(
+            f"{counted(noted, 'text')} longer than what the model was trained on, or of many "
+            "tokens that its tokenizer does not know"
+        )
+    report = scored_report(
+        info,
+        attention,
+        found,
+        lost,
+        probes=(probe,),
+        notes=tuple(notes),
+        control=run["control"],
+        twin=chance,
+    )
+    return replace(
+        report,
+        source=shown["source"],
+        watch=None if shown["watch"] is None else find_label(shown["watch"], LABELS),
+        stats=shown["stats"],
+        top=shown["top"],
+        index_base=shown["index_base"],
+        seed=shown["seed"],
+        record=record,
+    )
+
+
+def _without(sums: Mapping[str, Integers], prefix: str) -> dict[str, Integers]:
+    size = len(prefix)
+    return {name[size:]: values for name, values in sums.items() if name.startswith(prefix)}
+
+
+def _summaries(sums: Mapping[str, Integers], places: Integers) -> dict[Place, HeadSummary]:
+    """Return the summary of each head's scores, by (layer, head).
+
+    sums: those of ``tallies_of``. places: the layer and head of each column.
+    """
+    measured, based = sums["measured"], sums["based"]
+    scores, base = mean(sums["scores"], measured), mean(sums["base"], based)
+    reach, described = mean(sums["reach"], measured), mean(sums["described"], sums["told"])
+    spread = variance(sums["scores"], sums["squares"], measured)
+    gains = np.array([total(sums[name]) for name in sums if name.startswith("delimiter.")])
+    every = gains.sum(0) if len(gains) else np.zeros(len(places))
+    found = {}
+    for column, (layer, head) in enumerate(places.tolist()):
+        summary = found[layer, head] = HeadSummary()
+        for row, name in enumerate(_SCORES):
+            count = int(measured[row, column])
+            at = row, column
+            summary.measured[name] = count
+            summary.scores[name] = float(scores[at]) if count else None
+            summary.base_rate[name] = float(base[at]) if based[at] else None
+            if count:
+                summary.reach[name] = float(reach[at])
+            if count > 1:
+                ends = student_ends(float(scores[at]), float(spread[at]), count)
+                summary.intervals[name] = ends
+                summary.agreeing[name] = int(sums["agreeing"][at]) / count
+        if every[column] > 0:
+            summary.one_delimiter = float(gains[:, column].max() / every[column])
+        summary.statistics = {
+            name: float(described[row, column]) if sums["told"][row, column] else None
+            for row, name in enumerate(DESCRIBED)
+        }
+    return found

@@ -1,0 +1,179 @@
+"""Scores over a corpus: the means of those of its texts, to the bit from any number of shards."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.engine.probing import open_probing
+from attnviz.errors import UsageError
+from attnviz.inspect.patterns.probes import OWN, ProbeText
+from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.sums import measure
+from attnviz.measures.bootstrap import student_t
+from attnviz.measures.labels import THRESHOLD
+from attnviz.measures.rows import Conditions
+from attnviz.records import Input
+from attnviz.texts import natural_texts
+
+from ...conftest import without_times
+
+WORDS = " ".join(natural_texts()).split()
+TEXTS = [" ".join(WORDS[start : start + 5 + start % 7]) for start in range(0, 260, 2)]
+"""130 texts: two whole blocks and one of two texts."""
+
+
+@pytest.fixture(scope="module")
+def report() -> PatternReport:
+    return attnviz.patterns(texts=TEXTS, control="random-weights")
+
+
+def shards(count: int, **options: Any) -> list[Any]:
+    reports = [attnviz.patterns(texts=TEXTS, shard=f"{k}/{count}", **options) for k in range(count)]
+    return [each.record for each in reports]
+
+
+def test_a_score_is_the_mean_of_the_texts(report: PatternReport) -> None:
+    """The scores of single texts, added up by a loop that knows no exact sum."""
+    model = attnviz.load("tiny")
+    probing = open_probing(model)
+    texts = [ProbeText(OWN, Input(model.encode(text))) for text in TEXTS]
+    conditions = Conditions(probing.kind, probing.causal, "raw", probing.ranked)
+    results = [measure(probing, [text], conditions, None, lambda work: None)[0] for text in texts]
+    compared = 0
+    for entry in report.heads:
+        layers = [result.layers[entry.layer] for result in results]
+        for name in ("previous", "first", "delimiter", "induction", "rare"):
+            scores = [float(layer.scores[name][entry.head]) for layer in layers]
+            bases = [
+                float(layer.shuffled[name][entry.head])
+                if name in layer.shuffled
+                else layer.uniform[name]
+                for layer in layers
+            ]
+            known = [place for place, score in enumerate(scores) if not math.isnan(score)]
+            compared += 1
+            if not known:
+                assert entry.scores[name] is entry.base_rate[name] is None
+                continue
+            scores, bases = [scores[at] for at in known], [bases[at] for at in known]
+            middle, count = statistics.fmean(scores), len(known)
+            assert entry.measured[name] == count
+            assert entry.scores[name] == pytest.approx(middle, abs=1e-6)
+            assert entry.base_rate[name] == pytest.approx(statistics.fmean(bases), abs=1e-6)
+            reach = student_t(count - 1) * statistics.stdev(scores) / math.sqrt(count)
+            assert entry.intervals[name] == pytest.approx(
+                (middle - reach, middle + reach), abs=1e-5
+            )
+            if entry.label == name:
+                agree = [
+                    (score - base) / (1 - base) >= THRESHOLD
+                    for score, base in zip(scores, bases, strict=True)
+                ]
+                assert entry.agreement == pytest.approx(statistics.fmean(agree))
+        entropies = [float(layer.scores["entropy"][entry.head]) for layer in layers]
+        assert entry.statistics["entropy"] == pytest.approx(statistics.fmean(entropies), abs=1e-5)
+    assert compared == 5 * 24
+    assert {entry.label for entry in report.heads} > {"previous", "first"}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_merged_shards_are_one_process_to_the_bit(report: PatternReport, count: int) -> None:
+    """Labels, intervals and the control too; of five shards two have no text."""
+    parts = shards(count, control="random-weights")
+    merged = attnviz.merge(reversed(parts))
+    assert isinstance(merged, PatternReport)
+    assert without_times(merged.to_dict()) == without_times(report.to_dict())
+    assert list(merged.rows()) == list(report.rows())
+    added = parts[1] + parts[0]
+    for rest in parts[2:]:
+        added = rest + added
+    assert attnviz.merge([added]).to_dicts() == report.to_dicts()
+
+
+def test_a_shard_says_that_it_is_one(report: PatternReport) -> None:
+    part = attnviz.patterns(texts=TEXTS, shard="1/2")
+    assert part.probes[0].texts == 64
+    assert "1 of 2 shards: 0/2 is missing" in part.notes[0]
+    assert not report.notes
+    empty = attnviz.patterns(texts=TEXTS, shard="4/5")
+    assert empty.heads == ()
+    assert "No text was measured." in str(empty)
+
+
+def test_short_texts_are_left_out_and_counted() -> None:
+    found = attnviz.patterns(texts=["a", *TEXTS[:9], "b"])
+    assert found.notes == ("2 texts of fewer than 4 tokens left out",)
+    assert found.probes[0].texts == 9
+    with pytest.raises(UsageError, match="no text has 4 tokens"):
+        attnviz.patterns(texts=["a", "b"])
+
+
+def test_some_heads_in_another_view() -> None:
+    found = attnviz.patterns(texts=TEXTS[:70], layer=1, head=2, without_first=True)
+    assert [(entry.layer, entry.head) for entry in found.heads] == [(1, 2)]
+    assert found.not_measured["first"]
+    (alone,) = attnviz.patterns(texts=TEXTS[:70], without_first=True, head="L1H2").heads
+    assert alone == found.heads[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"target": "x"}, "--target is not for a corpus"),
+        ({"second": "x"}, "--and is not for a corpus"),
+        ({"watch": "nonsense"}, "no label 'nonsense'"),
+        ({"text": "One text."}, "one source of texts"),
+        ({"shard": "2/2"}, "expected K/N"),
+    ],
+)
+def test_what_is_not_for_a_corpus(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        attnviz.patterns(texts=TEXTS, **options)
+
+
+def test_a_text_beyond_the_context_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join([*TEXTS[:64], "", "word " * 3000]), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"text 65 \(line 66\) has .* add --truncate"):
+        attnviz.patterns(texts=path)
+
+
+_CHILD = """
+import sys, attnviz, attnviz.mergeable
+attnviz.mergeable._SECONDS = 0.0
+attnviz.patterns(texts="corpus.txt", shard="0/2", resume="part")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_killed_shard_goes_on(tmp_path: Path) -> None:
+    """``KILLS=20`` kills it more often, each time somewhere else."""
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS * 4), encoding="utf-8")
+    part, random = tmp_path / "part", np.random.default_rng(0)
+    whole = attnviz.patterns(texts=TEXTS * 4, shard="0/2").record
+    assert whole is not None
+    for _ in range(int(os.environ.get("KILLS", "1"))):
+        part.unlink(missing_ok=True)
+        begun = [sys.executable, "-c", _CHILD]
+        with subprocess.Popen(begun, cwd=tmp_path) as process:
+            while not part.exists() and process.poll() is None:
+                time.sleep(0.002)
+            time.sleep(random.uniform(0, 0.15))
+            process.send_signal(signal.SIGKILL)
+        found = attnviz.patterns(texts=TEXTS * 4, shard="0/2", resume=part).record
+        assert found is not None
+        assert found.parts == whole.parts
+        for name, values in whole.tallies.sums.items():
+            assert values.tobytes() == found.tallies.sums[name].tobytes(), name

@@ -1,0 +1,220 @@
+"""Records of shards add up to the bit in any order, and a killed shard goes on."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz import mergeable
+from attnviz.corpus import Shard, TextBlock, open_corpus
+from attnviz.errors import LoadError, UsageError
+from attnviz.mergeable import (
+    CorpusRecord,
+    ShardPart,
+    Tallies,
+    exact,
+    exact_sum,
+    mean,
+    merged,
+    read_record,
+    recorded,
+    total,
+    variance,
+)
+
+TEXTS = [f"text number {place}" for place in range(300)]
+CORPUS = open_corpus(TEXTS)
+BEGUN = CorpusRecord("patterns", {"model": "tiny", "control": None}, {"top": 4}, (), Tallies())
+numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
+
+
+def measured(block: TextBlock) -> Tallies:
+    """A wave, a decay and the place of the three highest waves."""
+    places = block.first + np.arange(len(block.lines))
+    values = np.stack([np.sin(places), np.exp(-places / 30)], -1)
+    order = np.argsort(-values[:, 0], kind="stable")[:3]
+    best = np.full((1, 3, 2), np.nan)
+    best[0, : len(order)] = np.stack([values[order, 0], places[order]], -1)
+    sums = {"sum": exact_sum(values), "squares": exact_sum(values**2), "n": np.array(len(places))}
+    return Tallies(sums, {"last": places[-1:]}, {"highest": best})
+
+
+def shards(count: int) -> list[CorpusRecord]:
+    return [recorded(CORPUS, Shard(number, count), BEGUN, measured) for number in range(count)]
+
+
+def same(one: CorpusRecord, other: CorpusRecord) -> bool:
+    found = [
+        {**each.tallies.sums, **each.tallies.most, **each.tallies.best} for each in (one, other)
+    ]
+    assert found[0].keys() == found[1].keys()
+    return all(values.tobytes() == found[1][name].tobytes() for name, values in found[0].items())
+
+
+@given(st.lists(numbers, min_size=1, max_size=20))
+def test_an_exact_sum_is_that_of_fractions(values: list[float]) -> None:
+    unit = Fraction(1, 2**56)
+    rounded = sum((round(Fraction(value) / unit) * unit for value in values), Fraction(0))
+    high, low = exact_sum(values).tolist()
+    assert abs(Fraction(high, 2**20) + low * unit - rounded) <= len(values) * unit
+    assert float(total(exact_sum(values))) == pytest.approx(math.fsum(values), abs=1e-15, rel=1e-15)
+
+
+@given(st.lists(numbers, min_size=2, max_size=8), st.randoms())
+def test_an_exact_sum_has_no_order(values: list[float], random: object) -> None:
+    mixed = list(values)
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    one, other = exact_sum(values), exact_sum(mixed[:1]) + exact_sum(mixed[1:])
+    assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 2.0**30, -(2.0**30)])
+def test_an_exact_sum_refuses_what_it_cannot_hold(value: float) -> None:
+    with pytest.raises(ValueError, match="below"):
+        exact([1.0, value])
+
+
+def test_means_and_variances() -> None:
+    values = np.random.default_rng(0).normal(3, 0.1, (50, 2))
+    values[:, 1] = 0.25
+    sums, squares = exact_sum(values), exact_sum(values**2)
+    assert mean(sums, 50).tolist() == pytest.approx([statistics.fmean(values[:, 0]), 0.25])
+    found = variance(sums, squares, 50).tolist()
+    assert found == pytest.approx([statistics.variance(values[:, 0]), 0], rel=1e-9, abs=1e-15)
+    assert np.isnan(variance(exact([1.0]), exact([1.0]), [1])).all()
+    assert np.isnan(mean(exact([0.0]), [0])).all()
+
+
+def test_shards_in_any_order_are_one_process_to_the_bit() -> None:
+    one = merged(shards(1))
+    waves = [math.sin(place) for place in range(300)]
+    assert float(mean(one.tallies.sums["sum"], 300)[0]) == pytest.approx(statistics.fmean(waves))
+    highest = sorted(range(300), key=lambda place: -waves[place])[:3]
+    assert one.tallies.best["highest"][0, :, 1].tolist() == highest
+    for order in permutations(shards(4)):
+        assert same(merged(order), one)
+    for count in (2, 3, 7):  # seven shards of five blocks: two have no text
+        assert same(merged(shards(count)), one)
+    assert merged(shards(3)).texts == 300
+
+
+def test_a_file_gives_the_record_back(tmp_path: Path) -> None:
+    (record,) = shards(1)
+    record.save(tmp_path / "part")
+    found = read_record(tmp_path / "part")
+    assert same(found, record)
+    assert (found.command, found.run, found.shown, found.parts) == (
+        record.command,
+        record.run,
+        record.shown,
+        record.parts,
+    )
+
+
+def test_what_is_missing_is_said_in_words() -> None:
+    four = shards(4)
+    with pytest.raises(UsageError, match="3 of 4 shards: 2/4 is missing"):
+        merged([four[0], four[1], four[3]])
+    with pytest.raises(UsageError, match="1 of 4 shards: 0/4, 1/4 and 3/4 are missing"):
+        merged([four[2]])
+    half = replace(four[1], parts=(four[1].parts[0]._replace(digest="", whole=0),))
+    with pytest.raises(UsageError, match=r"not finished: shard 1/4 after 64 texts"):
+        merged([four[0], half, *four[2:]])
+    with pytest.raises(UsageError, match="shard 1/4 is there twice"):
+        merged([*four, four[1]])
+    with pytest.raises(UsageError, match="1/3 does not fit shard 0/4: a corpus is cut into one"):
+        merged([four[0], shards(3)[1]])
+    with pytest.raises(UsageError, match="none"):
+        merged([])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda r: replace(r, run={**r.run, "model": "gpt2"}),
+            "its model is gpt2, here it is tiny",
+        ),
+        (lambda r: replace(r, command="atlas"), "shard 1/2 is of atlas, shard 0/2 of patterns"),
+        (
+            lambda r: replace(r, parts=(r.parts[0]._replace(whole=301, digest="x"),)),
+            r"read different texts \(300 and 301 of them\)",
+        ),
+    ],
+)
+def test_another_run_does_not_add_up(
+    change: Callable[[CorpusRecord], CorpusRecord], said: str
+) -> None:
+    one, other = shards(2)
+    with pytest.raises(UsageError, match=said):
+        one + change(other)
+
+
+def test_a_run_goes_on_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mergeable, "_SECONDS", 0.0)
+    path, done = tmp_path / "part", list[int]()
+
+    def failing(block: TextBlock) -> Tallies:
+        if len(done) in (1, 3):
+            done.append(-1)
+            raise KeyboardInterrupt
+        done.append(block.index)
+        return measured(block)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            recorded(CORPUS, Shard(), BEGUN, failing, path)
+    record = recorded(CORPUS, Shard(), BEGUN, failing, path)
+    assert [index for index in done if index >= 0] == [0, 1, 2, 3, 4]
+    assert same(record, shards(1)[0])
+    again = recorded(CORPUS, Shard(), BEGUN, failing, path)
+    assert same(again, record)
+    assert len(done) == 7  # nothing was measured again
+
+
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "part"
+
+    def stopped(block: TextBlock) -> Tallies:
+        if block.index == 2:
+            raise KeyboardInterrupt
+        return measured(block)
+
+    with pytest.raises(KeyboardInterrupt):
+        recorded(CORPUS, Shard(), BEGUN, stopped, path)
+    before = path.read_bytes()
+    other = replace(BEGUN, run={**BEGUN.run, "control": 0})
+    for corpus, shard, begun, said in (
+        (CORPUS, Shard(), other, "is of another run: its control is null, here it is 0"),
+        (CORPUS, Shard(0, 2), BEGUN, r"is patterns, shard 0/1: it is left"),
+        (open_corpus(["new", *TEXTS]), Shard(), BEGUN, "is of other texts than"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            recorded(corpus, shard, begun, measured, path)
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("cut", [0, 4, 100, 500, -1])
+def test_a_damaged_file_is_refused(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "part"
+    shards(1)[0].save(path)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(LoadError, match="damaged"):
+        read_record(path)
+
+
+def test_a_file_with_strange_facts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "part"
+    replace(shards(1)[0], parts=(ShardPart(Shard(2, 1)),)).save(path)
+    with pytest.raises(LoadError, match="names no shard"):
+        read_record(path)
