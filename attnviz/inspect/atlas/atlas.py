@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnviz.corpus import Block, Corpus, Shard
+from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.values import model_facts
 from attnviz.engine.probing import open_probing
 from attnviz.inspect.atlas.records import AtlasReport
@@ -19,7 +19,7 @@ from attnviz.texts import encode_texts
 
 def atlas(
     model: Model,
-    corpus: Corpus,
+    corpus: TextCorpus,
     request: AtlasRequest,
     shard: Shard,
     file: Path | None = None,
@@ -38,7 +38,7 @@ def atlas(
     shown |= {"model": model_facts(model.info)}
     begun = CorpusRecord("atlas", model_identity(model) | run, shown, (), Tallies())
 
-    def measure(block: Block) -> Tallies:
+    def measure(block: TextBlock) -> Tallies:
         texts = encode_texts(model, block.texts, request.truncate, 1)
         return tallies(probing, texts, block.first, request.top)
 
