@@ -147,23 +147,31 @@ def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]
 def _ranking(report: AtlasReport, brief: bool = False) -> doc.Table:
     """Return the heads, each with the token that it prefers and its strongest place.
 
-    brief: True leaves out the share of texts, which the grid has, and the pattern.
+    brief: True leaves out the share of texts, which the grid has, and the pattern of heads that
+        prefer a token.
     """
+    preferring = any(one.prefers is not None for one in report.heads)
     rows = []
     for one in report.ranking:
-        known, first = one.prefers, one.fires[0] if one.fires else None
-        cells = [_name(report, one), "–", "", ""]
+        known, cells = one.prefers, [_name(report, one)]
         if known is not None:
-            cells[1:] = [_quoted(known), whole_percent(known.share)]
-            cells.append(percent(known.base_rate, whole=True))
-        place = [link_words(first.link), *_numbers(first)] if first is not None else [""] * 4
-        cells += place if brief else [whole_percent(one.share), *place, _pattern(one)]
-        rows.append(doc.Row(cells, tone="plain" if known is not None else "faint"))
-    names = [doc.Column(title, right=False) for title in ("head", "fires")]
-    columns = [*names, doc.Column("texts"), doc.Column("tokens")]
+            shares = whole_percent(known.share), percent(known.base_rate, whole=True)
+            cells += [_quoted(known), *shares]
+        elif preferring:
+            cells += ["–", "", ""]
+        cells += [] if brief else [whole_percent(one.share)]
+        first = one.fires[0] if one.fires else None
+        cells += ["", "", "", ""] if first is None else [link_words(first.link), *_numbers(first)]
+        cells += [] if brief and preferring else [_pattern(one)]
+        faint = preferring and known is None
+        rows.append(doc.Row(cells, tone="faint" if faint else "plain"))
+    columns = [doc.Column("head", right=False)]
+    if preferring:
+        columns += [doc.Column("fires", right=False), doc.Column("texts"), doc.Column("tokens")]
     columns += [] if brief else [doc.Column(f"≥{share(HALF)}", keep=4)]
     columns += [doc.Column("strongest", right=False, cuts=brief), *_PLACE]
-    columns += [] if brief else [doc.Column("pattern (chance)", right=False, keep=3)]
+    pattern = doc.Column("pattern (chance)", right=False, keep=3)
+    columns += [] if brief and preferring else [pattern]
     return doc.Table(columns, rows, [("Ranking", True)])
 
 

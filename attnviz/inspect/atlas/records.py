@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from attnviz.draw.report import Report
@@ -15,6 +17,7 @@ from attnviz.records import SINKS, HeadsRecord, Kind, ModelInfo, Provenance, Tok
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
+    from attnviz.models.model import Model
 
 Side = Literal["query", "key"]
 
@@ -135,6 +138,21 @@ class AtlasReport(Report, Provenance):
         from attnviz.inspect.atlas.document import atlas_document
 
         return atlas_document(self, explain=explain, hints=hints)
+
+    def write(
+        self,
+        directory: str | os.PathLike[str],
+        model: Model,
+        format: Literal["page", "headvis"] = "page",
+    ) -> None:
+        """Write the atlas as a new directory, also one that was merged.
+
+        model: as ``attnviz.load`` returns it; it is run over the texts that are shown.
+        Raises UsageError if something is there, LoadError if writing fails.
+        """
+        from attnviz.inspect.atlas.directory import write_atlas
+
+        write_atlas(self, model, Path(directory), format, self.palette)
 
     @property
     def ranking(self) -> list[HeadAtlas]:
