@@ -4,44 +4,55 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnviz.draw.page.data import Look, Page, PageMeasure
+from attnviz.draw.page.data import Look, Page, PageCapture, PageHead
 from attnviz.draw.provenance import share
-from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.inspect.atlas.records import AtlasReport, Fired, HeadAtlas
+from attnviz.inspect.atlas.scan import FIRES
 from attnviz.inspect.head.words import link_words
 from attnviz.inspect.heads.page import measures, page_capture
+from attnviz.records import HeadsRecord
+
+_SHARE = "share"
+_NAMES = {FIRES: "strongest link, mean over texts", _SHARE: "share of texts that fire"}
+_LOOK = 2
+"""The most places of one text that are offered for a look."""
 
 
 def atlas_page(report: AtlasReport) -> Page:
     """Return the page of the texts of which the report has maps."""
-    by_place = {(one.layer, one.head): one for one in report.heads}
-    captures, look = [], list[Look]()
-    for number, (text, maps) in enumerate(report.maps.items()):
-        capture = page_capture(maps, f"text {text}")
-        heads, order = [], list[int]()
-        for at, each in enumerate(capture.heads):
-            one = by_place[each.layer, each.head]
-            values = {**each.values, "fires": one.scores["fires"], "share": one.share}
-            first = one.fires[0] if one.fires else None
-            facts = each.facts
-            if first is not None:
-                words = f"fires most {link_words(first.link)} {share(first.link.weight)}"
-                facts = f"{words}, usual {share(first.usual)} · {facts}"
-                if first.link.text == text:
-                    order.append(at)
-            heads.append(replace(each, values=values, facts=facts))
-        for at in sorted(order, key=lambda at: -by_place[heads[at].layer, heads[at].head].excess)[
-            :2
-        ]:
-            first = by_place[heads[at].layer, heads[at].head].fires[0]
-            says = (
-                f"{link_words(first.link)} {share(first.link.weight)}, usual {share(first.usual)}"
-            )
-            look.append(Look(number, at, first.link.query, first.link.key, says))
-        order = [*dict.fromkeys([*order, *capture.order])]
-        captures.append(replace(capture, heads=heads, order=order, head=order[0]))
-    known = measures(captures[0].heads)
-    named = {"fires": "strongest link, mean over texts", "share": "share of texts that fire"}
-    known = [
-        PageMeasure(each.key, named[each.key]) if each.key in named else each for each in known
-    ]
-    return Page(report.model.name, captures, known, look)
+    captures, look = list[PageCapture](), list[Look]()
+    for text, maps in report.maps.items():
+        capture, places = _capture(report, text, maps)
+        captures.append(capture)
+        look += [each._replace(capture=len(captures) - 1) for each in places]
+    known = measures(captures[0].heads) if captures else []
+    said = [each._replace(said=_NAMES.get(each.key, each.said)) for each in known]
+    return Page(report.model.name, captures, said, look)
+
+
+def _capture(report: AtlasReport, text: int, maps: HeadsRecord) -> tuple[PageCapture, list[Look]]:
+    """Return the maps of a text, those heads first that fire most there, and the places of some."""
+    capture = page_capture(maps, f"text {text}")
+    places = {(head.layer, head.head): at for at, head in enumerate(capture.heads)}
+    look, heads = list[Look](), list(capture.heads)
+    for one in report.ranking:
+        at = places[one.layer, one.head]
+        heads[at] = _head(capture.heads[at], one)
+        for first in one.fires[:1]:
+            if first.link.text == text:
+                look.append(Look(0, at, first.link.query, first.link.key, _words(first)))
+    order = [*dict.fromkeys([*(each.head for each in look), *capture.order])]
+    query = look[0].query if look else capture.query
+    shown = replace(capture, heads=heads, order=order, head=order[0], query=query)
+    return shown, look[:_LOOK]
+
+
+def _head(head: PageHead, one: HeadAtlas) -> PageHead:
+    """Return what a page says of a head, with what the atlas says of it."""
+    facts = [f"fires most {_words(first)}" for first in one.fires[:1]]
+    values = {**head.values, FIRES: one.scores[FIRES], _SHARE: one.share}
+    return replace(head, facts=" · ".join([*facts, head.facts]), values=values)
+
+
+def _words(one: Fired) -> str:
+    return f"{link_words(one.link)} {share(one.link.weight)}, usual {share(one.usual)}"

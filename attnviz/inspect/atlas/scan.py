@@ -121,14 +121,18 @@ class _Scan:
 class _Links(NamedTuple):
     """The links that a text has under one mask, in the order of their queries and keys.
 
-    cells: their places in a flat matrix. ends: (2, link), queries and keys. group: (link, group),
-    one where its distance is in that group. even: the weight of uniform attention on each.
+    cells: their places in a flat matrix. ends: (2, link), queries and keys. group: of the distance
+    of each. even: the weight of uniform attention on each.
     """
 
     cells: NDArray[np.intp]
     ends: NDArray[np.intp]
-    group: Floats
+    group: NDArray[np.int64]
     even: Floats
+
+    def by_distance(self, weights: Floats | None = None) -> Floats:
+        """Return the sum of the weights at each group of distances; without them the number."""
+        return np.bincount(self.group, weights, len(FARTHEST)).astype(np.float64)
 
 
 class _Text:
@@ -162,8 +166,8 @@ class _Text:
             links=np.zeros(distance, np.int64),
         )
         strong = np.nan_to_num(weights.reshape(heads, -1)[:, links.cells].astype(np.float64))
-        found.weight[:], found.even[:] = strong @ links.group, links.even @ links.group
-        found.links[:] = links.group.sum(0)
+        found.weight[:] = [links.by_distance(row) for row in strong]
+        found.even[:], found.links[:] = links.by_distance(links.even), links.by_distance()
         if len(links.cells):
             best = strong.argmax(-1)
             found.scores[0], found.chance[0] = strong.max(-1), links.even[best]
@@ -187,7 +191,7 @@ class _Text:
             linked = linking(self._whole, sink=False) & between_words(self._whole) & seen
             cells = np.flatnonzero(linked)
             ends = np.stack(np.divmod(cells, count))
-            group = np.eye(len(FARTHEST))[distance_group(np.abs(ends[0] - ends[1]))]
+            group = distance_group(np.abs(ends[0] - ends[1]))
             even = even_weights(seen).reshape(-1)[cells]
             self._known[key] = _Links(cells, ends, group, even)
         return self._known[key]
