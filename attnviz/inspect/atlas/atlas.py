@@ -7,6 +7,7 @@ from pathlib import Path
 from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.values import model_facts
 from attnviz.engine.probing import open_probing
+from attnviz.errors import UsageError
 from attnviz.inspect.atlas.records import AtlasReport
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.atlas.summary import report_of as report_of
@@ -29,9 +30,14 @@ def atlas(
 
     file: where the record of the shard is kept; see ``mergeable.recorded``. watch: is given the
         progress. Of an encoder–decoder, the heads are those of the encoder.
-    Raises UsageError for a text that does not fit the model, UnsupportedError if its attention
+    Raises UsageError for a text or option that does not fit, UnsupportedError if its attention
     cannot be observed, KeyboardInterrupt after the record was written.
     """
+    if request.out is not None and shard.of > 1:
+        raise UsageError(
+            "--out is of all texts: leave it or --shard out; in Python attnviz.merge(…).write "
+            "makes the directory of all shards"
+        )
     probing = open_probing(model)
     run = {"kind": probing.kind, "top": request.top, "sample": SAMPLE, "truncate": request.truncate}
     shown = {"source": corpus.source, "index_base": request.index_base}

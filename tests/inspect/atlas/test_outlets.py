@@ -216,6 +216,8 @@ def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
     assert result.code == 2
     assert "text 2 (line 2) has " in result.err
     assert run("atlas", "--texts", "long.txt", "--truncate", "-q").code == 0
+    with pytest.raises(UsageError, match="--out is of all texts"):
+        attnviz.atlas(tiny, TEXTS, shard="0/2", out=tmp_path / "part")
     with pytest.raises(UsageError, match="top=0 is out of range"):
         attnviz.atlas(tiny, TEXTS, top=0)
     with pytest.raises(LoadError, match="no such file"):

@@ -155,6 +155,8 @@ def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path)
         assert json.dumps(report_of(reduce(add, order)).data()) == expected
     read = reduce(add, [read_record(tmp_path / str(number)) for number in (2, 0, 1)])
     assert json.dumps(report_of(read).data()) == expected
+    attnviz.merge(parts).write(tmp_path / "atlas", tiny)
+    assert len((tmp_path / "atlas" / "heads.jsonl").read_text().splitlines()) == len(whole.heads)
     assert not report_of(parts[0]).complete
     assert report_of(parts[0]).finding.startswith("Incomplete: 64 texts.")
 
