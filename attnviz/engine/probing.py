@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
-from attnviz.engine.observer import Held, Observer, SumsReader
+from attnviz.engine.observer import BLOCK_CELLS, Held, Observer, SumsReader
 from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel, random_copies
@@ -94,13 +94,20 @@ class Probing:
             return ()
         return self.model.notes_for(max((given.text for given in inputs), key=len))
 
-    def run(self, observer: Observer, inputs: Sequence[Input], held: Held = "auto") -> None:
+    def run(
+        self,
+        observer: Observer,
+        inputs: Sequence[Input],
+        *,
+        cells: int | None = BLOCK_CELLS,
+        held: Held = "auto",
+    ) -> None:
         """Run the model over inputs of one length, and hand its attention to ``observer``.
 
-        held: see ``Backend.observe``.
+        cells, held: see ``Backend.observe``.
         """
         with reading_segments(self.model, inputs[0].text):
-            backend_of(self.model).observe(observer, inputs, held=held)
+            backend_of(self.model).observe(observer, inputs, cells=cells, held=held)
 
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
         """Run the model over inputs of one length; see ``Backend.read_sums``."""

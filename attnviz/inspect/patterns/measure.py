@@ -72,7 +72,7 @@ def measure(
             observer, summed = _Scoring(batch, attention, heads), False
         if not summed:
             held: Held = "auto" if annotated or reduce == "fused" else reduce
-            probing.run(observer, passages, held)
+            probing.run(observer, passages, held=held)
         for text, scores in zip(batch, observer.results(), strict=True):
             found[id(text)] = scores
             work(cells_of(text, probing.kind))

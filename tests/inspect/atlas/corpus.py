@@ -1,0 +1,12 @@
+"""A small corpus: pieces of the passages that the package contains, some of them twice."""
+
+from __future__ import annotations
+
+from attnviz.texts import natural_texts
+
+PIECES = [
+    " ".join(words[start : start + 14])
+    for words in map(str.split, natural_texts())
+    for start in range(0, len(words) - 14, 5)
+]
+TEXTS = [*PIECES, *PIECES[:40]]
