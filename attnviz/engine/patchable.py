@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -309,7 +310,10 @@ def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
 
 
 def _inputs(model: PreTrainedModel, given: Input) -> dict[str, Tensor]:
+    """Return the arguments of a call over a text; of a pair with the text of each token."""
     inputs = {"input_ids": torch.tensor([given.ids], device=model.device)}
+    if given.text.segments and "token_type_ids" in signature(model.forward).parameters:
+        inputs["token_type_ids"] = torch.tensor([given.text.segments], device=model.device)
     if given.target is not None:
         inputs["decoder_input_ids"] = torch.tensor([given.target.ids], device=model.device)
     return inputs
