@@ -258,6 +258,16 @@ class Ranked(Options, panel="View"):
     top: int = option("N", "List so many heads in the ranking.", 8, min=1)
 
 
+_JOINED = "A second text, joined to the first as the tokenizer joins two"
+
+
+@dataclass(frozen=True)
+class SecondText(Options):
+    """The option that makes a text a pair of texts, for models that compare two."""
+
+    second: str | None = option("TEXT", f"{_JOINED}.", name="--and", words=True)
+
+
 @dataclass(frozen=True)
 class RegionOptions(Options, panel="Chat and regions"):
     """The options on which parts of a text are regions, between which attention is summed.
@@ -281,7 +291,7 @@ class RegionOptions(Options, panel="Chat and regions"):
     spans: Path | None = option("FILE", "Regions from a file, one a line, written as for --span.")
     second: str | None = option(
         "TEXT",
-        "A second text, joined to the first as the tokenizer joins two; each is a region.",
+        f"{_JOINED}; each is a region.",
         name="--and",
         words=True,
     )

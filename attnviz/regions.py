@@ -241,7 +241,7 @@ class RegionReader:
     @property
     def shown(self) -> str:
         """Return the text for the screen: two texts with a line break between them."""
-        return self.text if self.second is None else f"{self.text}\n{self.second}"
+        return both_texts(self.text, self.second)
 
     def notes(self, tokens: Tokens) -> tuple[str, ...]:
         """Return a note if the tokenizer puts no token between two texts, as decoders' do."""
@@ -301,6 +301,11 @@ class RegionReader:
         if lost := {span.name for span in self.spans}.difference(kept.regions):
             raise UsageError(f"--truncate cuts {visible(min(lost))!r} off: shorten the text")
         return replace(kept, kept=())
+
+
+def both_texts(text: str, second: str | None) -> str:
+    """Return a text for the screen, with a line break before the ``second`` if there is one."""
+    return text if second is None else f"{text}\n{second}"
 
 
 def region_reader(

@@ -55,6 +55,7 @@ def ablate(
     top: int = 8,
     kind: Kind | None = None,
     target: str | None = None,
+    second: str | None = None,
     truncate: bool = False,
     no_known_labels: bool = False,
     index_base: int = 0,
@@ -70,6 +71,7 @@ def ablate(
     mode: what replaces a head's output: ``zero``, ``mean`` or ``resample`` (the output
         for another text), the last two from the texts in ``reference``.
     metric: the effect by which heads are ranked; the rise of the loss by default.
+    second: a text that is joined to the one text, for models that compare two.
     The other options are those of ``attnviz ablate``: see ``AblateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for

@@ -31,6 +31,7 @@ def lens(
     head: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
     target: str | None = None,
+    second: str | None = None,
     truncate: bool = False,
     no_known_labels: bool = False,
     index_base: int = 0,
@@ -40,6 +41,7 @@ def lens(
     model, tokenizer: see ``capture``. text: one prompt.
     answer: the token that is followed, by default the model's top prediction. position: where it is
         predicted, a word or an index; by default the last. layer, head: the heads that are listed.
+    second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz lens``; see ``LensRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -122,6 +124,7 @@ def why(
     head: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
     target: str | None = None,
+    second: str | None = None,
     truncate: bool = False,
     top: int = 8,
     copying: bool = False,
@@ -139,6 +142,7 @@ def why(
     inputs: also measure what the prediction loses with ``draws`` other words in the place of each
         word, and with each word hidden; see ``InputEffects``.
     layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
+    second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz why``; see ``WhyRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.draw.report import EVERY
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.options import argument
 
@@ -27,6 +29,13 @@ class _Prompt(shared.Text):
     text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
 
 
+@dataclass(frozen=True)
+class _Output(shared.Output):
+    """The output options of every command, with files of arrays."""
+
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
+
+
 @command(EXAMPLES, "--answer --position --head", draws="weights")
 def lens(
     prompt: _Prompt,
@@ -34,7 +43,7 @@ def lens(
     model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
-    output: shared.Output,
+    output: _Output,
 ) -> None:
     """Show what the model would predict after each block, and what heads write there."""
     from attnviz.cli.outlet import open_outlet

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -312,9 +313,13 @@ def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
 
 
 def _inputs(model: PreTrainedModel, given: Input) -> dict[str, Tensor]:
-    inputs = {"input_ids": torch.tensor([given.ids], device=device_of(model))}
+    """Return the arguments of a call over a text; of a pair with the text of each token."""
+    device = device_of(model)
+    inputs = {"input_ids": torch.tensor([given.ids], device=device)}
+    if given.text.segments and "token_type_ids" in signature(model.forward).parameters:
+        inputs["token_type_ids"] = torch.tensor([given.text.segments], device=device)
     if given.target is not None:
-        inputs["decoder_input_ids"] = torch.tensor([given.target.ids], device=device_of(model))
+        inputs["decoder_input_ids"] = torch.tensor([given.target.ids], device=device)
     return inputs
 
 

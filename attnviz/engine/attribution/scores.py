@@ -206,6 +206,10 @@ class SplitScores:
         return self.gap <= self.tolerance  # False for NaN
 
 
+SideLeads: TypeAlias = tuple[Floats, Floats]
+"""What each part adds to a lead: (part,) of the query's side, and (part,) of the key's."""
+
+
 def _log_sum(logits: Floats) -> NDArray[np.float64]:
     top = logits.max(-1, keepdims=True)
     found: NDArray[np.float64] = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
@@ -216,11 +220,18 @@ class ScoreSplitter(ABC):
     """The interface to split the attention scores of one model."""
 
     @abstractmethod
-    def split(self, given: Input, asked: AskedLink, *, whole: bool = True) -> SplitScores:
+    def split(self, given: Input, asked: AskedLink) -> SplitScores:
         """Return the scores of the asked query as sums over the parts of the model.
 
-        given: the text. whole: False leaves out ``without`` and ``sources``, which cost more.
+        given: the text.
         Raises UnsupportedError if query or key cannot be followed to what wrote them.
+        """
+
+    @abstractmethod
+    def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
+        """Return what the parts of each side add to the same lead in another text: (part,).
+
+        given: the other text, of as many tokens. known: the split of the first one.
         """
 
 

@@ -16,6 +16,7 @@ from attnviz.engine.attribution.scores import (
     AskedLink,
     ReadSide,
     ScoreSplitter,
+    SideLeads,
     SplitScores,
     StreamPart,
     largest_heads,
@@ -31,21 +32,28 @@ class NumpyScoreSplitter(ScoreSplitter):
 
     stack: NumpyStack
 
-    def split(self, given: Input, asked: AskedLink, *, whole: bool = True) -> SplitScores:
-        _, layer, head = asked.head
+    def split(self, given: Input, asked: AskedLink) -> SplitScores:
         with np.errstate(over="ignore", invalid="ignore"):
-            run = RecordedRun(self.stack, given.text, layer + 1)
-            self.stack.finite = self.stack.finite and run.finite
-            reader = _Reader(self.stack, run, layer, head)
+            reader = self._reader(given, asked)
             found = reader.split(asked)
-            if not whole:
-                return found
             sources = {
                 (side, at): reader.by_source(side, found, at, asked)
                 for side, at in largest_heads(found, asked)
             }
             without = reader.without(asked.query, found.scale, len(found.parts))
             return replace(found, sources=sources, without=without)
+
+    def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self._reader(given, asked).split(asked)
+        matrix = found.matrix(known.coefficients(asked.key, asked.than))
+        return matrix.sum(1), matrix.sum(0)
+
+    def _reader(self, given: Input, asked: AskedLink) -> _Reader:
+        _, layer, head = asked.head
+        run = RecordedRun(self.stack, given.text, layer + 1)
+        self.stack.finite = self.stack.finite and run.finite
+        return _Reader(self.stack, run, layer, head)
 
 
 class _Reader:

@@ -31,6 +31,7 @@ from attnviz.engine.attribution.scores import (
     AskedLink,
     ReadSide,
     ScoreSplitter,
+    SideLeads,
     SplitScores,
     StreamPart,
     largest_heads,
@@ -66,25 +67,29 @@ class TorchScoreSplitter(ScoreSplitter):
         self._name = name
         self._model = model
         self._opened = opened
-        self._facts: dict[tuple[HeadKey, int, int], SplitScores] = {}
 
-    def split(self, given: Input, asked: AskedLink, *, whole: bool = True) -> SplitScores:
-        call = self._call(asked.head)
-        place = asked.head, asked.query, len(given.keys(asked.head[0]))
-        if whole or place not in self._facts:
-            self._facts[place] = self._observed(given, asked)
+    def split(self, given: Input, asked: AskedLink) -> SplitScores:
+        facts = self._observed(given, asked)
         with self._opened.hook_points.borrowed():
-            try:
-                run = _TrackedRun(self._opened, given, call, mixing=whole)
-            except LostTrackError as error:
-                raise not_followed(self._name) from error
-            found = run.split(self._facts[place], asked)
+            run = self._tracked(given, asked, mixing=True)
+            found = run.split(facts, asked)
             if found is None:
                 raise not_followed(self._name)
-            if not whole:
-                return found
             sources = run.sources(found, asked)
             return replace(found, sources=sources, without=run.without(found, asked))
+
+    def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
+        with self._opened.hook_points.borrowed():
+            found = self._tracked(given, asked).leads(known, asked)
+        if found is None:
+            raise not_followed(self._name)
+        return found
+
+    def _tracked(self, given: Input, asked: AskedLink, *, mixing: bool = False) -> _TrackedRun:
+        try:
+            return _TrackedRun(self._opened, given, self._call(asked.head), mixing=mixing)
+        except LostTrackError as error:
+            raise not_followed(self._name) from error
 
     def _call(self, head: HeadKey) -> int:
         kind, layer, number = head
@@ -231,17 +236,45 @@ class _TrackedRun:
             if change:
                 yield part, change
 
-    def sources(self, split: SplitScores, asked: AskedLink) -> dict[tuple[ReadSide, int], Floats]:
-        """Return for the largest heads of each side their part of the lead by source token."""
+    def _targets(self, split: SplitScores, asked: AskedLink) -> dict[ReadSide, Tensor]:
+        """Return the lead as a function of each side, the other held; empty if not tracked."""
         towards = torch.tensor(split.coefficients(asked.key, asked.than))
         query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
             return {}
         keys = (towards.to(key)[:, None] * key).sum(0)
-        targets = {
+        return {
             "query": query[asked.query] @ keys.detach() * split.scale,
             "key": query[asked.query].detach() @ keys * split.scale,
         }
+
+    def leads(self, split: SplitScores, asked: AskedLink) -> SideLeads | None:
+        """Return what the parts of each side add to a lead, by two reverse passes; None if lost.
+
+        split: of another text, whose parts, scale and mask are those of this one.
+        """
+        values = [leaf.value for leaf in self._flow.leaves]
+        found = []
+        for target in self._targets(split, asked).values():
+            slopes = torch.autograd.grad(target, values, retain_graph=True, allow_unused=True)
+            terms = [
+                None if slope is None else (slope * value.detach()).double()
+                for slope, value in zip(slopes, values, strict=True)
+            ]
+            found.append([self._sum_of(part, terms) for part in split.parts])
+        return (np.array(found[0]), np.array(found[1])) if found else None
+
+    def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> float:
+        """Return the sum of a part's terms. terms: of each leaf; None where it has no influence."""
+        known = [term for at in self._leaves[part] if (term := terms[at]) is not None]
+        own = [term if part.head is None else term[:, :, part.head] for term in known]
+        return sum(float(term.sum()) for term in own)
+
+    def sources(self, split: SplitScores, asked: AskedLink) -> dict[tuple[ReadSide, int], Floats]:
+        """Return for the largest heads of each side their part of the lead by source token."""
+        targets = self._targets(split, asked)
+        if not targets:
+            return {}
         sides = split.matrix(split.coefficients(asked.key, asked.than))
         found: dict[tuple[ReadSide, int], Floats] = {}
         for side, at in largest_heads(split, asked):

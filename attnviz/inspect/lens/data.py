@@ -6,7 +6,9 @@ Indices start at 0 whatever the names on the screen show.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from attnviz.draw.values import json_number, known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.attribution.lens import BlockReading, HeadReading
@@ -73,6 +75,24 @@ def _head(report: LensReport, each: HeadReading) -> dict[str, Any]:
         "lowers": words(each.lowers),
         **({} if label is None else {"label": known_label_facts(label)}),
     }
+
+
+def write_lens_npz(report: LensReport, stream: BinaryIO) -> None:
+    """Write a NumPy archive: of each reading (block,) and its top words, and of each head."""
+    blocks = report.found.blocks
+    heads = [each for each in report.found.heads if each.head[0] in report.kinds]
+    np.savez(
+        stream,
+        allow_pickle=False,
+        blocks=np.array([report.block_name(each.block) for each in blocks]),
+        probability=np.array([each.probability for each in blocks]),
+        rank=np.array([each.rank for each in blocks]),
+        kl=np.array([each.kl for each in blocks]),
+        top_ids=np.array([[one for one, _ in each.top] for each in blocks]),
+        top_probability=np.array([[p for _, p in each.top] for each in blocks]),
+        heads=np.array([report.name(each.head) for each in heads]),
+        logits=np.array([each.answer for each in heads]),
+    )
 
 
 def lens_rows(report: LensReport) -> Iterator[tuple[object, ...]]:

@@ -19,6 +19,7 @@ from attnviz.inspect.why.why import (
 )
 from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
+from attnviz.regions import both_texts
 from attnviz.texts import answer_and_foil, words_of
 
 
@@ -37,7 +38,7 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     Raises UsageError if position, token or heads do not fit the model, UnsupportedError if the
     stream between its blocks cannot be read, or if its parts do not add up to its logits.
     """
-    given = encoded_prompt(model, text, request.target, request.truncate)
+    given, joined = encoded_prompt(model, text, request, request.truncate)
     backend = backend_of(model)
     attributor = backend.open_attributor(given)
     asked, _ = answer_and_foil(model, request.answer, None, attributor.labels)
@@ -58,7 +59,7 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     ids |= {word for each in found.heads for word, _ in (*each.raises, *each.lowers)}
     return LensReport(
         model=model.info,
-        text=text,
+        text=both_texts(text, request.second),
         source=source,
         given=given,
         found=found,
@@ -69,5 +70,5 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
         kinds=kinds,
         labels={} if request.no_known_labels else labels_of(model, heads),
         index_base=request.index_base,
-        notes=(*model.notes_for(given.text), *found.notes),
+        notes=(*model.notes_for(given.text), *joined, *found.notes),
     )

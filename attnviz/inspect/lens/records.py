@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
@@ -13,6 +14,7 @@ from attnviz.records import HeadLabel, Input, ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
 
 FAR = 1.0
 """KL to the end, in nats, from which a reading is said to be no prediction of the model."""
@@ -51,6 +53,11 @@ class LensReport(Report, Provenance):
         from attnviz.inspect.lens.data import lens_rows
 
         return lens_rows(self)
+
+    def arrays(self) -> Mapping[str, Writer]:
+        from attnviz.inspect.lens.data import write_lens_npz
+
+        return {".npz": partial(write_lens_npz, self)}
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.lens.document import lens_document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.inspect.why.request import WrittenKind
+from attnviz.inspect.why.request import OtherText
 from attnviz.options import HeadChoice, IndexBase, Known, Options, Truncation, option
 
 
@@ -24,5 +24,5 @@ class _Followed(Options, panel="What is followed"):
 
 
 @dataclass(frozen=True)
-class LensRequest(_Followed, HeadChoice, WrittenKind, Truncation, Known, IndexBase):
+class LensRequest(_Followed, HeadChoice, OtherText, Truncation, Known, IndexBase):
     """All options of ``lens``."""

@@ -33,6 +33,9 @@ _TABLE = 76
 _MOST, _ROOM = 12, 80
 """The most parts of the query in the grid of the whole document, and its columns."""
 
+_LARGE = 0.1
+"""The least part of a head, relative to the largest part, whose source tokens are drawn."""
+
 _EVERY = 1_000_000
 """A limit of rows that no model reaches."""
 
@@ -161,15 +164,16 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
 
 
 def _sources(report: LinkReport) -> list[doc.Part]:
-    """Return the text for the largest heads of each side, coloured by their part of the lead."""
+    """Return the text for heads with a large part, coloured by their part of the lead."""
     first, found = report.first, list[doc.Map]()
     if report.many:
         return []
+    least = _LARGE * max(abs(part.lead) for part in report.parts)
     limit = max((float(np.abs(row).max()) for row in first.found.sources.values()), default=0.0)
     for side in reversed(SIDES):
         for (of, at), row in first.found.sources.items():
             part = first.found.parts[at]
-            if of != side or part.crosses:
+            if of != side or part.crosses or abs(row.sum()) < least:
                 continue
             name = f"{report.name(part)} into the {side}"
             words: doc.Words = [(name, True), (f"{row.sum():+.2f} nats by source token", False)]

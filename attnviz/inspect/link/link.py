@@ -136,8 +136,7 @@ def link(
         for control in _controls(
             model.vocabulary(), given, asked, wanted * split.tallies, (request.seed, number)
         ):
-            other = splitter.split(control, asked, whole=False)
-            base.append(part_leads(other, asked))
+            base.append(part_leads(split, asked, splitter.leads(control, asked, split)))
             advance((number + len(base) / wanted) / len(pairs))
         rows = np.array(base).reshape(len(base), len(part_leads(split, asked)))
         found.append(LinkedPrompt(prompt.text, given, asked, split, rows))

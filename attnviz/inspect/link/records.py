@@ -16,6 +16,7 @@ from attnviz.engine.attribution.scores import (
     SIDES,
     AskedLink,
     ReadSide,
+    SideLeads,
     SplitScores,
     StreamPart,
 )
@@ -65,12 +66,17 @@ class LinkPart(NamedTuple):
         return low <= 0 <= high
 
 
-def part_leads(found: SplitScores, asked: AskedLink) -> NDArray[np.float64]:
-    """Return the lead by part: of the query, then of the keys, then by distance if there is one."""
+def part_leads(
+    found: SplitScores, asked: AskedLink, sides: SideLeads | None = None
+) -> NDArray[np.float64]:
+    """Return the lead by part: of the query, then of the keys, then by distance if there is one.
+
+    sides: the parts of both sides in another text with the same distances; None for this one's.
+    """
     towards = found.coefficients(asked.key, asked.than)
     matrix, distance = found.matrix(towards), found.by_distance(towards)
     last = [] if distance is None else [distance]
-    return np.concatenate([matrix.sum(1), matrix.sum(0), last])
+    return np.concatenate([*(sides or (matrix.sum(1), matrix.sum(0))), last])
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from attnviz.options import (
     Kind,
     Known,
     Options,
+    SecondText,
     Seed,
     Truncation,
     flag,
@@ -53,8 +54,8 @@ class _Inputs(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class WrittenKind(Kind):
-    """The options on which heads of an encoder–decoder are shown, and on its decoder's text."""
+class OtherText(SecondText, Kind):
+    """The options on a second text, and on the heads and the text of a decoder."""
 
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
@@ -76,6 +77,6 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class WhyRequest(
-    _Question, _Inputs, HeadChoice, WrittenKind, Truncation, _View, Known, IndexBase, Seed
+    _Question, _Inputs, HeadChoice, OtherText, Truncation, _View, Known, IndexBase, Seed
 ):
     """All options of ``why``."""

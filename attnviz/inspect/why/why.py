@@ -25,16 +25,17 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.inspect.why.inputs import LONG, input_effects
 from attnviz.inspect.why.records import ExplainedPrompt, WhyReport
-from attnviz.inspect.why.request import WhyRequest
+from attnviz.inspect.why.request import OtherText, WhyRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
-from attnviz.options import HeadChoice
+from attnviz.options import HeadChoice, RegionOptions
 from attnviz.prompts import named_error, typed_prompts
 from attnviz.records import Advance, HeadLabel, Input, Kind, Tokens
+from attnviz.regions import both_texts, region_reader
 from attnviz.texts import Texts, answer_and_foil, words_of
 
 _CONTROLS, _FEW = 20, 5
@@ -87,11 +88,13 @@ def why(
     in it is ranked; see its ``require_tally``. Raises UsageError if prompts, positions, tokens or
     heads do not fit the model, UnsupportedError if its logits cannot be split.
     """
-    pairs = [
-        (prompt, encoded_prompt(model, prompt.text, request.target, request.truncate))
-        for prompt in prompts
-    ]
+    pairs, joined = list[tuple[Prompt, Input]](), tuple[str, ...]()
+    for prompt in prompts:
+        given, joined = encoded_prompt(model, prompt.text, request, request.truncate)
+        pairs.append((prompt._replace(text=both_texts(prompt.text, request.second)), given))
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
+    if request.second is not None and asked[1:]:
+        raise UsageError("--and joins a text to one prompt: leave out --texts, or --and")
     if request.inputs and asked[1:]:
         raise UsageError("--inputs explains one prompt: leave out --texts, or --inputs")
     wanted = _wanted(request, len(asked))
@@ -142,6 +145,7 @@ def why(
         index_base=request.index_base,
         notes=(
             *model.notes_for(first.text),
+            *joined,
             *found[0].found.notes,
             *copies_note(len(pairs) - len(asked), len(pairs), "prompts"),
         ),
@@ -189,18 +193,22 @@ def _wanted(request: WhyRequest, prompts: int) -> int:
 # The question --------------------------------------------------------------------------------
 
 
-def encoded_prompt(model: Model, text: str, target: str | None, truncate: bool) -> Input:
-    """Return the tokens of a prompt, with those of the decoder's text if the model has a decoder.
+def encoded_prompt(
+    model: Model, text: str, other: OtherText, truncate: bool
+) -> tuple[Input, tuple[str, ...]]:
+    """Return the tokens of a prompt, with those of the decoder's text, and notes on two texts.
 
-    target: the decoder's text; None for the model's own greedy output. truncate: cut long texts.
+    other: the text of the decoder, by default the model's own greedy output, and a second text that
+        is joined to the prompt. truncate: cut long texts.
     Raises UsageError for a target of a model with one stack.
     """
-    choice = Choice(target=target, truncate=truncate)
-    tokens = encoded(model, text, choice.truncate)
+    target, choice = other.target, Choice(target=other.target, truncate=truncate)
+    reader = region_reader(model, text, RegionOptions(second=other.second))
+    tokens = encoded(model, text, truncate, None if reader is None else reader.encode)
     targets = written_targets(model, [tokens], choice)
     if target is not None and not targets:
         raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
-    return Input(tokens, *targets[:1])
+    return Input(tokens, *targets[:1]), () if reader is None else reader.notes(tokens)
 
 
 def _attributed(

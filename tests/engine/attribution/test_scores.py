@@ -68,11 +68,11 @@ def opened(name):
     return prepared(name, model, None, torch.device("cpu"), seed=0)
 
 
-def split(name, layer, head, query, key, than=None, **options):
+def split(name, layer, head, query, key, than=None):
     """The scores of one query, the matrix of the lead, and what was asked for."""
     given = Input.of_ids(GOLDEN[name]["ids"])
     asked = AskedLink(("self", layer, head), query, key, than)
-    found = backend_of(opened(name)).open_splitter("self", given).split(given, asked, **options)
+    found = backend_of(opened(name)).open_splitter("self", given).split(given, asked)
     return found, found.matrix(found.coefficients(key, than)), asked
 
 
@@ -114,7 +114,7 @@ def test_every_head_and_key_tallies_with_the_models_own_weights(name):
     for layer in range(model.info.layers):
         for head in range(model.info.heads):
             for query in (tokens // 2, tokens - 1) if name != "tiny" else (3, 7, 10):
-                found, *_ = split(name, layer, head, query, query, whole=False)
+                found, *_ = split(name, layer, head, query, query)
                 assert found.gap <= found.tolerance <= 5e-5
                 for key in found.visible:
                     others = [each for each in found.visible if each != key]
@@ -123,6 +123,23 @@ def test_every_head_and_key_tallies_with_the_models_own_weights(name):
                     assert lead == pytest.approx(own, abs=2 * found.tolerance)
                 if not layer:
                     assert {part.kind for part in found.parts} <= {"token", "position", "bias"}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("than", [None, 6])
+def test_leads_in_another_text_are_those_of_its_own_split(name, than):
+    ids = GOLDEN[name]["ids"]
+    given, other = Input.of_ids(ids), Input.of_ids([*ids[:1], *reversed(ids[1:])])
+    splitter = backend_of(opened(name)).open_splitter("self", given)
+    for layer in (0, 1):
+        asked = AskedLink(("self", layer, 1), len(ids) - 1, len(ids) - 3, than)
+        known, own = splitter.split(given, asked), splitter.split(other, asked)
+        matrix = own.matrix(own.coefficients(asked.key, asked.than))
+        for found, sums in zip(
+            splitter.leads(other, asked, known), (matrix.sum(1), matrix.sum(0)), strict=True
+        ):
+            assert found == pytest.approx(sums, abs=2e-5)
+            assert abs(sums).max() > 0.01
 
 
 def test_the_lead_over_one_key_is_the_log_of_the_ratio_of_weights():

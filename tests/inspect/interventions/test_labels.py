@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ...small_models import bert_fields
 from ..classifiers import LABELS, save_classifier
 
 TEXT = "the cat sat on the mat because the cat"
@@ -85,3 +87,71 @@ def test_patch_takes_labels(run: Any, place: str) -> None:
 )
 def test_refused(refused: Any, place: str, arguments: tuple[str, ...], said: str) -> None:
     assert said in refused(2, *arguments, "--model", place)
+
+
+# Two texts -----------------------------------------------------------------------------------
+
+ONE, TWO = "She opened the door slowly", "the animal was tired"
+
+
+@pytest.fixture(scope="module")
+def entailment(trained_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a random classifier of pairs, whose embeddings of both texts differ much."""
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(trained_bert)
+    torch.manual_seed(2)
+    sizes = {**bert_fields(21, 37, 31), "vocab_size": len(tokenizer), "id2label": LABELS}
+    model = BertForSequenceClassification(BertConfig(**sizes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+        model.bert.embeddings.token_type_embeddings.weight.normal_(0, 2)
+    place = tmp_path_factory.mktemp("entailment")
+    model.save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    return str(place)
+
+
+def test_two_texts_are_read_as_two(run: Any, entailment: str) -> None:
+    from transformers import AutoTokenizer, BertForSequenceClassification
+
+    model = BertForSequenceClassification.from_pretrained(entailment).eval()
+    read = AutoTokenizer.from_pretrained(entailment)(ONE, TWO, return_tensors="pt")
+
+    def logs(**without: Any) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = model(**{**read, **without}).logits[0].double().log_softmax(-1)
+        return found
+
+    expected, one_text = logs(), logs(token_type_ids=torch.zeros_like(read["input_ids"]))
+    assert abs(expected - one_text).max() > 0.01
+    asked = (ONE, "--and", TWO, "--model", entailment, "--answer", "glad", "--json")
+    why = run("why", *asked, "--foil", "sad").document
+    assert why["token_ids"] == read["input_ids"][0].tolist()
+    assert why["logit"] == pytest.approx(float(expected[2] - expected[0]), abs=1e-4)
+    assert why["tallies"]
+    inputs = run("why", *asked, "--inputs", "--draws", "2").document["inputs"]
+    assert inputs["value"] == pytest.approx(float(expected[2]), abs=1e-4)
+    lens = run("lens", *asked).document
+    assert lens["layers"][-1]["probability"] == pytest.approx(float(expected[2].exp()), abs=1e-4)
+    ablated = run("ablate", *asked).document
+    assert ablated["baseline"]["loss"] == pytest.approx(-float(expected[2]), abs=1e-4)
+
+    def silence(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (torch.cat([torch.zeros_like(args[0][..., :7]), args[0][..., 7:]], -1), *args[1:])
+
+    output = model.bert.encoder.layer[1].attention.output.dense
+    output.register_forward_pre_hook(silence)
+    (head,) = [one for one in ablated["heads"] if (one["layer"], one["head"]) == (1, 0)]
+    assert head["loss_delta"] == pytest.approx(float(expected[2] - logs()[2]), abs=1e-4)
+
+
+def test_two_texts_of_other_models(run: Any, refused: Any, trained_bert: Path) -> None:
+    for command in ("why", "lens", "ablate"):
+        found = run(command, "The cat sat.", "--and", "It was tired.", "--json", "-q").document
+        assert any("with nothing between them" in note for note in found["notes"])
+    pair = (ONE, "--and", TWO)
+    assert "which torch reads" in refused(5, "ablate", *pair, "--model", str(trained_bert))
+    assert "leave out --texts, or --and" in refused(2, "ablate", "--and", TWO)
+    assert "--and is empty" in refused(2, "lens", ONE, "--and", " ")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnviz.draw.labels import width
@@ -151,3 +153,16 @@ def test_many_blocks_keep_the_entry_and_the_end(report: LensReport) -> None:
     assert {"embedding", "L59", "L60", "L79 = model"} <= set(names)
     assert names == sorted(names, key=lambda name: int("".join(filter(str.isdigit, name)) or -1))
     assert blocks.more == f"{81 - len(names)} more: --full"
+
+
+def test_arrays_are_those_of_the_json(run: Any, tmp_path: Path) -> None:
+    found = run("lens", PROMPT, "--json", "--save", str(tmp_path / "lens.npz")).document
+    with np.load(tmp_path / "lens.npz") as arrays:
+        for name in ("probability", "rank", "kl"):
+            assert arrays[name].tolist() == pytest.approx([one[name] for one in found["layers"]])
+        assert arrays["top_ids"][-1].tolist() == [one["id"] for one in found["layers"][-1]["top"]]
+        assert arrays["top_probability"].shape == (7, 5)
+        assert arrays["blocks"].tolist()[:2] == ["embedding", "L0"]
+        heads = [f"L{one['layer']}H{one['head']}" for one in found["heads"]]
+        assert arrays["heads"].tolist() == heads
+        assert arrays["logits"].tolist() == pytest.approx([one["answer"] for one in found["heads"]])

@@ -13,18 +13,21 @@ import numpy as np
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Choice, attention_kind, written_targets
+from attnviz.engine.capture import Choice, attention_kind, encoded, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, model_identity
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
+from attnviz.models.stack_model import StackModel
+from attnviz.options import RegionOptions
 from attnviz.records import Advance, Kind, ModelInfo, Tokens, Watch
+from attnviz.regions import both_texts, region_reader
 from attnviz.resume import digest, texts_digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
@@ -84,13 +87,15 @@ class AblationJob:
             why = "has one stack and writes none" if not two_stacks else "is to read several texts"
             raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
         least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
-        tokens = encode_texts(model, texts, truncate, least)
+        tokens, joined = encode_texts(model, texts, truncate, least), tuple[str, ...]()
+        if request.second is not None:
+            tokens, joined = _joined(model, texts, request)
         references, words = _references(model, texts, tokens, request)
         targets = written_targets(model, tokens, choice)
         reference_targets = written_targets(model, references, choice)
         kept = sorted({text.ids: at for at, text in reversed([*enumerate(tokens)])}.values())
         copies = copies_note(len(tokens) - len(kept), len(tokens), "texts")
-        notes = (*model.notes_for(max(tokens, key=len)), *copies)
+        notes = (*model.notes_for(max(tokens, key=len)), *joined, *copies)
         if request.mode == "resample":
             decoder = kind in ("decoder", "cross")
             able, left_out = _with_partners(
@@ -129,7 +134,7 @@ class AblationJob:
             model=model,
             request=request,
             kind=kind,
-            written=tuple(texts.texts[place] for place in kept),
+            written=tuple(both_texts(texts.texts[place], request.second) for place in kept),
             texts=tokens,
             targets=targets,
             references=references,
@@ -234,6 +239,27 @@ class AblationJob:
             "token_losses": options.token_losses,
             "method": self.request.how,
         }
+
+
+def _joined(
+    model: Model, texts: Texts, request: AblateRequest
+) -> tuple[tuple[Tokens, ...], tuple[str, ...]]:
+    """Return the tokens of the one text and of ``--and``, joined, and a note on how they are.
+
+    Raises UsageError for several texts, UnsupportedError for a model in NumPy that tells them
+    apart, since words that are masked or replaced there are no longer these two texts.
+    """
+    if len(texts.texts) > 1:
+        raise UsageError("--and joins a text to one other: leave out --texts, or --and")
+    if isinstance(model, StackModel) and model.stack.has_segments:
+        raise UnsupportedError(
+            f"{model.info.name!r} has embeddings for two texts, which torch reads: add --backend "
+            "torch"
+        )
+    reader = region_reader(model, texts.texts[0], RegionOptions(second=request.second))
+    assert reader is not None
+    tokens = encoded(model, texts.texts[0], request.truncate, reader.encode)
+    return (tokens,), reader.notes(tokens)
 
 
 def _references(

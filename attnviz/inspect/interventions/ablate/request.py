@@ -16,6 +16,7 @@ from attnviz.options import (
     Known,
     Options,
     Ranked,
+    SecondText,
     Seed,
     Truncation,
     flag,
@@ -32,8 +33,8 @@ UNITS: Mapping[Unit, str] = {"head": "head", "kv-head": "key/value head", "layer
 
 
 @dataclass(frozen=True)
-class _Written(Kind):
-    """The options on the kind of attention, and on the decoder's text."""
+class _Written(SecondText, Kind):
+    """The options on a second text, on the kind of attention, and on the decoder's text."""
 
     target: str | None = option(
         "TEXT",
