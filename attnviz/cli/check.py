@@ -75,7 +75,6 @@ def check(
     from attnviz.inspect.check import check as question
     from attnviz.inspect.check.measure import CheckedModel
     from attnviz.inspect.check.words import written_words
-    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
 
     outlet = open_outlet(output)
     if junit.junit is not None:
@@ -84,7 +83,7 @@ def check(
     rules = question.rules_of(file.file, request, also)
     name = model.model or (rules.model if rules is not None else None) or question.BUILT_IN
     options = shared.load_options(name, loading, model.seed)
-    tokens = reckoned_probe_tokens(None, None)
+    tokens = question.reckoned_length(rules, request)
     checked = CheckedModel(
         name,
         lambda: outlet.load(name, replace(options, tokens=tokens)),

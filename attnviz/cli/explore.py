@@ -21,6 +21,7 @@ from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.explore.desk import SideSource
+    from attnviz.inspect.explore.scene import Scene
     from attnviz.inspect.explore.session import LiveSession
 
 EXAMPLES = """
@@ -58,6 +59,15 @@ class _Opened(Options):
 
 
 @dataclass(frozen=True)
+class _Zoom(Options):
+    """The option on the cell of a map to begin at."""
+
+    zoom: str | None = option(
+        "HEAD@QUERY,KEY", "Begin at a cell of a head's map, a token a cell: L5H1@8000,120."
+    )
+
+
+@dataclass(frozen=True)
 class _Kinds(options.Kind):
     """The kind of attention, if a model has several."""
 
@@ -79,6 +89,7 @@ class _Screen(Options, panel="Screen"):
 def explore(
     opened: _Opened,
     shown: options.HeadChoice,
+    zoom: _Zoom,
     kinds: _Kinds,
     truncation: options.Truncation,
     known: options.Known,
@@ -154,7 +165,33 @@ def explore(
         run = first.session.run
         written = Written(run.sampling, run.steps, at=len(run.steps), running=False)
         view = view.with_written(written)
-    Explorer(first, view, look, second).run_to_its_end()
+    if zoom.zoom is not None:
+        causal = frame.report.record.causal
+        view = replace(view, scene=_zoomed(view.scene, zoom.zoom, causal=causal))
+    Explorer(first, view, look, second, zoomed=zoom.zoom is not None).run_to_its_end()
+
+
+def _zoomed(scene: Scene, typed: str, *, causal: bool) -> Scene:
+    """Return the scene at the cell that was typed, such as ``L5H1@8000,120``.
+
+    causal: whether a query sees no later key. Raises UsageError if there is no such head or cell.
+    """
+    found = re.fullmatch(r"[lL](\d{1,6})[hH](\d{1,6})@(\d{1,9}),(\d{1,9})", typed.replace(" ", ""))
+    if found is None:
+        raise UsageError(f"expected --zoom such as L5H1@8000,120, got {visible(typed)[:40]!r}")
+    layer, head, query, key = map(int, found.groups())
+    place = layer - scene.index_base, head - scene.index_base
+    if place not in scene.heads:
+        last = scene.name(scene.heads[-1])
+        raise UsageError(f"no head {scene.name(place)} to zoom into: the last one is {last}")
+    if query >= scene.queries or key >= scene.keys:
+        raise UsageError(
+            f"no cell {query},{key} to zoom into: the text has {scene.queries:,} queries and "
+            f"{scene.keys:,} keys, from 0"
+        )
+    if causal and key > query:
+        raise UsageError(f"query {query} sees no later key {key}: the attention is causal")
+    return scene.with_head(place).at(query, key)
 
 
 def _is_saved(typed: str) -> bool:

@@ -161,30 +161,32 @@ class TorchLayer:
         share: Tensor = 1 - (self._sink[..., 0] - self._log_sums).exp()
         return share.flatten(0, 1).T[..., None]
 
-    def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
-        shape = (*self._query.shape[:2], orders, self._query.shape[2])
+    def equal(self, groups: Sequence[Equals], orders: int) -> Weights:
+        shape = (2, *self._query.shape[:2], orders, self._query.shape[2])
         found = self._query.new_zeros(shape)
         ends = self._key.shape[1] - 1
         for order, places in groups:
-            many = max(1, self._most_cells // (self.heads * places.shape[1] ** 2))
-            rows = max(1, self._most_cells // (self.heads * places.shape[1]))
+            size = places.shape[1]
+            many = max(1, self._most_cells // (2 * self.heads * size**2))
+            rows = max(1, self._most_cells // (2 * self.heads * size))
             for group in range(0, len(places), many):
                 of_group = places[group : group + many]
-                keys = np.where(of_group < 0, ends + 1, of_group + after)
-                key = self._key[:, self._index(np.minimum(keys, ends))].transpose(-1, -2)
-                for row in range(0, places.shape[1], rows):
+                known = np.where(of_group < 0, ends + 1, of_group)
+                keys = np.hstack([known, known + 1])
+                key = self._at(self._key, 1, np.minimum(keys, ends)).transpose(-1, -2)
+                for row in range(0, size, rows):
                     queries = of_group[:, row : row + rows]
-                    shown = self._index(np.maximum(queries, 0))
-                    scores = self._query[:, :, shown] @ key[:, None]
-                    first = self.first[np.maximum(queries, 0)][..., None]
+                    shown = np.maximum(queries, 0)
+                    scores = self._at(self._query, 2, shown) @ key[:, None]
+                    first = self.first[shown][..., None]
                     seen = (keys[:, None] < queries[..., None]) & (keys[:, None] >= first)
-                    scores -= self._log_sums[:, :, shown][..., None]
+                    scores -= self._at(self._log_sums, 2, shown)[..., None]
                     scores.masked_fill_(~self._index(seen), _HIDDEN)
-                    mass = scores.exp_().sum(-1)
+                    mass = scores.exp_().unflatten(-1, (2, size)).sum(-1).movedim(-1, 0)
                     there = np.nonzero(queries >= 0)
-                    at = self._index(order[group : group + many][there[0]]), shown[there]
-                    found[:, :, at[0], at[1]] = mass[(slice(None), slice(None), *there)]
-        return _numpy(found.flatten(0, 1))
+                    at = self._index(order[group : group + many][there[0]])
+                    found[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
+        return _numpy(found.flatten(1, 2))
 
     @property
     def _log_sums(self) -> Tensor:
@@ -235,6 +237,11 @@ class TorchLayer:
                     scores[..., edge].masked_fill_(mask, _HIDDEN)
                 yield heads, start, end, low, scores
             start = end
+
+    def _at(self, tensor: Tensor, axis: int, places: Ints) -> Tensor:
+        """Return the entries at some places of an axis, which gets the shape of ``places``."""
+        chosen = tensor.index_select(axis, self._index(places.ravel()))
+        return chosen.unflatten(axis, places.shape)
 
     def _tensor(self, columns: Columns) -> Tensor:
         found: Tensor = torch.from_numpy(columns).to(self._query.dtype)

@@ -88,10 +88,10 @@ class ReducedLayer(Protocol):
         Ā is the mean over the heads. shares: (row, query).
         """
 
-    def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
-        """Return the weight (head, orders, query) of each query on earlier tokens of its group.
+    def equal(self, groups: Sequence[Equals], orders: int) -> Weights:
+        """Return the weight (2, head, orders, query) of each query on earlier tokens of its group.
 
-        after: 0, or 1 for the tokens after those of its group. orders: the number of orders.
+        It is followed by that on the tokens after those. orders: the number of orders.
         """
 
 
@@ -203,6 +203,7 @@ class SummedRows(_Ranges):
     ) -> None:
         super().__init__(text, layer.first, layer.past)
         self._layer, self._even = layer, even
+        self._equal: Weights | None = None
         self._place: dict[bytes, int] = {}
         columns = [np.arange(len(text.keys)), *even.asked]
         for column in columns:
@@ -243,8 +244,9 @@ class SummedRows(_Ranges):
             nearest = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
         keys = nearest + after
         counts = (nearest >= 0) & (keys >= self.first) & (keys < self.past)
-        values = self._layer.equal(groups, len(latest), after)[self._heads]
-        return values, np.asarray(counts)
+        if self._equal is None:
+            self._equal = self._layer.equal(groups, len(latest))[:, self._heads]
+        return self._equal[after], np.asarray(counts)
 
     def far(self) -> Weights:
         signed = self.mixed(np.arange(len(self.text.keys))) - self.queries * self.total

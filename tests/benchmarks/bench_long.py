@@ -5,6 +5,7 @@ sums (``--reduce fused``), or the scores from blocks of rows for comparison. Lay
 model of few of them has the ratio of the whole one. The memory is that above the plain pass.
 
     python tests/benchmarks/bench_long.py [--tokens 1024,16384] [--layers 2] [--shape gpt2|llama1b]
+        [--dtype bfloat16]
 """
 
 from __future__ import annotations
@@ -83,9 +84,10 @@ def spent(run: Callable[[], object]) -> tuple[float, float]:
     return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
-def measure(shape: str, layers: int, tokens: int, repeats: int, blocks: bool) -> None:
+def measure(shape: str, layers: int, tokens: int, repeats: int, blocks: bool, dtype: str) -> None:
     config = config_of(shape, layers, tokens)
-    model = prepared(shape, AutoModel.from_config(config), None, torch.device("cpu"))
+    made = AutoModel.from_config(config, dtype=getattr(torch, dtype))
+    model = prepared(shape, made, None, torch.device("cpu"))
     text = natural(tokens)
     ids = torch.tensor([text.ids])
     backend = backend_of(model)
@@ -121,10 +123,11 @@ def main() -> None:
     parser.add_argument("--shape", choices=("gpt2", "llama1b"), default="gpt2")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--blocks", action="store_true")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     asked = parser.parse_args()
     torch.manual_seed(0)
     for tokens in map(int, asked.tokens.split(",")):
-        measure(asked.shape, asked.layers, tokens, asked.repeats, asked.blocks)
+        measure(asked.shape, asked.layers, tokens, asked.repeats, asked.blocks, asked.dtype)
 
 
 if __name__ == "__main__":

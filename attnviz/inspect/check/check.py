@@ -25,6 +25,9 @@ from attnviz.inspect.check.rules import read_rules
 from attnviz.models.model import Model
 from attnviz.records import Advance
 
+_LONG = 2_048
+"""The tokens of a text from which a model runs in torch."""
+
 BUILT_IN = "tiny"
 """The model to check if neither the file nor the person names one."""
 
@@ -56,6 +59,19 @@ def needs_model(rules: RuleFile | None) -> bool:
     rules: the result of ``rules_of``.
     """
     return rules is None or not rules.of_config
+
+
+def reckoned_length(rules: RuleFile | None, request: CheckRequest) -> int | None:
+    """Return about how many tokens the model runs on; None if it must be torch.
+
+    rules: the result of ``rules_of``. Torch reads a long text of a rule without whole maps.
+    """
+    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+    from attnviz.models.resolve import reckoned_tokens
+
+    longest = max(map(reckoned_tokens, () if rules is None else rules.texts), default=0)
+    long = request.reduce == "fused" or longest >= _LONG
+    return None if long else reckoned_probe_tokens(None, None)
 
 
 def counted(name: str, loaded: Model | None = None, **loading: Any) -> Callable[[], dict[str, Any]]:
@@ -92,7 +108,7 @@ def check(
     ``CheckReport.passed``.
     """
     began = time.monotonic()
-    model.advance = advance
+    model.advance, model.reduce = advance, request.reduce
     written: tuple[Path, ...] = ()
     if rules is None:
         written = _write(file, model)
@@ -125,7 +141,6 @@ def check_file(
     model: None for the one that the file names. file: of the rules. junit: a file to be written as
     JUnit XML, if any. seed: of the random tokens. Raises what ``check`` raises.
     """
-    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
     from attnviz.models.resolve import LoadOptions, load
 
     rules = rules_of(file, request, [] if junit is None else [junit])
@@ -133,7 +148,7 @@ def check_file(
         model = (rules.model if rules is not None else None) or BUILT_IN
     loaded = None if isinstance(model, str) else model
     name = model if isinstance(model, str) else model.info.name
-    options = LoadOptions(seed=seed, tokens=reckoned_probe_tokens(None, None))
+    options = LoadOptions(seed=seed, tokens=reckoned_length(rules, request))
     params = counted(name, loaded)
     checked = CheckedModel(name, lambda: loaded or load(name, options), params, seed)
     report = check(checked, file, request, rules)

@@ -128,19 +128,22 @@ def _against(measured: CheckedModel, rule: BaselineRule) -> Outcome:
 
 def _loss(measured: CheckedModel, rule: LossRule) -> Outcome:
     if rule.texts:
-        passes = tuple(measured.passed(_whole(measured.probing, text)) for text in rule.texts)
+        inputs = [_whole(measured.probing, text) for text in rule.texts]
+        sizes = [len(given.keys(measured.probing.kind)) for given in inputs]
+        found = [measured.losses(given) for given in inputs]
     else:
-        passes = measured.built_in
-    losses = [each.losses for each in passes if each.losses is not None]
-    if len(losses) < len(passes):
+        sizes = [each.tokens for each in measured.built_in]
+        found = [each.losses for each in measured.built_in]
+    losses = [each for each in found if each is not None]
+    if len(losses) < len(found):
         raise UsageError(f"{measured.model.info.name!r} predicts no next token: it has no loss")
     for number, each in enumerate(losses, start=1):
         if not len(each):
             text = f"text {number}" if len(losses) > 1 else "the text"
             raise UsageError(f"{text} has one token: a loss needs two, one to read, one to predict")
     every = np.concatenate(losses)
-    texts = f"{len(passes)} texts, " if len(passes) > 1 else ""
-    over = f"{texts}{sum(each.tokens for each in passes):,} tokens"
+    texts = f"{len(sizes)} texts, " if len(sizes) > 1 else ""
+    over = f"{texts}{sum(sizes):,} tokens"
     short = over if rule.texts else TEXTS
     return Outcome(rule, float(every.mean()), over, short, "nats/token")
 
@@ -179,16 +182,14 @@ def _span(measured: CheckedModel, rule: SpanRule) -> Outcome:
             f"{visible(rule.queries)!r} stands before {visible(rule.span)!r}, which it cannot see: "
             "its mass is 0 whatever the model does"
         )
-    weights = measured.run(given).weights
+    masses = measured.masses(given, rows, key.span)
     if rule.head:
         layer, head = measured.place(rule.head)
-        chosen = weights[layer][head][None]
+        chosen = masses[layer][head : head + 1]
     else:
-        chosen = np.concatenate([weights[layer] for layer in sorted(weights)])
-    columns = slice(key.span.start, key.span.stop)
-    mass = chosen[:, rows.start : rows.stop, columns].sum(-1, dtype=np.float64).mean()
+        chosen = np.concatenate([masses[layer] for layer in sorted(masses)])
     over = f"{len(tokens)} tokens" + ("" if rule.head else f", mean of {len(chosen)} heads")
-    return Outcome(rule, float(mass), over, over)
+    return Outcome(rule, float(chosen.mean()), over, over)
 
 
 def _count(measured: CheckedModel, rule: CountRule) -> Outcome:

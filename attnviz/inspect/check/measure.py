@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
 from attnviz.engine.backend import backend_of
+from attnviz.engine.effects import Variant
 from attnviz.engine.head_run import Head, HeadRun
+from attnviz.engine.observer import Reduce, reads_sums
 from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.scan.run import open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.check.baseline import Baseline, by_distance
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import Model
-from attnviz.records import Advance, Input
+from attnviz.records import Advance, Input, Kind
 from attnviz.texts import built_in_texts
 
 if TYPE_CHECKING:  # rules of params alone load no model
@@ -67,6 +71,7 @@ class CheckedModel:
         self._params = params
         self._seed = seed
         self.baselines: dict[Path, Baseline] = {}
+        self.reduce: Reduce = "auto"
         self.advance: Advance = lambda share: None
         """Called with the share of the probes that is scored."""
 
@@ -77,7 +82,7 @@ class CheckedModel:
     def beside(self, model: Model) -> CheckedModel:
         """Return another model as a ``CheckedModel`` with the same options, for comparisons."""
         other = CheckedModel(self.name, lambda: model, self._params, self._seed)
-        other.advance = self.advance
+        other.advance, other.reduce = self.advance, self.reduce
         return other
 
     @property
@@ -167,6 +172,37 @@ class CheckedModel:
         losses = None if seen.logits is None else token_losses(seen.logits, given.predicted.ids)
         return _Pass(len(keys), tuple(heads), sums, apart, losses)
 
+    def losses(self, given: Input) -> NDArray[np.float64] | None:
+        """Return nats of each predicted token; over a long text their mean stands for each."""
+        if self.probing.kind == "self" and self.probing.causal and self._is_long(given):
+            # The scan holds neither maps nor logits. A head of the last layer costs it least.
+            scan = open_scan(self.model, [given], kind="self")
+            (piece,) = scan.scan_all({0: [0]}, [Variant(((max(scan.heads), 0),))])
+            if "loss" in piece.baseline:
+                return np.full(len(given.text) - 1, piece.baseline["loss"])
+        return self.passed(given).losses
+
+    def masses(self, given: Input, rows: range, keys: range) -> dict[int, NDArray[np.float64]]:
+        """Return by layer the weight (head,) of some queries on some keys, mean over the queries.
+
+        rows, keys: their positions.
+        """
+        if self._is_long(given):
+            reader = _Masses(self.probing.kind, len(given.keys(self.probing.kind)), rows, keys)
+            try:
+                self.probing.read_sums(reader, [given])
+            except UnsupportedError:
+                if self.reduce == "fused":
+                    raise
+            else:
+                return reader.found
+        part = np.s_[:, rows.start : rows.stop, keys.start : keys.stop]
+        weights = self.run(given).weights.items()
+        return {layer: each[part].sum(-1, dtype=np.float64).mean(-1) for layer, each in weights}
+
+    def _is_long(self, given: Input) -> bool:
+        return reads_sums(self.model.info, len(given.keys(self.probing.kind)), self.reduce)
+
     @property
     def read(self) -> str:
         """Return the size of the built-in texts as a string, such as ``8 texts, 300 tokens``."""
@@ -208,6 +244,23 @@ class CheckedModel:
         if len(heads) != 1:
             raise UsageError(f"expected one head such as L1H2, got {typed!r}")
         return heads[0]
+
+
+class _Masses:
+    """Reads the mean weight of some queries on some keys from the sums of each layer, (head,)."""
+
+    def __init__(self, kind: Kind, tokens: int, rows: range, keys: range) -> None:
+        self._kind, self._rows = kind, rows
+        self._column = np.zeros((tokens, 1))
+        self._column[list(keys)] = 1
+        self.found: dict[int, NDArray[np.float64]] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        mixed = found.reduced(self._column).mixed[:, self._rows.start : self._rows.stop, 0]
+        self.found[layer] = mixed.mean(-1, dtype=np.float64)
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:

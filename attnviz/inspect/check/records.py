@@ -155,6 +155,12 @@ class RuleFile:
         return tuple(dict.fromkeys(paths))
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the texts of the rules; rules on the built-in texts have none."""
+        losses = [text for rule in self.rules if isinstance(rule, LossRule) for text in rule.texts]
+        return (*losses, *(rule.text for rule in self.rules if isinstance(rule, SpanRule)))
+
+    @property
     def read(self) -> tuple[Path, ...]:
         """Return the paths of all files that a check reads: rules, their baselines, their texts."""
         texts = [rule.path for rule in self.rules if isinstance(rule, LossRule) and rule.path]

@@ -19,6 +19,7 @@ from attnviz.inspect.explore.desk import Desk, SideSource
 from attnviz.inspect.explore.dialogs import Help, KeysPane, Palette
 from attnviz.inspect.explore.field import AskedLine, Field
 from attnviz.inspect.explore.keys import KEYS
+from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.moves import Moves
 from attnviz.inspect.explore.pane import Pane
 from attnviz.inspect.explore.panes import GridPane, HeadingPane, MapPane, WordsPane, grid_columns
@@ -63,7 +64,12 @@ class Explorer(TerminalApp):
     ALLOW_SELECT = False
 
     def __init__(
-        self, source: SideSource, view: View, look: Theme, second: SideSource | None = None
+        self,
+        source: SideSource,
+        view: View,
+        look: Theme,
+        second: SideSource | None = None,
+        zoomed: bool = False,
     ) -> None:
         super().__init__()
         self.desk = Desk(source, view, look, second, jobs=self.jobs, display=self)
@@ -74,6 +80,7 @@ class Explorer(TerminalApp):
             "words": WordsPane("words", *drawn),
         }
         self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
+        self.map_pane.size_chosen = Size(1, 1) if zoomed else None
         self.writing = Writing(self.desk)
         self._moves = Moves(self.desk, self.writing, self.map_pane, self._in_grid)
         questions = Questions(

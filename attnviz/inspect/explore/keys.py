@@ -25,7 +25,7 @@ class KeyBinding(NamedTuple):
 
 _MOVES = "cursor, also h j k l"
 _LAYER, _HEAD, _SAME = "layer before, after", "head before, after", "same label: last, next"
-_RANK, _SIZE, _WARM = "importance: up, down", "smaller, larger cells", "temperature down, up"
+_RANK, _SIZE, _WARM = "importance: up, down", "smaller, larger, fitting", "temperature down, up"
 
 KEYS = (
     KeyBinding("left,h", "←", "move(-1, 0)", "cursor left", "Move", listed=_MOVES),
@@ -36,7 +36,7 @@ KEYS = (
     KeyBinding("slash", "/", "find", "find a token", "Move", "find"),
     KeyBinding("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
     KeyBinding("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
-    KeyBinding("0", "0", "fit", "the whole map", "Move"),
+    KeyBinding("0", "0", "fit", "the whole map", "Move", listed=_SIZE),
     KeyBinding("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
     KeyBinding("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
     KeyBinding("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
@@ -49,6 +49,7 @@ KEYS = (
     KeyBinding("1", "1", "mode('raw')", "weights as they are", "View"),
     KeyBinding("2", "2", "mode('no-sink')", "without the sink", "View"),
     KeyBinding("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    KeyBinding("c", "c", "text", "coloured text, - + pages", "View"),
     KeyBinding("d", "d", "side", "first, second, difference", "View"),
     KeyBinding("p", "p", "palette", "next palette", "View"),
     KeyBinding("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),

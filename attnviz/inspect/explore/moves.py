@@ -59,7 +59,16 @@ class Moves:
         self._desk.see(scene)
 
     def zoom(self, step: int) -> None:
-        self._map.zoom(step)
+        """Make cells larger (step 1) or smaller (−1), or go a page of the text on or back."""
+        if self._map.as_text:
+            self.point(self._desk.view.scene.query, self._map.page(step))
+        else:
+            self._map.zoom(step)
+
+    def text(self) -> None:
+        """Show the text in the colours of what the cursor's query attends to, or the map again."""
+        self._map.as_text = not self._map.as_text
+        self._map.redraw()
 
     def fit(self) -> None:
         self._map.zoom(0)

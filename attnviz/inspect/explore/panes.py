@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
@@ -13,7 +14,8 @@ from textual import events
 from textual.message import Message
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
-from attnviz.draw.document import WEIGHTS
+from attnviz.draw.coloured_text import page_starts, text_block
+from attnviz.draw.document import WEIGHTS, Map
 from attnviz.draw.grid import scale_samples
 from attnviz.draw.grid_part import GridPicture, draw_part
 from attnviz.draw.labels import at_blanks, wrap
@@ -181,7 +183,8 @@ class MapPane(Pane, can_focus=True):
     """The pane of the chosen head: its name and label, its map, its pattern scores.
 
     size_chosen: the size of cells that the user chose; None for the largest with which the whole
-        map fits. drawn: the map as it was drawn last.
+        map fits. drawn: the map as it was drawn last. as_text: whether the text is shown in place
+        of the map, coloured by what the cursor's query attends to.
     """
 
     class Pointed(Message):
@@ -195,11 +198,15 @@ class MapPane(Pane, can_focus=True):
         """The message to the app that the mouse wheel was turned over the map."""
 
     size_chosen: Size | None = None
+    as_text = False
+    _pages: Sequence[int] = (0,)
     corner = Place(0, 0)
     drawn: MapPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view = self.view
+        if self.as_text and view.written is None:
+            return self._text(view, columns, rows)
         across = (columns + _BETWEEN) // 3 - _BETWEEN
         if not self._fits(across, rows):
             self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
@@ -216,6 +223,24 @@ class MapPane(Pane, can_focus=True):
                 self.corner = picture.corner
             blocks.append(Block(tuple(drawn), across))
         return beside(blocks, _BETWEEN).lines
+
+    def page(self, step: int) -> int:
+        """Return the first token of the page of the text ``step`` pages on, within the text."""
+        key = self.view.scene.key
+        here = max(place for place, start in enumerate(self._pages) if start <= key)
+        return self._pages[min(max(here + step, 0), len(self._pages) - 1)]
+
+    def _text(self, view: View, columns: int, rows: int) -> Sequence[Line]:
+        """Return the page of the text with the cursor's key, coloured by the cursor's query."""
+        theme = self.look.signed if view.limit else self.look
+        row, tokens = view.weights[view.scene.query], view.record.keys
+        full = float(np.nanmax(np.abs(row), initial=0.0)) or 1.0
+        shown = Map("", row[None], tokens, tokens, limit=full if view.limit else 0.0, full=full)
+        self._pages, self.drawn = page_starts(shown, theme, columns, rows - 2), None
+        body = list(text_block(shown, theme, columns, rows - 2, page=self.page(0)).lines)
+        top = facts.head_line(view, theme, columns, self.has_focus)
+        body += [[]] * (rows - 2 - len(body))
+        return [top, *body, facts.score_line(view, theme, columns)]
 
     def zoom(self, step: int) -> None:
         """Make map cells larger (step 1) or smaller (−1); with step 0 the whole map just fits."""

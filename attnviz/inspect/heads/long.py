@@ -203,7 +203,7 @@ def _long_heads(
     part = _part(request, len(tokens))
     count = info.layers * info.heads if chosen is None else sum(map(len, chosen.values()))
     kept = count if chosen is not None else _SHOWN + info.heads
-    needed = 4 * info.heads * len(tokens) * (2 * info.head_dim + 32) + 4 * count * _BUCKETS**2
+    needed = 4 * info.heads * len(tokens) * (2 * info.head_dim + 48) + 4 * count * _BUCKETS**2
     asked = max(len(part[0]) if part else 0, len(word.span) if word else 0)
     needed += 4 * info.heads * asked * len(tokens)
     needed += 4 * kept * ((len(part[0]) * len(part[1]) if part else 0) + len(tokens))

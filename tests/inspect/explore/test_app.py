@@ -16,8 +16,9 @@ import pytest
 from rich.cells import cell_len
 from textual import events
 
+from attnviz.cli.explore import _zoomed
 from attnviz.draw.labels import visible
-from attnviz.errors import LoadError, UnsupportedError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.explore import questions
 from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.field import Field
@@ -130,6 +131,49 @@ def test_the_map_moves_with_the_cursor() -> None:
     assert corners[0].key > corners[1].key
     assert corners[1].query > corners[2].query
     assert all(place >= 0 for corner in corners for place in corner)
+
+
+def test_the_text_in_the_colours_of_the_query_is_paged() -> None:
+    app = explorer("the cat sat on the mat " * 40, look=GLYPHS)
+    size = app.desk.view.scene.keys
+    pages, texts = [], []
+
+    async def note(pilot) -> None:
+        texts.append("\n".join(strip.text for strip in app.screen._compositor.render_strips()))
+        first, last = re.search(r"tokens (\d+)–(\d+) of", texts[-1]).groups()
+        pages.append((int(first), int(last), app.desk.view.scene.key))
+
+    play(app, "c", note, "-", note, "-", note, "+", note, *["-"] * 9, note)
+    assert all(first <= key <= last for first, last, key in pages)
+    assert pages[0][1] == size - 1
+    assert pages[3] == pages[1]
+    assert pages[1][0] == pages[2][1] + 1
+    assert pages[4][0] == 0
+    place = app.desk.view.weights[app.desk.view.scene.query].argmax()
+    assert pages[0][0] <= place <= pages[0][1]
+    assert "███" in texts[0]
+    assert play(explorer(), "c", "c").app.map_pane.drawn is not None
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("L9H9@1,0", "no head L9H9 to zoom into: the last one is L5H3"),
+        ("L1H2@13,0", "the text has 13 queries and 13 keys"),
+        ("L1H2@2,4", "query 2 sees no later key 4"),
+        ("L1H2", "expected --zoom such as L5H1@8000,120, got 'L1H2'"),
+        ("L1H2@" + "9" * 5000 + ",0", "expected --zoom"),
+    ],
+    ids=range(5),
+)
+def test_a_cell_to_begin_at(typed: str, said: str) -> None:
+    scene = explorer().desk.view.scene
+    begun = _zoomed(scene, "l1h2@4,2", causal=True)
+    assert (begun.head, begun.query, begun.key) == ((1, 2), 4, 2)
+    assert _zoomed(replace(scene, index_base=1), "L1H2@4,2", causal=True).head == (0, 1)
+    assert _zoomed(scene, "L0H0@2,4", causal=False).key == 4
+    with pytest.raises(UsageError, match=re.escape(said)):
+        _zoomed(scene, typed, causal=True)
 
 
 # Finding, keys, commands ---------------------------------------------------------------------
