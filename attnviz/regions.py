@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attnviz.draw.labels import visible
+from attnviz.draw.page.running_text import token_spans
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.model import Model, Placed, PlacingModel
 from attnviz.options import RegionOptions
@@ -183,6 +184,45 @@ def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
     return found
 
 
+def _named(
+    names: Sequence[str], spans: Sequence[_Span], placed: Placed, texts: Sequence[str]
+) -> list[str]:
+    """Return the region of each token; UsageError for a span that does not fit the text.
+
+    names: the regions without the spans. spans: the named ones; no two may overlap. placed: the
+        tokens of the text or texts. texts: the texts themselves.
+    """
+    found, taken = [*names], dict[int, str]()
+    for span in spans:
+        for token in _tokens_of(span, placed, texts):
+            if token in taken:
+                raise UsageError(
+                    f"--span: {visible(taken[token])!r} and {visible(span.name)!r} overlap at "
+                    f"token {token}"
+                )
+            taken[token] = found[token] = span.name
+    return found
+
+
+def saved_regions(tokens: Tokens, text: str, asked: RegionOptions) -> Tokens:
+    """Return the tokens of a saved text with the regions that ``--span`` and ``--spans`` name.
+
+    Raises UsageError for other options of regions, which a model would have to read, and for a span
+    that does not fit.
+    """
+    if asked.chat is not None or asked.second is not None:
+        option = "--and" if asked.chat is None else "--chat"
+        raise UsageError(f"{option} needs a model: what was saved has its text")
+    spans = _spans(asked)
+    places = token_spans(tokens, text)
+    if not places and any(span.places is None for span in spans):
+        raise UsageError("--span: the file does not tell where words stand: give NAME=START:END")
+    nowhere = [(0, 0)] * len(tokens)
+    placed = Placed(tokens, places or nowhere, [None if one else 0 for one in tokens.special])
+    names = tokens.regions or (OTHER,) * len(tokens)
+    return replace(tokens, regions=tuple(_named(names, spans, placed, [text])))
+
+
 def _once(
     span: _Span, words: str, texts: Sequence[str], side: int, after: int
 ) -> tuple[int, int, int]:
@@ -259,17 +299,8 @@ class RegionReader:
         """
         turns = self.turns if text == self.text else ()
         placed = self.model.placed(text, self.second, bare=bool(self.turns))
-        names = self._usual(placed, turns)
-        taken: dict[int, str] = {}
-        for span in self.spans:
-            texts = [text] if self.second is None else [text, self.second]
-            for token in _tokens_of(span, placed, texts):
-                if token in taken:
-                    raise UsageError(
-                        f"--span: {visible(taken[token])!r} and {visible(span.name)!r} overlap at "
-                        f"token {token}"
-                    )
-                taken[token] = names[token] = span.name
+        texts = [text] if self.second is None else [text, self.second]
+        names = _named(self._usual(placed, turns), self.spans, placed, texts)
         found = replace(placed.tokens, regions=tuple(names))
         if self.turns:
             marks = zip(found.special, names, strict=True)

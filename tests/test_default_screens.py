@@ -38,6 +38,8 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "params, cards": lambda: attnviz.params("gpt2", gpu="all"),
     "scaling": lambda: attnviz.scaling(samples=10),
     "retrieve": lambda: attnviz.retrieve("tiny", lengths="192,256", haystacks=3),
+    "head": lambda: attnviz.head("tiny", "L1H2"),
+    "report": lambda: attnviz.report("tiny"),
     "prune": lambda: attnviz.prune("tiny", fraction=0.2, draws=1),
 }
 
@@ -59,6 +61,7 @@ FORBIDDEN = {
     r"\bself\b(?! attention)": "current token",
     r"\bprevious\b(?! token)": "previous token",
     r"\bspread\b|\bpeaked\b(?! \(peak\)| \.\d)": "diffuse; peaked (peak)",
+    r"\b1 (heads|layers|pairs|prompts|steps|texts|tokens|words)\b": "the singular",
     r"\btraits?\b|\bflips?\b|\bpooled\b": "label; changed; downsampled",
 }
 """What a newcomer does not know, or what has another name elsewhere, and what is said instead."""

@@ -133,9 +133,7 @@ def explore(
 
     second: SideSource | None = None
     if opened.text is not None and _is_saved(opened.text):
-        if given := regions.regions_given:
-            raise UsageError(f"{given[0]} names regions of a text, which what was saved has or not")
-        saved = open_saved(Path(opened.text))
+        saved = open_saved(Path(opened.text), regions)
         first = SideSource(saved, saved.seen.text, typed)
         second = None if saved.other is None else SideSource(saved.other, saved.other.seen.text)
     else:

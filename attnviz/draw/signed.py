@@ -90,10 +90,31 @@ def layer_grid(
         {at[place] for place in unclear},
         "95% interval includes 0",
     )
-    grey = f"grey: {'CI' if bar is None else '95% interval'} includes 0"
-    times = scale.times if bar is None else ""
-    words: doc.Words = [(title + times, True), *([(grey, False)] if unclear else [])]
-    return grid._replace(title=words, scale=bar)
+    if bar is not None:
+        grey = [("grey: 95% interval includes 0", False)] * bool(unclear)
+        return grid._replace(title=[(title, True), *grey], scale=bar)
+    return grid._replace(title=[(title + scale.times, True), *colour_words(scale, unclear)])
+
+
+def colour_words(
+    scale: NumberScale, unclear: Collection[Place], short: bool = False
+) -> list[tuple[str, bool]]:
+    """Return the end of the title of a grid without a colour bar: what its colours mean.
+
+    unclear: the cells whose 95% interval includes zero. short: leaves out the colour below zero.
+    """
+    words = [f"orange +{', blue -' * (not short)}" if scale.signed else "shade: size"]
+    words += ["grey: CI includes 0"] * bool(unclear)
+    return [(word, False) for word in words]
+
+
+def one_line(grid: doc.HeadGrid, columns: int) -> doc.HeadGrid:
+    """Return the grid, without the words on grey cells if its title is too long for one line.
+
+    columns: the width in characters. The table below such a grid has the intervals.
+    """
+    wide = sum(len(words) + 3 for words, _ in grid.title) - 3
+    return grid if wide <= columns else grid._replace(title=grid.title[:2])
 
 
 def ranked_table(

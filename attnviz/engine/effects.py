@@ -72,7 +72,9 @@ METRICS: Mapping[Metric, MetricInfo] = {
         "how often the likeliest token becomes another", factor=100.0, percent=True,
     ),
     # of the final hidden states, or of the own attention's output
-    "output_mse": MetricInfo("output MSE", "Output MSE", "", "mean squared change of the output"),
+    "output_mse": MetricInfo(
+        "output MSE", "Mean squared change of the output", "", "mean squared change of the output"
+    ),
     "output_cosine": MetricInfo(  # one minus the cosine between these two, in [0, 2]
         "output turned", "Cosine distance of the output", "",
         "how far the output turns, mean over positions", aside=False,

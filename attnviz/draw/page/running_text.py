@@ -21,8 +21,8 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
     The second byte of a character adds nothing: an empty text. A token that the tokenizer added
     stands with its name.
     """
-    names, spans = token_labels(tokens), tokens.spans or _found(tokens, text)
-    if not spans or max(stop for _, stop in spans) > len(text):
+    names, spans = token_labels(tokens), token_spans(tokens, text)
+    if not spans:
         return [f" {name}" for name in names]
     pieces, end = [], spans[0][0] if tokens.kept else 0
     for name, special, (start, stop) in zip(names, tokens.special, spans, strict=True):
@@ -33,6 +33,12 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
         pieces.append(blank + text[max(start, end) : stop])
         end = stop
     return pieces
+
+
+def token_spans(tokens: Tokens, text: str) -> Spans:
+    """Return the characters of the text that each token stands for; nothing if that is unknown."""
+    spans = tokens.spans or _found(tokens, text)
+    return () if spans and max(stop for _, stop in spans) > len(text) else spans
 
 
 def _found(tokens: Tokens, text: str) -> Spans:

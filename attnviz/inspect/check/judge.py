@@ -31,6 +31,7 @@ from attnviz.inspect.check.records import (
     ScoreRule,
     SpanRule,
 )
+from attnviz.inspect.check.words import rule_name
 from attnviz.measures.registry import MEASURES
 from attnviz.measures.words import find_in
 from attnviz.models.shapes import nearest
@@ -52,7 +53,7 @@ def outcome(measured: CheckedModel, rule: Rule) -> Outcome:
     try:
         found = _OUTCOMES[type(rule)](measured, rule)
     except UsageError as error:
-        raise UsageError(f"rule {visible(rule.name)!r}: {error}") from error
+        raise UsageError(f"rule {rule_name(rule)!r}: {error}") from error
     if math.isfinite(found.value) or found.detail:
         return found
     return replace(found, detail="what it is measured on has no number")

@@ -103,7 +103,7 @@ def sign(outcome: Outcome) -> str:
 def brief(outcome: Outcome) -> str:
     """Return a rule's name, its value and its bounds as one string."""
     name = cut(rule_name(outcome.rule), _NAME)
-    return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
+    return f"{name} {value_text(outcome)} (rule: {bound_text(outcome.rule.bounds)})"
 
 
 def finding(report: CheckReport) -> str:

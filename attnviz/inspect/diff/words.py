@@ -63,8 +63,8 @@ def finding(report: DiffReport) -> str:
     if best.size <= EXACT:
         return f"Nothing changed: all {total} attend and put out the same."
     if report.texts < LEAST_TEXTS:
-        texts = "One text" if report.texts == 1 else f"Only {report.texts} texts"
-        return f"{texts}: no head is tested. Largest difference: {_described(report, best)}."
+        few = f"{counted(report.texts, 'text')}, too few to test a head"
+        return f"Largest difference: {_described(report, best)}. {few}."
     if not any(change.differs for change in report.changes):
         return f"None of {total} changed by more than rounding does ({floor_text(report)})."
     return f"{some} changed by more than rounding does, most {_described(report, best)}."
@@ -80,7 +80,8 @@ def _described(report: DiffReport, change: HeadChange) -> str:
     if change.output > change.js:
         parts.append(f"output {amount(change.output)} by cosine distance")
     parts += ["attends as before"] if change.output_changed and not change.changed else []
-    does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
+    did, _, now = did_and_does(change).partition(" → ")
+    does = f": {did} → {now}" if now and not did.endswith(f" {now}") else ""
     return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
 
 

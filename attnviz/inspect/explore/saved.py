@@ -21,8 +21,10 @@ from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.files import read_heads
 from attnviz.inspect.heads.report import heads_report
+from attnviz.options import RegionOptions
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo
+from attnviz.regions import saved_regions
 
 _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
 
@@ -75,12 +77,14 @@ class SavedSession:
         return iter(self.run.steps)
 
 
+_NO_REGIONS = RegionOptions()
 _NO_MODEL = "this was saved, there is no model behind it"
 
 
-def open_saved(path: Path) -> SavedSession:
+def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession:
     """Return the session of a saved file, whose format is recognized by its content.
 
+    regions: the named spans of its text, in place of the regions that it was saved with.
     It is a ``.json``, ``.npz`` or ``.safetensors`` of ``attnviz heads --save``, or the lines of
     ``attnviz generate --save NAME.jsonl``. Of several variants the first two are shown. Raises
     LoadError for a file that cannot be read, is damaged, or has other content.
@@ -91,9 +95,27 @@ def open_saved(path: Path) -> SavedSession:
         raise LoadError(f"{name} is empty: save it again with attnviz heads --save")
     if _RUN.match(content):
         with damaged(name, "save the run anew"):
-            return _of_run(read_run(content, name), name)
-    first, *others = (SavedSession(_frame(each)) for each in read_heads(content, name).reports[:2])
+            run = read_run(content, name)
+        return _of_run(_run_with_regions(run, regions) if regions.regions_given else run, name)
+    reports = read_heads(content, name).reports[:2]
+    if regions.regions_given:
+        reports = tuple(_with_regions(each, regions) for each in reports)
+    first, *others = (SavedSession(_frame(each)) for each in reports)
     return replace(first, other=others[0] if others else None)
+
+
+def _with_regions(report: HeadsRecord, asked: RegionOptions) -> HeadsRecord:
+    record = report.record
+    decoder = record.kind == "decoder" and report.target is not None
+    keys = saved_regions(record.keys, (report.target or "") if decoder else report.text, asked)
+    queries = record.queries if record.kind == "cross" else keys
+    return replace(report, record=replace(record, queries=queries, keys=keys))
+
+
+def _run_with_regions(run: WrittenRun, asked: RegionOptions) -> WrittenRun:
+    if run.kind == "cross" and run.source is not None:
+        return replace(run, source=saved_regions(run.source, run.text, asked))
+    return replace(run, begun=saved_regions(run.begun, run.text, asked))
 
 
 def _frame(report: HeadsRecord) -> Frame:

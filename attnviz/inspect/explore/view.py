@@ -189,7 +189,7 @@ class View:
         encoding: of the terminal, for characters that it cannot draw.
         """
         if self.written is not None and self.written.at:
-            return _names(self.record, encoding)
+            return _names(self.record, encoding, self.scene.index_base)
         return _names_of(self.shown, encoding)
 
 
@@ -200,8 +200,8 @@ def _axes(record: AttentionRecord, encoding: str) -> Axes:
     return Axes(queries, keys, record.causal, query_regions=regions[0], key_regions=regions[1])
 
 
-def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
-    both = link_names(replace(record, layers=()), LONGEST)
+def _names(record: AttentionRecord, encoding: str, base: int) -> tuple[list[str], list[str]]:
+    both = link_names(replace(record, layers=()), LONGEST, base)
     queries, keys = ([visible(name, encoding) for name in each] for each in both)
     return queries, keys
 
@@ -213,4 +213,4 @@ def _axes_of(frame: Frame, encoding: str) -> Axes:
 
 @lru_cache(maxsize=4)
 def _names_of(frame: Frame, encoding: str) -> tuple[list[str], list[str]]:
-    return _names(frame.report.record, encoding)
+    return _names(frame.report.record, encoding, frame.report.index_base)

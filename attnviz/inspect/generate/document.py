@@ -176,10 +176,15 @@ def finding(report: GenerateReport) -> str:
     The head's attention is compared with uniform attention.
     """
     run, one = report.run, report.found[report.head]
-    over = f"over the {counted(len(run.steps), 'step')}"
-    if one.steps < len(run.steps):
-        over = f"over the {one.steps} of {len(run.steps)} steps that can show it"
-    head = f"{run.name(report.head)}{_labelled(one)} measures {activity_words(one)} {over}."
+    name, steps = f"{run.name(report.head)}{_labelled(one)}", counted(one.steps, "step")
+    of = f" of {len(run.steps)} that can show it" * (one.steps < len(run.steps))
+    over = f"over the {steps}{of}" if one.steps > 1 else f"in {steps}{of}"
+    head = f"{name} scores {share(one.score)} for {one.said} here ({_base(one)}) {over}."
+    if math.isnan(one.score):
+        head = f"{name} has no numbers."
+    elif one.name == "spread":
+        lead = "" if report.chosen else "No head stands out: "
+        head = f"{lead}{name} attends almost uniformly, {share(one.score)} ({_base(one)}) {over}."
     room = max(LONGEST_FINDING - len(head) - 1, _LEAST_WRITTEN)
     while room > _LEAST_WRITTEN:
         shown = f"{written_words(run.text_written, room)} {head}"
@@ -210,8 +215,11 @@ def activity_words(one: HeadActivity) -> str:
     """Return a head's activity as a string, such as ``induction .43 (uniform .04)``."""
     if math.isnan(one.score):
         return "no numbers"
-    base = "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
-    return f"{one.said} {share(one.score)} ({base})"
+    return f"{one.said} {share(one.score)} ({_base(one)})"
+
+
+def _base(one: HeadActivity) -> str:
+    return "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
 
 
 def _over_steps(one: HeadActivity) -> str:

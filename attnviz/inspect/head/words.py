@@ -10,7 +10,12 @@ from attnviz.draw.numbers import counted, listed, whole_percent
 from attnviz.draw.provenance import fits_two_lines, probability, share
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom
-from attnviz.inspect.interventions.ablate.words import effect_words, interval_words, without_words
+from attnviz.inspect.interventions.ablate.words import (
+    effect_words,
+    interval_words,
+    unclear_words,
+    without_words,
+)
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.path import Listener
 from attnviz.inspect.patterns.words import behind, interval, short
@@ -18,10 +23,6 @@ from attnviz.inspect.why.words import logits, placed, quoted
 from attnviz.measures.registry import label_named
 from attnviz.measures.words import joined, word_ranges
 from attnviz.records import Tokens
-
-_LEAST, _TIMES = 0.1, 2.0
-"""The least share of what a head reads that a line names, and how many times as large as the share
-of the other heads of the layer the lower end of its interval must be."""
 
 _FEW = "too few pairs of prompts fit this model for an interval"
 _NAMED, _LONGEST = 3, 14
@@ -73,8 +74,7 @@ def _lost(card: HeadCard, most: bool) -> str:
     if not ends:
         return f"{said}; {counted(len(report.texts), 'text')}, no interval."
     if not _matters(card):
-        change = effect_words(report, effect)
-        return f"Without it: {change}, which is not clear (95% interval {ends})."
+        return f"{unclear_words(report, effect, 'it')}."
     hurts = f", most at {_quoted(card.hurts[0])}" if most and card.hurts else ""
     return f"{said}, 95% interval {ends}{hurts}."
 
@@ -225,7 +225,7 @@ def _reads(card: HeadCard) -> list[str]:
 def _read_by(card: HeadCard) -> list[str]:
     if card.readers is None:
         return []
-    clear = [each for each in card.readers.listeners if _is_clear(each.share)]
+    clear = [each for each in card.readers.listeners if each.clear]
     said = [
         f"{card.readers.name(each.place, each.into)}'s {_entry(each)} {_share(each.share)}"
         for each in clear[:_NAMED]
@@ -239,14 +239,7 @@ def _read_by(card: HeadCard) -> list[str]:
 
 def clear_sources(card: HeadCard) -> list[ReadFrom]:
     """Return the earlier heads whose share is clearly above that of the others of their layer."""
-    return [each for each in card.sources if _is_clear(each.read.share)]
-
-
-def _is_clear(share: Mean) -> bool:
-    """Return whether a share is large, and its interval far above the share of other heads."""
-    if share.interval is None or share.value < _LEAST:
-        return False
-    return share.interval[0] > _TIMES * max(share.base_rate or 0.0, 0.0)
+    return [each for each in card.sources if each.read.clear]
 
 
 def _entry(one: Listener) -> str:

@@ -276,12 +276,12 @@ def _best(report: HeadsRecord, link: WordLink) -> str:
 
 
 def _reached(chance: float) -> str:
-    """Return how many draws of reversed heads reach a link, as the end of a sentence.
+    """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence.
 
     chance: see ``WordLink``.
     """
     draws = round(chance * (DRAWS + 1)) - 1
-    return f"randomly reversed heads: {draws} of {DRAWS:,} draws"
+    return f"chance does that in {draws} of {DRAWS:,} draws"
 
 
 def _link(report: HeadsRecord, link: Link, name: bool = True) -> str:

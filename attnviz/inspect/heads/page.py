@@ -32,8 +32,12 @@ from attnviz.inspect.heads.report import (
 )
 from attnviz.inspect.heads.words import removed_words, score_words
 from attnviz.measures.registry import MEASURES, label_named
+from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsRecord
+
+_TRIED = 20
+"""The most links of a head of which one is looked for that shows its label."""
 
 _LOOK = 5
 """The most places that a page offers for a look."""
@@ -195,11 +199,23 @@ def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
         named.add(link[:2])
         yield Look(0, places[link[:2]], link.query, link.key, says)
     for layer, head in distinctive(found):
-        links = head_links(report, layer, head, 1, view.sink)
+        links = head_links(report, layer, head, _TRIED, view.sink)
         if (layer, head) not in named and links:
-            what = described(report.scores(layer, head))
-            says = f"{scored(what.said, what.score)}: {_link_words(report, links[0])}"
-            yield Look(0, places[layer, head], *links[0][2:4], says)
+            entry = report.scores(layer, head)
+            shown = next((link for link in links if _shows(report, entry.label.name, link)), None)
+            what, link = described(entry), shown or links[0]
+            says = f"{scored(what.said, what.score)}: " if shown else ""
+            yield Look(0, places[layer, head], *link[2:4], says + _link_words(report, link))
+
+
+def _shows(report: HeadsRecord, name: str, link: Link) -> bool:
+    """Return whether the label ``name`` counts such a link; a relation's words are not known."""
+    record = report.record
+    facts = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
+    alone = np.zeros((1, len(record.keys)))
+    alone[0, link.key] = 1
+    scores = whole_scores(facts, alone, [name], link.query)
+    return name == "peaked" or bool(scores.get(name, np.zeros(())) > 0)
 
 
 def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str]]:

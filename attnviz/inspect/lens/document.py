@@ -118,14 +118,12 @@ def _finding(report: LensReport) -> str:
             f"{whole} {probability(end.probability)} is the likeliest {kind} from the embedding on."
         )
     before = report.found.blocks[entry - 1]
-    start = f"{whole} is first from {report.block_name(reading.block)} on: "
+    name, last = report.block_name(reading.block), probability(end.probability)
+    there = probability(reading.probability)
+    said = f"{whole} is the likeliest {kind} from {name} on: {there} there, {last} at the end"
     if reading is end:
-        start = f"{whole} is first only after the last block, {report.block_name(end.block)}: "
-    else:
-        start += f"{probability(reading.probability)} there, "
-    start += f"{probability(end.probability)} at the end; before "
-    start += f"{report.block_name(reading.block)} it stands {_ordinal(before.rank)}"
-    return f"{start}, {before.kl:.1f} nats from the end." if before.kl > FAR else f"{start}."
+        said = f"{whole} becomes the likeliest {kind} only in the last block, {name}: {last}"
+    return f"{said}; before {name} it ranks {_ordinal(before.rank)}."
 
 
 def _ordinal(rank: int) -> str:

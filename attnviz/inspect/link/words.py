@@ -21,6 +21,9 @@ _FEW = 3
 _WHOLE = 0.005
 """The share of the lead by which a part that is called the whole lead may differ from it."""
 
+_CLEAR = 0.6931
+"""The lead in nats, ln 2, below which a head hardly attends to a key."""
+
 _WHATEVER = 0.5
 """The share of a part from which on its base rate is said in the finding."""
 
@@ -78,15 +81,21 @@ def finding(report: LinkReport) -> str:
             f"Random weights, so by chance: {report.head} looks from {query} at {key}; the largest "
             f"part, {by_what(report, best)}, is {nats(best.lead)} of {report.sum:+.2f} nats."
         )
-    verb = "looks" if report.sum > 0 else "hardly looks"
-    said = f"{report.head} {verb} from {query} at {key}{than} by {by_what(report, best)}:"
-    amount = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats"
+    verb, because = "attends", "because of"
+    if report.sum < _CLEAR:
+        verb, because = "hardly attends", "and most by"
+    said = (
+        f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than} "
+        f"{because} {by_what(report, best)}:"
+    )
+    amount, over = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats", " over other words"
     if abs(best.lead - report.sum) < _WHOLE * abs(report.sum):
-        amount = f"{nats(best.lead)} nats, the whole lead"
+        amount = f"{nats(best.lead)} nats, its whole lead"
     elif abs(best.lead) > abs(report.sum):
-        amount = f"{nats(best.lead)} nats, all parts together {nats(report.sum)}"
-    without, whatever = _without(best, first.weight), _whatever(best)
-    for tail in (without + whatever, whatever or without, ""):
+        amount, over = f"{nats(best.lead)} nats, with all other parts {nats(report.sum)}", ""
+    without, whatever = _without(best), _whatever(best)
+    both = without + whatever
+    for tail in (over + both, both, over + whatever, whatever or without, ""):
         shown = f"{said} {amount}{tail}."
         if fits_two_lines(shown):
             break
@@ -112,7 +121,7 @@ def by_what(report: LinkReport, part: LinkPart) -> str:
         return "its position"
     if by.kind == "token":
         has_table = any(one.part and one.part.kind == "position" for one in report.parts)
-        return "its own token" if has_table else "its own token and place"
+        return "that token itself" if has_table else "that token and its place"
     if by.kind == "bias":
         return f"the {report.name(by)}" if by.layer is not None else "a bias"
     source = ""
@@ -130,31 +139,30 @@ def in_a_line(report: LinkReport) -> str:
     return f"{report.head} → {key}: {said} of {nats(report.sum)} nats: attnviz link"
 
 
-def _without(part: LinkPart, weight: float) -> str:
-    """Return the link's weight, and what it is without the part."""
-    if part.without is None:
-        return ""
-    return f"; weight {probability(weight)}, without it {probability(part.without)}"
+def _without(part: LinkPart) -> str:
+    return (
+        "" if part.without is None else f"; without that the weight is {probability(part.without)}"
+    )
 
 
 def _whatever(part: LinkPart) -> str:
     """Return what the control says, if the part is as large among other words."""
     if part.base is None or part.base * part.lead < _WHATEVER * part.lead**2:
         return ""
-    return f"; {nats(part.base)} whatever the words around"
+    return f"; {nats(part.base)} among random words"
 
 
 def _of_many(report: LinkReport, best: LinkPart) -> str:
     count = counted(len(report.prompts), "prompt")
     ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
     said = (
-        f"{count}: {report.head} looks at its key by {by_what(report, best)}: "
+        f"{count}: {report.head} attends to its key because of {by_what(report, best)}: "
         f"{nats(best.lead)}{ends} of a lead of {report.sum:.2f} nats"
     )
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
         return f"{said}; {'no control' if best.base is None else 'too few prompts for intervals'}."
-    verdict = "more than" if best.stands_out else "not clear from"
-    return f"{said}, {verdict} among other words ({nats(best.base)})."
+    verdict = "" if best.stands_out else "not clearly "
+    return f"{said}, {verdict}more than among other words ({nats(best.base)})."
 
 
 # Provenance ----------------------------------------------------------------------------------

@@ -64,13 +64,13 @@ def label_grid(report: PatternReport) -> HeadGrid:
     title = (
         f"What each head does: {total - unlabelled - resting} of {counted(total, 'head')} labelled"
     )
-    title += f", {counted(resting, 'sink')}" if resting else ""
+    title += f", {counted(resting, 'more sink')}" if resting else ""
     key = [
         Key(label_tint(name, 1.0), f"{label_named(name).said} in {count}", label_named(name).short)
         for name, count in counts.items()
         if count
     ]
-    key.append(Key(None, f"no label in {unlabelled}", _NONE))
+    key.append(Key(None, f"no label{', no sink' * bool(resting)} in {unlabelled}", _NONE))
     absent = ", ".join(label_named(name).said for name, count in counts.items() if not count)
     key += [Key(None, f"in none: {absent}")] if absent else []
     cells = [_cell(report, entry) for entry in report.heads]

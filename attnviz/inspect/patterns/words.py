@@ -179,15 +179,16 @@ def finding(report: PatternReport, watch: str | None) -> str:
     counts = {name: len(report.labelled(name)) for name in report.labels}
     found = found_labels(report)
     if not found:
-        return f"None of {counted(total, 'head')} reaches the threshold of a label."
+        return f"None of {counted(total, 'head')} has a label: no score is clearly above chance."
     named = [name for name in found if name not in SINKS]
     corpus = report.record is not None  # in which little may be repeated
     lack = "; no induction head" if counts.get("induction") == 0 and not corpus else ""
     resting = sum(counts[name] for name in found if name in SINKS)
     sinks = f"attention sink{'s' * (resting > 1)}"
     over = "these texts" if sum(probe.texts for probe in report.probes) > 1 else "this text"
-    also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks} on {over}" if resting else ""
     labelled = sum(counts[name] for name in named)
+    more = f"{resting}{' more' * bool(labelled)} {'is an' if resting == 1 else 'are'}"
+    also = f"; {more} {sinks} on {over}" if resting else ""
     have = "has" if labelled == 1 else "have"
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
     begin = f"{labelled} of {counted(total, 'head')} {have} a label{source}"

@@ -82,31 +82,43 @@ def _finding(report: PruneReport) -> str:
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
-    heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
-    found = f"Removing {heads} {_multiplies(report, last, f'the {loss}')}"
+    before, heads = report.baseline, f"{gone} of {counted(report.total, 'head')}"
+    found = (
+        f"Without {heads} the held-out {report.loss_name} {_moves(report, last)} "
+        f"({before:.3f} → {last:.3f})"
+    )
     stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
     stopped += " One text." if report.texts == 1 else ""
     chance = report.last_random
     if chance is None:
         return f"{found}.{stopped}"
-    random = _multiplies(report, chance.mean, "it")
-    found += f"; removing random heads {random}"
+    found += f"; without as many random heads it {_moves(report, chance.mean)}"
     if report.request.draws == 1:
         return f"{found} (1 draw).{stopped}"
-    low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
-    found += f" ({low}–{high}, {report.request.draws} draws)."
+    low, high = (_change(report, end, sign=True) for end in (chance.low, chance.high))
+    found += f" ({low} to {high}, {report.request.draws} draws)."
     as_well = sum(loss <= last for loss in chance.losses)
     does = f"do{'es' * (as_well == 1)}"
     told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
     return found + told * bool(as_well) + stopped
 
 
-def _multiplies(report: PruneReport, loss: float, what: str) -> str:
-    """Return a verb and by what a loss, called ``what``, is multiplied without some heads."""
+def _moves(report: PruneReport, loss: float) -> str:
+    """Return a verb and by how many percent a loss differs from that of the whole model."""
     ratio = report.ratio(loss)
     if not math.isfinite(ratio):
-        return f"makes {what} not finite"
-    return f"multiplies {what} by {ratio:.2f}"
+        return "is not finite"
+    if round(1000 * ratio) == 1000:
+        return "stays the same"
+    return f"{'rises' if ratio > 1 else 'falls'} by {_change(report, loss)}"
+
+
+def _change(report: PruneReport, loss: float, sign: bool = False) -> str:
+    """Return a change of the loss in percent, such as ``4.9%``. sign: True writes + or -."""
+    ratio = report.ratio(loss)
+    if not math.isfinite(ratio):
+        return "not finite"
+    return f"{100 * (ratio - 1):+.1f}%" if sign else f"{100 * abs(ratio - 1):.1f}%"
 
 
 def _times(report: PruneReport, loss: float) -> str:

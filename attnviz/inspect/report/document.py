@@ -9,6 +9,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named
+from attnviz.draw.signed import one_line
 from attnviz.inspect.head.document import card_groups, lines_of
 from attnviz.inspect.head.page import cards_page
 from attnviz.inspect.head.words import finding as card_finding
@@ -120,6 +121,7 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
     left = lines - lines_of(said, columns - _LEAD) - len(report.notes) - 1
     tables = _tables(report)
     grids = _grids(report)
+    grids[1:] = [one_line(grid, columns - full_width(grids[0]) - _GAP) for grid in grids[1:]]
     across = len(grids) == 2 and sum(map(full_width, grids)) + _GAP <= columns
     tall = max((len(grid.rows) + _AROUND for grid in grids), default=0)
     if not across and left - 2 * (tall + 1) < _LEAST_ROWS + _AROUND:

@@ -9,6 +9,7 @@ from attnviz.count.params.words import short as short_count
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import fits_two_lines, shape_words
 from attnviz.inspect.head.words import Line
+from attnviz.inspect.interventions.ablate.words import answer as ablation_answer
 from attnviz.inspect.interventions.ablate.words import caveats as ablation_caveats
 from attnviz.inspect.interventions.ablate.words import without_words
 from attnviz.inspect.interventions.shown import incomplete
@@ -52,20 +53,22 @@ def _labels(report: ModelReport, named: int) -> str:
     counts = {name: len(scored.labelled(name)) for name in found}
     total, heads = sum(counts.values()), counted(len(scored.heads), "head")
     if not total:
-        return f"On the probes none of {heads} reaches the threshold of a label."
+        return f"None of {heads} has a label: no score is clearly above chance."
     words = [f"{counts[name]} {label_named(name).said}" for name in found[:named]]
     more = ", …" if len(found) > named and words else ""
     kinds = f" ({', '.join(words)}{more})" if words else ""
     resting = sum(len(scored.labelled(name)) for name in SINKS if name in scored.labels)
-    sinks = f", {resting} {'is a sink' if resting == 1 else 'are sinks'}" if resting else ""
+    sinks = f", {resting} more {'is a sink' if resting == 1 else 'are sinks'}" if resting else ""
     have = "has" if total == 1 else "have"
-    return f"On the probes {total} of {heads} {have} a label{kinds}{sinks}."
+    return f"{total} of {heads} {have} a label{kinds}{sinks}."
 
 
 def _losses(report: ModelReport, others: int) -> str:
     ablation = report.ablation
     if ablation is None or not ablation.effects:
         return ""
+    if not ablation.ranked_by.signed:  # never below zero, so that no test compares it with zero
+        return ablation_answer(ablation)
     best = ablation.ranking(1).matter
     clear = [effect for effect in best if effect.shown(ablation.metric).significant]
     if not clear and not ablation.complete:  # the other texts may show which head matters

@@ -9,7 +9,7 @@ from attnviz.count.params.head_cost import SHORT_RECENT, SHORT_SINK
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed, percent
 from attnviz.draw.palette import STEPS
-from attnviz.draw.provenance import model_words, named, share
+from attnviz.draw.provenance import fits_two_lines, model_words, named, share
 from attnviz.draw.signed import ranked_table
 from attnviz.inspect.retrieve.haystacks import DEPTHS
 from attnviz.inspect.retrieve.records import (
@@ -71,7 +71,7 @@ def _finding(report: RetrieveReport) -> str:
     found, best = report.named, report.heads[0]
     shown = found or (best,)
     bases = [max(getattr(one, name) for one in shown) for name in ("unasked", "shuffled")]
-    chance = f"(unasked {share(bases[0])}, shuffled {share(bases[1])})"
+    chance = f"(not asked for {share(bases[0])}, words shuffled {share(bases[1])})"
     if not found or report.without is None:
         few = report.haystacks < LEAST_TEXTS
         lead = "Too few haystacks to name a head" if few else "No head fetches the needle"
@@ -80,19 +80,26 @@ def _finding(report: RetrieveReport) -> str:
     names = [f"{report.head_name(one.place)} {share(one.score)}" for one in found[:_NAMED]]
     names += [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
     verb, them = ("fetch", "them") if len(found) > 1 else ("fetches", "it")
-    told = (
-        f"{listed(names)} {verb} the needle {chance}; without {them} the answer's loss changes by"
-    )
-    told = f"{told} {_change(report.without)} nats"
-    if report.random is None:
-        return f"{told}."
-    return f"{told}, without {counted(len(found), 'random head')} by {_change(report.random)}."
+    fetches, without = f"{listed(names)} {verb} the needle", f"; without {them} the answer's loss "
+    told = ""
+    for bases_said, ends in ((f" {chance}", True), ("", True), ("", False)):
+        told = f"{fetches}{bases_said}{without}{_change(report.without)}"
+        if report.random is not None:
+            heads = counted(len(found), "random head")
+            told += f", without {heads} it {_change(report.random, ends)}"
+        if fits_two_lines(f"{told}."):
+            break
+    return f"{told}."
 
 
-def _change(change: LossChange) -> str:
+def _change(change: LossChange, whole: bool = True) -> str:
+    """Return a verb and by how much the loss changes; ``whole`` adds the unit and the interval."""
+    said = f"{'rises' if change.value > 0 else 'falls'} by {abs(change.value):.2f}"
+    if not whole:
+        return said
     if change.ci_low is None or change.ci_high is None:
-        return f"{change.value:+.2f}"
-    return f"{change.value:+.2f} ({change.ci_low:+.2f} to {change.ci_high:+.2f})"
+        return f"{said} nats"
+    return f"{said} nats ({change.ci_low:+.2f} to {change.ci_high:+.2f})"
 
 
 def _more(report: RetrieveReport) -> list[str]:
@@ -118,7 +125,7 @@ def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Gro
     """Return the first screen: the grid next to that of the best head, the ranking, the rest."""
     grids = [_grid(report)._replace(scale=None), _depths(report)]
     both = doc.Group(grids, beside=doc.Beside(0))
-    table = _table(report, report.top)._replace(least=min(3, len(report.heads)))
+    table = _table(report, len(report.heads))._replace(least=min(3, len(report.heads)))
     return [both, doc.Group([table]), doc.Group([*map(doc.Say, _more(report))], yields=1)]
 
 

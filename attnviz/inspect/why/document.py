@@ -11,9 +11,17 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import advised, label_title, notes_group, probability, share
-from attnviz.draw.signed import explained, interval_text, ranked_table, signed_grid, signed_scale
+from attnviz.draw.signed import (
+    colour_words,
+    explained,
+    interval_text,
+    ranked_table,
+    signed_grid,
+    signed_scale,
+)
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.input_words import input_finding, input_table
+from attnviz.inspect.why.inputs import InputEffects
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.inspect.why.words import (
     about,
@@ -80,7 +88,7 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
         first=advised(
             partial(first_groups, report)
             if inputs is None
-            else lambda columns, lines: [doc.Group([input_table(report, inputs)])],
+            else lambda columns, lines: _input_groups(report, inputs, columns),
             tokens,
         ),
     )
@@ -166,14 +174,14 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     names = [f"L{layer + base}" + (f" {kind}" if several else "") for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), _MLP]
     title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
-    grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
+    colours = [(f"grey: {GREY}", False)] * bool(grey) if scaled else colour_words(scale, grey, True)
     labels = {report.name(head): label_look(label) for head, label in report.labels.items()}
     grid = signed_grid(names, columns, values, scale, grey, GREY)
     return grid.with_known(labels, "direct effect")._replace(
         title=[
             (title + scale.times * (not scaled), True),
             (f"{_MLP}: feed-forward", False),
-            *([(grey_words, False)] if grey else []),
+            *colours,
         ],
         scale=signed_scale(scale, "logits", "value") if scaled else None,
     )
@@ -380,6 +388,22 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
     if tall + _WIDE_WORDS >= lines:
         above = [doc.Group([*words.parts, grid])]
     return [*above, doc.Group([table], yields=1), doc.Group(text, yields=2)]
+
+
+def _input_groups(report: WhyReport, inputs: InputEffects, columns: int) -> list[doc.Group]:
+    """Return the first screen of what the prediction needs; on a wide one, what heads write too.
+
+    columns: the available width in characters.
+    """
+    table, rest = input_table(report, inputs), columns - _TABLE - _GAP
+    if not report.tallies or not report.effects:
+        return [doc.Group([table])]
+    grid = head_grid(report, scaled=False)
+    if rest < _INDENT + _CELL * len(grid.columns):
+        return [doc.Group([table])]
+    ranked = [ranking_table(report, _LEAST_ROWS)] * (rest >= _TABLE)
+    sides = doc.Beside(_TABLE, _GAP, widths=(_TABLE, rest))
+    return [doc.Group([table, doc.Group([grid, *ranked], spaced=True)], beside=sides)]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:

@@ -158,7 +158,7 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool)
         all_of_it = source.contribution / best.value >= 1 - _ALL_OF_IT
         amount = "" if all_of_it else f"{logits(source.contribution)} of it "
         said += f", {amount}read from {placed(report.first.keys(best.head), source.place)}"
-    unclear = ": not clear" if report.tested and not best.clear else ""
+    unclear = ", no clear difference" if report.tested and not best.clear else ""
     for end in (_one_base(report, best) + unclear, unclear):
         shown = f"{said}. One prompt{end}."
         if fits_two_lines(shown):
@@ -214,9 +214,9 @@ def _one_base(report: WhyReport, best: HeadEffect) -> str:
     It ends a sentence. best: the effect of the head.
     """
     if best.base is None:
-        return "" if report.first.found.labels else "; no control, the answer is not in it"
+        return "" if report.first.found.labels else ", no control: the answer is not in it"
     answer = quoted(report.first.answer)
-    return f"; {logits(best.base)} if another word replaces {answer} in it"
+    return f"; {logits(best.base)} with another word for {answer}"
 
 
 def _none(report: WhyReport) -> str:

@@ -319,7 +319,7 @@ def test_first_screens_fit(
         (("tiny", permuted), "changed by more than rounding does, most L1H2"),
         (
             (bert, "--text", words, "--text-b", words[::-1].replace(".", "a")),
-            "One text: no head is tested.",
+            "1 text, too few to test a head.",
         ),
     ):
         shown = run("diff", *asked, "--no-full", "-q", env=size).lines

@@ -20,6 +20,7 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.explore.saved import open_saved
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
+from attnviz.options import RegionOptions
 
 ENDINGS = ("json", "npz", "safetensors")
 TEXT = "The cat sat on the mat."
@@ -93,6 +94,22 @@ def test_there_is_no_model_behind_a_file(saved: Path) -> None:
         session.generation(TEXT, Sampling())
     with pytest.raises(UsageError, match="not known here"):
         session.seen.weights((0, 0), "value-weighted")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_regions_of_what_was_saved_can_be_named(saved: Path, ending: str) -> None:
+    path, plain = saved / f"plain.{ending}", open_saved(saved / f"plain.{ending}")
+    words = plain.seen.report.record.keys.texts
+    asked = RegionOptions(span=("start=0:2", f"last={words[2].strip()} … {words[4].strip()}"))
+    record = open_saved(path, asked).seen.report.record
+    expected = ["start", "start", "last", "last", "last"]
+    assert list(record.keys.regions) == expected + ["other"] * (len(words) - 5)
+    assert record.queries is record.keys
+    for span, told in ((("a=0:99",), "ends behind"), (("a=nowhere",), "stands nowhere")):
+        with pytest.raises(UsageError, match=told):
+            open_saved(path, RegionOptions(span=span))
+    with pytest.raises(UsageError, match="--and needs a model"):
+        open_saved(path, RegionOptions(second="b"))
 
 
 def test_a_run_is_replayed(tmp_path: Path) -> None:

@@ -230,4 +230,4 @@ def test_the_prompt_itself_chooses_the_head(run):
     """The head with the clearest label that writing can show, before anything is written."""
     out = run("generate", PROMPT, "--tokens", "2").out
     assert out.splitlines()[0].startswith("tiny · ")
-    assert "L1H2 (induction .87) measures" in out
+    assert "L1H2 (induction .87) scores" in out

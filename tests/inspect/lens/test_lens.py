@@ -39,13 +39,13 @@ def with_ranks(report: LensReport, *ranks: int) -> LensReport:
 
 def test_the_finding_names_where_the_answer_stays_first(report: LensReport) -> None:
     assert report.finding == (
-        "“John” is first from L1 on: .95 there, .97 at the end; before L1 it stands 3,882nd, "
-        "14.1 nats from the end."
+        "“John” is the likeliest word from L1 on: .95 there, .97 at the end; before L1 it ranks "
+        "3,882nd."
     )
     assert "from L2 on" in with_ranks(report, 9, 1, 2, 1, 1).finding
-    assert "stands 2nd." in with_ranks(report, 9, 1, 2, 1, 1).finding
-    assert "only after the last block, L2" in with_ranks(report, 1, 1, 13, 1).finding
-    assert "stands 13th, 2.0 nats" in with_ranks(report, 1, 1, 13, 1).finding
+    assert "ranks 2nd." in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "only in the last block, L2: " in with_ranks(report, 1, 1, 13, 1).finding
+    assert "ranks 13th." in with_ranks(report, 1, 1, 13, 1).finding
     assert "likeliest word from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
 

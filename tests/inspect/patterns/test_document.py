@@ -141,7 +141,10 @@ def test_the_finding_counts(pattern_reports: Reports) -> None:
     labels = [entry.label for entry in report.heads if entry.label is not None]
     sinks = sum(label in SINKS for label in labels)
     assert told.startswith(f"{len(labels) - sinks} of 35 heads have a label")
-    assert f"; {sinks} {'is an attention sink' if sinks == 1 else 'are attention sinks'} on" in told
+    assert (
+        f"; {sinks} more {'is an attention sink' if sinks == 1 else 'are attention sinks'} on"
+        in told
+    )
     none = [replace(entry, label=None) for entry in report.heads]
     assert "None of 35 heads" in finding(replace(report, heads=tuple(none)), None)
     drawn = replace(report.model, weights="random", seed=0)
@@ -210,7 +213,8 @@ def test_the_legend_counts(pattern_reports: Reports, layers: int, heads: int) ->
         label = LABELS[name]
         assert (f"{label.short} {label.said} in {count}" in words) == (count > 0)
         assert (label.said in absent) == (count == 0)
-    assert f"· no label in {sum(entry.label is None for entry in report.heads)}" in words
+    sinks = ", no sink" * any(entry.label in SINKS for entry in report.heads)
+    assert f"· no label{sinks} in {sum(entry.label is None for entry in report.heads)}" in words
 
 
 def _full(name: str) -> tuple[int, int, int]:

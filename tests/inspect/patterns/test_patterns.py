@@ -299,5 +299,5 @@ def test_the_first_screen_fits_its_terminal(
     assert len(shown.lines) < lines
     assert max(map(cell_len, shown.lines)) <= columns
     assert " heads · " in shown.lines[0]
-    assert re.match(r"\d+ of \d+ heads have a label|None of \d+ heads reaches", shown.lines[1])
+    assert re.match(r"\d+ of \d+ heads have a label|None of \d+ heads has a label", shown.lines[1])
     assert shown.lines[-1].endswith("--full: everything")

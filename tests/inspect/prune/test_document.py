@@ -163,7 +163,8 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     assert "(max difference 2e-07 in float32)" in text
 
 
-_ONE, _END = "Removing 4 of 15 heads multiplies the held-out ", " One text."
+_BEGIN, _END = "Without 4 of 15 heads the held-out ", " One text."
+_ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
 
 
 @pytest.mark.parametrize(
@@ -171,28 +172,27 @@ _ONE, _END = "Removing 4 of 15 heads multiplies the held-out ", " One text."
     [
         (
             {},
-            _ONE
-            + "loss by 1.20; removing random heads multiplies it by 1.40 (1.20–1.45, 5 draws). "
+            _ONE + "; without as many random heads it rises by 40.0% (+20.0% to +45.0%, 5 draws). "
             "1 of 5 random orders does as well." + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
             _ONE
-            + "loss by 1.20; removing random heads multiplies it by 1.50 (1.45–1.55, 5 draws)."
+            + "; without as many random heads it rises by 50.0% (+45.0% to +55.0%, 5 draws)."
             + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0,)),), "request": PruneRequest(fraction=0.3, draws=1)},
-            _ONE + "loss by 1.20; removing random heads multiplies it by 1.50 (1 draw)." + _END,
+            _ONE + "; without as many random heads it rises by 50.0% (1 draw)." + _END,
         ),
-        ({"random": ()}, _ONE + "loss by 1.20." + _END),
+        ({"random": ()}, _ONE + "." + _END),
         (
             {"random": (), "loss_name": "pseudo-loss"},
-            _ONE + "pseudo-loss by 1.20." + _END,
+            f"{_BEGIN}pseudo-loss rises by 20.0% (2.000 → 2.400).{_END}",
         ),
         (
             {"random": (), "texts": 3},
-            "Removing 4 of 15 heads multiplies the held-out loss by 1.20.",
+            f"{_ONE}.",
         ),
         ({"steps": (), "random": (), "notes": ("why",)}, "No head removed: why."),
     ],

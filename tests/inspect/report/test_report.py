@@ -68,8 +68,8 @@ def test_first_screens_fit(
 
 def test_the_finding(run: Any) -> None:
     lines = run("report", "--no-full").lines
-    assert lines[1].startswith("On the probes 12 of 24 heads have a label, 3 are sinks. Without")
-    assert lines[2].endswith("the most, then without L1H1.")
+    assert lines[1].startswith("12 of 24 heads have a label, 3 more are sinks. Without L0H0 the")
+    assert lines[2].endswith("the most, then without L1H1 and L3H1.")
     random = run("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
 
@@ -121,7 +121,7 @@ def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch: pytest.Mo
     assert found.missing["cards"] == "interrupted"
     assert not found.complete
     said = found.document().finding
-    assert said.startswith("Incomplete, 1 of 3 texts. On the probes 12 of 24 heads")
+    assert said.startswith("Incomplete, 1 of 3 texts. 12 of 24 heads")
     assert "No head clearly matters" not in said
 
 

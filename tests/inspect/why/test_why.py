@@ -112,7 +112,7 @@ def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
     shown = run("why", PROMPT).out
     assert (
         "Next: “John” .97. L1H2 (induction) writes the most: +4.44 of 13.61 logits, read from "
-        "“John” (4). One prompt; +0.01 if another word replaces “John” in it."
+        "“John” (4). One prompt; +0.01 with another word for “John”."
     ) in " ".join(shown.split())
 
 
@@ -178,7 +178,7 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
     assert found["controls"] == 0
     assert all(head["base_rate"] is None for head in heads_of(found).values())
     shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
-    assert "One prompt; no control, the answer is not in it." in shown
+    assert "One prompt, no control: the answer is not in it." in shown
 
 
 # What is said --------------------------------------------------------------------------------

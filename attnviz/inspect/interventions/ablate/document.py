@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import advised, entropy_words, label_text, label_words, notes_group
-from attnviz.draw.signed import Place, explained, signed_scale
+from attnviz.draw.signed import Place, explained, one_line, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, scale_of
 from attnviz.inspect.interventions.ablate.words import (
@@ -336,6 +336,7 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
         return [_by_token(report, columns, texts_room), doc.Group(tables, yields=1)]
     grid, texts = head_grid(report, scaled=False), token_maps(report)
     half = (columns - _GAP) // 2
+    grid = None if grid is None else one_line(grid, half)
     tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
     left = lines - 1 - sum(map(_least_lines, tables))
     if grid is not None and tall > left:  # colours alone, and what they mean

@@ -45,11 +45,12 @@ def finding(report: AblationReport) -> str:
     """Return the main result in one sentence that claims no more than the texts can support."""
     if not report.complete:
         lead = incomplete(report.text_count, report.texts_wanted, "text", "ablations")
-        return lead + _finding(report)
-    return _finding(report)
+        return lead + answer(report)
+    return answer(report)
 
 
-def _finding(report: AblationReport) -> str:
+def answer(report: AblationReport) -> str:
+    """Return the finding without a word on texts that an interrupted scan left out."""
     if not report.text_count:
         return "No text was measured."
     if report.model.weights == "random":
@@ -90,15 +91,34 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
         change = effect_words(report, effect)
-        return f"Without {name} the output changes: {change}"
-    what, unit = f"the {_loss_name(report)}", "nats" if report.classes else "nats a token"
-    if before == "logit_diff":
-        what, unit = "the answer's lead", "logits"
+        by = f": {change}"
+        if report.metric == "output_mse":
+            by = f" by a mean square of {change.removeprefix(f'{report.ranked_by.label} ')}"
+        return f"Without {name} the output changes{by}"
+    what, unit = _measured(report)
     if not value:
-        return f"Without {name} {what} stays at {at:.3f} {unit}"
+        return f"Without {name} {what} stays at {at:.3f}{unit}"
     moves = "rises" if value > 0 else "falls"
     size = _three_digits(abs(value), False)
-    return f"Without {name} {what} {moves} by {size} {unit} ({at:.3f} → {at + value:.3f})"
+    return f"Without {name} {what} {moves} by {size}{unit} ({at:.3f} → {at + value:.3f})"
+
+
+def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
+    """Return a clause on a missing head whose effect is not clear, with its interval.
+
+    effect: of its ablation. called: the name of the head in the sentence.
+    """
+    what, unit = _measured(report)
+    value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
+    ends = interval_words(report, effect)
+    return f"Without {called} {what} does not clearly change ({value}{unit}, 95% interval {ends})"
+
+
+def _measured(report: AblationReport) -> tuple[str, str]:
+    """Return the name of what the metric measures, and its unit with a blank in front."""
+    if report.metric == "loss_delta":
+        return f"the {_loss_name(report)}", " nats" if report.classes else " nats a token"
+    return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
 
 
 def _ranking_words(report: AblationReport) -> str:
@@ -164,7 +184,7 @@ def interval_words(report: AblationReport, effect: Effect) -> str:
     ends = effect.shown(report.metric).interval
     if ends is None:
         return ""
-    return f"[{', '.join(_three_digits(end, True) for end in ends)}]"
+    return f"[{', '.join(_three_digits(end, report.ranked_by.signed) for end in ends)}]"
 
 
 def _three_digits(value: float, signed: bool) -> str:

@@ -13,7 +13,7 @@ from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import advised, known_text, notes_group
-from attnviz.draw.signed import signed_grid, signed_scale
+from attnviz.draw.signed import one_line, signed_grid, signed_scale
 from attnviz.inspect.interventions.patch.records import METRICS, PatchEffect, PatchReport
 from attnviz.inspect.interventions.patch.words import (
     about,
@@ -262,9 +262,11 @@ def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Grou
         return [top, doc.Group([marked], yields=1), doc.Group(followed), *below]
     wide = full_width(grid)
     if wide + _GAP + _TABLE <= columns:
+        grid = one_line(grid, columns - _TABLE - _GAP)
         both = doc.Group([table, grid], beside=doc.Beside(_TABLE, _GAP, yields=True))
         return [top, doc.Group([marked], yields=1), both]
     if wide + _GAP + _PROMPTS <= columns:
         beside = doc.Beside(_PROMPTS, _GAP, yields=True)
+        grid = one_line(grid, columns - _PROMPTS - _GAP)
         return [top, doc.Group([doc.Group([marked]), grid], beside=beside), ranked]
     return [top, doc.Group([marked], yields=1), doc.Group([grid]), ranked._replace(yields=2)]

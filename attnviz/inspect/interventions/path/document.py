@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.numbers import NumberScale, counted, whole_percent
-from attnviz.draw.provenance import model_words, named, notes_group
+from attnviz.draw.provenance import fits_two_lines, model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
 from attnviz.inspect.interventions.path.path import Listener, PathReport
@@ -18,8 +18,8 @@ _GAP = 3
 _LEAST_ROWS = 3
 _NAMED = 2
 
-_LEAST, _TOLD = 0.005, 0.015
-"""The least share that is not written as 0%, and the least that the finding names."""
+_LEAST = 0.005
+"""The least share that is not written as 0%."""
 
 _METHOD = (
     "direct path, norms fixed: what the sender writes reaches the later head along the residual "
@@ -104,35 +104,36 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 
 
 def finding(report: PathReport) -> str:
-    """Return the finding: the later heads in whose input the sender has the largest share."""
+    """Return the finding: the later heads in whose input the sender has the largest share.
+
+    Too few pairs have no interval: the largest share is said, and that nothing was tested.
+    """
     sender = report.name(report.sender)
-    end = " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
-        return f"Untrained random weights: what later heads read from {sender} is arbitrary.{end}"
-    read = [one for one in report.listeners if one.share.value >= _TOLD and not one.share.unclear]
-    above = [one for one in read if _beyond_others(one)]
-    if not above:
-        more = " more than from the other heads of its layer" * bool(read)
-        return f"No later head clearly reads from {sender}{more}.{end}"
-    first, *others = [one for one in above if one.into == above[0].into][:_NAMED]
-    shares = [whole_percent(one.share.value) for one in (first, *others)]
-    names = [report.name(one.place, one.into) for one in (first, *others)]
+        return f"Untrained random weights: what later heads read from {sender} is arbitrary."
+    clear = [one for one in report.listeners if one.clear]
+    first, *others = [one for one in clear if one.into == clear[0].into][:_NAMED] or [
+        max(report.listeners, key=lambda one: one.share.value)
+    ]
     said = (
-        f"{sender} makes {shares[0]} of what differs in the {SITES[first.into].words} of {names[0]}"
+        f"{_percent(first.share.value)} of the difference between the prompts in the "
+        f"{SITES[first.into].words} of {report.name(first.place, first.into)}"
     )
-    for name, share in zip(names[1:], shares[1:], strict=True):
-        said += f" and {share} in those of {name}"
+    for one in others:
+        said += f", {_percent(one.share.value)} in those of {report.name(one.place, one.into)}"
     usual = first.share.base_rate
-    if usual is not None:
-        other = whole_percent(usual) if usual >= _LEAST else "under 1%"
-        said += f"; another head of its layer makes {other} on average"
-    return f"{said}.{end}"
+    other = "" if usual is None else f"; other heads of its layer {_percent(usual)} on average"
+    if clear:
+        return f"{sender} writes {said}{other}."
+    if first.share.interval is None:
+        pairs = counted(len(report.pairs), "pair")
+        return f"{sender} writes at most {said}{other}. {pairs}, not tested."
+    shown = f"No later head clearly reads from {sender}: it writes at most {said}"
+    return f"{shown}{other * fits_two_lines(shown + other + '.')}."
 
 
-def _beyond_others(one: Listener) -> bool:
-    """Return whether the share is clearly larger than that of the other heads of the layer."""
-    least = one.share.value if one.share.interval is None else one.share.interval[0]
-    return one.share.base_rate is None or least > one.share.base_rate
+def _percent(share: float) -> str:
+    return whole_percent(share) if abs(share) >= _LEAST else "under 1%"
 
 
 # Grid and ranking ----------------------------------------------------------------------------

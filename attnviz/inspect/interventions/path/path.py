@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 _BUILT_IN_STEP = 4
 """Only every fourth of the built-in pairs is used: they are enough for an interval."""
 
+_LARGE, _TIMES = 0.1, 2.0
+"""The least share that is called clear, and how many times as large as the mean share of the other
+heads of the layer the lower end of its interval must be."""
+
 _MEMORY = 2**28
 """The bytes that what heads read may take, which decides how many heads are followed at once."""
 
@@ -58,6 +62,13 @@ class Listener(NamedTuple):
     share: Mean
     explained: float
     moved: float
+
+    @property
+    def clear(self) -> bool:
+        """Return whether the share is large, and its interval far above that of other heads."""
+        if self.share.interval is None or self.share.value < _LARGE:
+            return False
+        return self.share.interval[0] > _TIMES * max(self.share.base_rate or 0.0, 0.0)
 
 
 @dataclass(frozen=True, repr=False)

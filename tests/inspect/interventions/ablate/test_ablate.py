@@ -303,7 +303,7 @@ def test_the_own_attention(run: Any, scan: Any) -> None:
     assert document["heads"][0]["output_mse"] > 0
     screen = run("ablate", *options).out
     assert "Random weights: differences are noise, not a ranking." in screen
-    assert "Output MSE when one head is ablated" in screen
+    assert "Mean squared change of the output when one head is ablated" in screen
     assert "no loss for each token" in run("ablate", *options, "--by-token").out
 
 
