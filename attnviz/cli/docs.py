@@ -71,8 +71,8 @@ def docs(page: _Page) -> None:
             wide = console.width >= LEAST_FOR_PAIRS
             alone = (f"{topic:10}{title}" for topic, title in commands.items())
             listed = paired(commands) if wide else alone
-            others = ", ".join(topic for topic in known if topic not in COMMANDS)
-            lines = ["The manual: attnviz docs TOPIC", *listed, f"And {others}"]
+            others = " ".join(topic for topic in known if topic not in COMMANDS)
+            lines = ["The manual: attnviz docs TOPIC", *listed, f"And: {others}"]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")
             return
         text = (_FOLDER / f"{page.topic}.md").read_text(encoding="utf-8")
