@@ -135,7 +135,7 @@ def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path
         which gets a file of its own: ``part.record`` becomes ``part-2.record``.
     Raises UsageError unless 0 ≤ K < N.
     """
-    if typed is None and "TORCHELASTIC_RUN_ID" in os.environ:
+    if typed is None and under_torchrun():
         shard = Shard(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         return shard, file and file.with_stem(f"{file.stem}-{shard.number}")
     typed = "0/1" if typed is None else typed
@@ -146,6 +146,11 @@ def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path
             "first of four"
         )
     return Shard(int(number), int(of)), file
+
+
+def under_torchrun() -> bool:
+    """Return True if torchrun started this process, among others."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCorpus:

@@ -314,13 +314,15 @@ def recorded(
     Raises UsageError for a file of another run, LoadError for one that cannot be read or written.
     KeyboardInterrupt passes, after the file was written.
     """
-    record = replace(begun, parts=(ShardPart(shard),))
+    run, shown = (json.loads(json.dumps(facts)) for facts in (begun.run, begun.shown))
+    begun = replace(begun, run=run, shown=shown, parts=(ShardPart(shard),))
+    record = begun
     if file is not None:
         check_writable(file, named=True)
         if file.exists():
             kept = read_record(file)
             mend = "it is left as it is, name another file"
-            refuse_other_run(visible(str(file)), dict(kept.run), dict(begun.run), mend)
+            refuse_other_run(visible(str(file)), kept.run, begun.run, mend)
             if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
                 raise UsageError(f"{visible(str(file))} is {kept.command}, {kept}: {mend}")
             record = kept

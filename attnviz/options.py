@@ -330,17 +330,23 @@ class Seed(Options):
 
 
 @dataclass(frozen=True)
-class ManyTexts(Options, panel="Many texts"):
+class Sharding(Options, panel="Many texts"):
+    """The option on the share of a corpus that one process measures."""
+
+    shard: str | None = option(
+        "K/N",
+        "Measure share K, from 0, of N (default: all; under torchrun its rank and world size).",
+    )
+
+
+@dataclass(frozen=True)
+class ManyTexts(Sharding, panel="Many texts"):
     """The options on a corpus, of which several processes may each measure a share."""
 
     texts: str | None = option(
         "FILE|NAME",
         "A corpus of any size: one text a line, JSON lines with a text field, Parquet, or the name "
         "of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
-    )
-    shard: str | None = option(
-        "K/N",
-        "Measure share K, from 0, of N (default: all; under torchrun its rank and world size).",
     )
     resume: Path | None = option(
         "FILE", "Keep what is measured there, and go on where a run ended; see attnviz merge."

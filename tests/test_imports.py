@@ -62,7 +62,7 @@ MAY_IMPORT = {
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
     "atlas": {"head", "heads", "patterns"} | SHARED,
     "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
-    "merge": {"atlas", "patterns"} | SHARED,
+    "merge": {"atlas", "interventions", "patterns"} | SHARED,
     "retrieve": {"params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,

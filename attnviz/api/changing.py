@@ -58,10 +58,13 @@ def ablate(
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
+    shard: str | None = None,
 ) -> AblationReport:
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
+    shard: ``K/N``, the share of a corpus that is measured; ``texts`` may then be a path, and the
+        ``record`` of the report adds up with those of the other shards, see ``merge``.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
     mode: what replaces a head's output: ``zero``, ``mean`` or ``resample`` (the output
         for another text), the last two from the texts in ``reference``.
@@ -76,6 +79,15 @@ def ablate(
     from attnviz.inspect.interventions.ablate.request import AblateRequest
 
     request = AblateRequest.of(given)
+    if shard is not None:
+        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+        from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
+
+        refuse_for_corpus(request)
+        corpus = open_corpus([texts] if isinstance(texts, str) else texts or ())
+        share, file = read_shard(shard, request.resume)
+        opening = for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
+        return ablate_over(open_given(model, tokenizer, opening), corpus, request, share, file)
     read = texts_of(texts) or built_in_texts()
     opening = for_tokens(question.reckoned(read, request), changed=True)
     return question.ablate(open_given(model, tokenizer, opening), read, request)

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.options import Sharding
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -36,17 +38,39 @@ def ablate(
     request: AblateRequest,
     model: shared.SeededModel,
     own: shared.OwnShape,
+    share: Sharding,
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
     """Ablate each head and measure how much the loss rises."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.cli.outlet import open_outlet
+    from attnviz.corpus import (
+        RECKONED_TEXTS,
+        RECKONED_TOKENS,
+        open_corpus,
+        read_shard,
+        under_torchrun,
+    )
     from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
+    if share.shard is not None or under_torchrun():
+        from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
+
+        if texts.texts is None or texts.text is not None or texts.file is not None:
+            raise UsageError("--shard is for a corpus: give --texts FILE alone")
+        refuse_for_corpus(request)
+        corpus, (shard, kept) = open_corpus(texts.texts), read_shard(share.shard, request.resume)
+        options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
+        loaded = outlet.load(model.model, options)
+        with outlet.resumable(kept), outlet.advancing("ablating heads", long=True) as watch:
+            report = ablate_over(loaded, corpus, request, shard, kept, watch)
+        if shard.number == 0 or share.shard is not None:  # of a torchrun, one process speaks
+            outlet.show(report)
+        return
     read = read_texts(texts.text, texts.file, texts.texts)
     tokens = question.reckoned(read, request)
     loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))

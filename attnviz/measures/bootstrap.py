@@ -38,11 +38,13 @@ _CONSTANT = 1e-6
 
 
 def bootstrap_interval(
-    values: NDArray[np.floating], seed: int
+    values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return both ends of the 95% bootstrap-t interval of each mean over texts: (ablation,).
 
     values: (text, ablation), each the difference of a text to its own unchanged run.
+    known: (2, ablation), mean and standard error over more texts than those of ``values``, which
+        then give the quantiles alone.
 
     Efron & Tibshirani 1993, section 12.5: in 2,000 draws of texts the quantiles of (mean of the
     draw − mean) / standard error of the draw replace those of Student's t, so that skewed effects
@@ -62,6 +64,8 @@ def bootstrap_interval(
     if texts < LEAST_TEXTS:
         raise ValueError(f"an interval needs at least {LEAST_TEXTS} texts, got {texts}")
     mean, error, drawn = _studentised(values, seed)
+    if known is not None:
+        mean, error = known
     drawn.sort(axis=0)
     at, far = round(_TAIL * _DRAWS), student_t(texts - 1)
     with np.errstate(all="ignore"):
@@ -113,13 +117,15 @@ def _kept_draws(texts: int, seed: int) -> NDArray[np.integer]:
     return np.concatenate(list(_draws(texts, seed)))
 
 
-def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
+def adjusted_p(
+    values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
+) -> NDArray[np.floating]:
     """Return two-sided p-values (ablation,) of means over texts, adjusted for all ablations.
 
-    values: (text, ablation). Single step (Westfall & Young 1993, section 2.4) over the draws of
-        ``bootstrap_interval``: the share of draws in which the largest |t| of any ablation is at
-        least the ablation's own. All share the
-    draws, so that their correlation is kept.
+    values: (text, ablation). known: see ``bootstrap_interval``.
+    Single step (Westfall & Young 1993, section 2.4) over the draws of ``bootstrap_interval``: the
+    share of draws in which the largest |t| of any ablation is at least the ablation's own. All
+    share the draws, so that their correlation is kept.
 
     The probability of any p ≤ 5 % by chance alone is 5 % or less, for any number of ablations and
     any skew: with true means of zero, effects of the bundled model's 24 heads gave 0.5 % over 10
@@ -130,6 +136,8 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     """
     finite = np.isfinite(values).all(axis=0)
     mean, error, drawn = _studentised(values[:, finite].astype(np.float64), seed)
+    if known is not None:
+        mean, error = known[:, finite]
     with np.errstate(all="ignore"):
         own = np.abs(np.where(mean == 0, 0, mean / error))
     largest = np.abs(drawn).max(axis=1, initial=0)

@@ -66,24 +66,29 @@ class Mean:
 NOT_MEASURED = Mean()
 
 
-def intervals(values: NDArray[np.floating], seed: int) -> list[Ends | None]:
+def intervals(
+    values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
+) -> list[Ends | None]:
     """Return the confidence interval of each mean over texts; None for fewer than five texts.
 
-    values: (text, change). seed: of the bootstrap.
+    values: (text, change). seed: of the bootstrap. known: see ``bootstrap_interval``.
     """
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]
-    low, high = bootstrap_interval(values, seed)
+    low, high = bootstrap_interval(values, seed, known)
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
-def p_values(values: NDArray[np.floating], seed: int) -> list[float | None]:
+def p_values(
+    values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
+) -> list[float | None]:
     """Test whether each mean over texts is 0; return the p-values, adjusted for their number.
 
     Each is None for fewer than five texts. See ``measures.bootstrap.adjusted_p``.
 
-    values: (text, change), the changes of one family. seed: of the bootstrap.
+    values: (text, change), the changes of one family. seed: of the bootstrap. known: see
+        ``bootstrap_interval``.
     """
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]
-    return list(adjusted_p(values, seed).tolist())
+    return list(adjusted_p(values, seed, known).tolist())

@@ -14,6 +14,7 @@ from attnviz.mergeable import CorpusRecord, merged, read_record
 from attnviz.reading import damaged
 
 _MODULES: Mapping[str, str] = {
+    "ablate": "attnviz.inspect.interventions.ablate.corpus",
     "patterns": "attnviz.inspect.patterns.corpus",
     "atlas": "attnviz.inspect.atlas.atlas",
 }

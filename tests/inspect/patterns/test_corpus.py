@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,15 @@ from attnviz.texts import natural_texts
 from ...conftest import without_times
 
 WORDS = " ".join(natural_texts()).split()
-TEXTS = [" ".join(WORDS[start : start + 5 + start % 7]) for start in range(0, 260, 2)]
-"""130 texts: two whole blocks and one of two texts."""
+TEXTS = [" ".join(WORDS[start : start + 5 + start % 7]) for start in range(0, 40, 2)]
+"""20 texts: two whole blocks of eight and one of four."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _blocks_of_eight() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("attnviz.corpus.BLOCK", 8)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +112,7 @@ def test_merged_shards_are_one_process_to_the_bit(report: PatternReport, count: 
 
 def test_a_shard_says_that_it_is_one(report: PatternReport) -> None:
     part = attnviz.patterns(texts=TEXTS, shard="1/2")
-    assert part.probes[0].texts == 64
+    assert part.probes[0].texts == 8
     assert "1 of 2 shards: 0/2 is missing" in part.notes[0]
     assert not report.notes
     empty = attnviz.patterns(texts=TEXTS, shard="4/5")
@@ -121,10 +129,10 @@ def test_short_texts_are_left_out_and_counted() -> None:
 
 
 def test_some_heads_in_another_view() -> None:
-    found = attnviz.patterns(texts=TEXTS[:70], layer=1, head=2, without_first=True)
+    found = attnviz.patterns(texts=TEXTS[:11], layer=1, head=2, without_first=True)
     assert [(entry.layer, entry.head) for entry in found.heads] == [(1, 2)]
     assert found.not_measured["first"]
-    (alone,) = attnviz.patterns(texts=TEXTS[:70], without_first=True, head="L1H2").heads
+    (alone,) = attnviz.patterns(texts=TEXTS[:11], without_first=True, head="L1H2").heads
     assert alone == found.heads[0]
 
 
@@ -145,14 +153,14 @@ def test_what_is_not_for_a_corpus(options: dict[str, Any], said: str) -> None:
 
 def test_a_text_beyond_the_context_is_named(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
-    path.write_text("\n".join([*TEXTS[:64], "", "word " * 3000]), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"text 65 \(line 66\) has .* add --truncate"):
+    path.write_text("\n".join([*TEXTS, "", "word " * 3000]), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"text 21 \(line 22\) has .* add --truncate"):
         attnviz.patterns(texts=path)
 
 
 _CHILD = """
 import sys, attnviz, attnviz.mergeable
-attnviz.mergeable._SECONDS = 0.0
+attnviz.mergeable._SECONDS, attnviz.corpus.BLOCK = 0.0, 8
 attnviz.patterns(texts="corpus.txt", shard="0/2", resume="part")
 """
 
@@ -160,9 +168,9 @@ attnviz.patterns(texts="corpus.txt", shard="0/2", resume="part")
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_killed_shard_goes_on(tmp_path: Path) -> None:
     """``KILLS=20`` kills it more often, each time somewhere else."""
-    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS * 4), encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS * 12), encoding="utf-8")
     part, random = tmp_path / "part", np.random.default_rng(0)
-    whole = attnviz.patterns(texts=TEXTS * 4, shard="0/2").record
+    whole = attnviz.patterns(texts=TEXTS * 12, shard="0/2").record
     assert whole is not None
     for _ in range(int(os.environ.get("KILLS", "1"))):
         part.unlink(missing_ok=True)
@@ -172,7 +180,7 @@ def test_a_killed_shard_goes_on(tmp_path: Path) -> None:
                 time.sleep(0.002)
             time.sleep(random.uniform(0, 0.15))
             process.send_signal(signal.SIGKILL)
-        found = attnviz.patterns(texts=TEXTS * 4, shard="0/2", resume=part).record
+        found = attnviz.patterns(texts=TEXTS * 12, shard="0/2", resume=part).record
         assert found is not None
         assert found.parts == whole.parts
         for name, values in whole.tallies.sums.items():

@@ -43,7 +43,7 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         **(token_facts(report.texts[0]) if report.texts else {"tokens": [], "token_ids": []}),
         **({"texts": [*map(token_facts, report.texts)]} if many else {}),
         **({"targets": [*map(token_facts, report.targets)]} if report.targets else {}),
-        "text_count": len(report.texts),
+        "text_count": report.text_count,
         "mode": report.mode,
         "reference": report.reference,
         "draws": report.draws,
@@ -137,7 +137,7 @@ def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
     ]
     for head in _unmeasured(report):
         name = {"name": _names([head]), "removed": _names([head])}
-        rows.append({**_hint(report, head), **name, "texts": len(report.texts)})
+        rows.append({**_hint(report, head), **name, "texts": report.text_count})
     names = ("name", "layer", "head", "removed", "texts")
     return table_of((*names, *METRICS, "ci_low", "ci_high", "gradient"), rows)
 

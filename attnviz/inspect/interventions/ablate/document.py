@@ -70,7 +70,7 @@ def ablation_document(
         explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
-        quoted=report.text if len(report.texts) == 1 else "",
+        quoted=report.text if report.text_count == 1 else "",
         finding=finding(report),
         first=advised(partial(first_groups, report), tokens),
     )
@@ -258,7 +258,7 @@ def attention_maps(report: AblationReport) -> list[doc.Part]:
         )
         for layer, head in shown
     ]
-    title = "Attention of these heads" + ", first text" * (len(report.texts) > 1)
+    title = "Attention of these heads" + ", first text" * (report.text_count > 1)
     return [doc.Maps(maps, [(title, True)], index_base=report.index_base)]
 
 
@@ -275,7 +275,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
     if not maps:
         line = "Δ loss by token: not measured, this model or method has no loss for each token"
         return [doc.Facts([(line, True)])]
-    title = "Δ loss by token" + ", first text" * (len(report.texts) > 1)
+    title = "Δ loss by token" + ", first text" * (report.text_count > 1)
     scale = signed_scale(NumberScale(maps[0].limit), "nats")
     return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
 
@@ -400,7 +400,7 @@ def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
     named = []
     for text in texts:
         name = text.words[0][0]
-        first = ", first text" * (len(report.texts) > 1 and len(name) < _LONG_NAME)
+        first = ", first text" * (report.text_count > 1 and len(name) < _LONG_NAME)
         named.append(text._replace(words=[(f"Δ loss without {name}{first}", True)]))
     return doc.Maps(named, texts=True, lines=lines, scale=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +29,28 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
     }
 
 
+class Whole(NamedTuple):
+    """What is known of more texts than those with pieces.
+
+    texts: their number. means: the mean and its standard error by ablation and metric.
+    """
+
+    texts: int
+    means: Mapping[_Key, tuple[float, float]]
+
+
 def ablation_effects(
-    pieces: Iterable[Scores], variants: Sequence[Variant], seed: int, control: Iterable[Scores] = ()
+    pieces: Iterable[Scores],
+    variants: Sequence[Variant],
+    seed: int,
+    control: Iterable[Scores] = (),
+    whole: Whole | None = None,
 ) -> tuple[Effect, ...]:
     """Return the effect of each measured ablation, in the order of ``variants``.
 
     pieces: the measurements; an ablation is measured over the texts whose pieces contain it.
     seed: of the bootstrap. control: the pieces of the random baseline, whose means are the base
-        rates.
+        rates. whole: means over more texts, to which the pieces give the shape of the intervals.
     """
     parts = _parts(pieces)
     measured = _values(parts)
@@ -45,13 +60,16 @@ def ablation_effects(
         # Ablations that are measured over equally many texts share the draws of their intervals.
         keys = [key for key, values in measured.items() if len(values) == texts]
         columns = np.array([measured[key] for key in keys]).T
+        known = None if whole is None else np.array([whole.means[key] for key in keys]).T
+        means = columns.mean(axis=0) if known is None else known[0]
         chances: dict[_Key, float | None] = {}
         for name in {name for _, name in keys if METRICS[name].signed}:
             tried = [at for at, key in enumerate(keys) if key[1] == name]
             columns_of = np.array([measured[keys[at]] for at in tried]).T
-            chances |= zip((keys[at] for at in tried), p_values(columns_of, seed), strict=True)
+            of = None if known is None else known[:, tried]
+            chances |= zip((keys[at] for at in tried), p_values(columns_of, seed, of), strict=True)
         for key, value, ends in zip(
-            keys, columns.mean(axis=0).tolist(), intervals(columns, seed), strict=True
+            keys, means.tolist(), intervals(columns, seed, known), strict=True
         ):
             found[key] = Mean(
                 value,
@@ -64,7 +82,7 @@ def ablation_effects(
     return tuple(
         Effect(
             variants[index],
-            len(own),
+            len(own) if whole is None else whole.texts,
             {name: found[index, name] for name in METRICS if (index, name) in found},
             tuple(piece.token_losses[at] for piece, at in own if piece.token_losses is not None),
         )

@@ -30,6 +30,7 @@ from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, P
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
+    from attnviz.mergeable import CorpusRecord
 
 _MOST_LISTED = 4
 """The most heads that the name of a joint ablation lists."""
@@ -104,6 +105,9 @@ class AblationReport(Report, Provenance):
     patterns: the attention of the ranked heads over the first text, for their labels and small
         maps; None if it was not observed. top: the number of heads in the ranking.
     by_token: whether the change of each token's loss in the first text is shown.
+    counts: of a corpus, the number of texts and of their tokens; ``texts`` then has the first one.
+    known: of a corpus, the labels of the heads. record: of a corpus, all numbers behind the report;
+        it adds up with those of other shards.
     """
 
     model: ModelInfo
@@ -128,6 +132,9 @@ class AblationReport(Report, Provenance):
     patterns: HeadsRecord | None = None
     top: int = 8
     by_token: bool = False
+    counts: tuple[int, int] | None = None
+    known: Mapping[Place, HeadLabel] = field(default_factory=dict)
+    record: CorpusRecord | None = None
 
     command = "ablate"
     lists = ("heads", "together")
@@ -165,10 +172,22 @@ class AblationReport(Report, Provenance):
         """Return the ablations of several heads together, which have no cell in the grid."""
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
+    @property
+    def text_count(self) -> int:
+        """Return the number of texts that were measured."""
+        return len(self.texts) if self.counts is None else self.counts[0]
+
+    @property
+    def token_count(self) -> int:
+        """Return the number of tokens of these texts."""
+        return sum(map(len, self.texts)) if self.counts is None else self.counts[1]
+
     @cached_property  # asked for by every ablation
     def labels(self) -> Mapping[Place, HeadLabel]:
         """Return the label of each observed head that has one."""
-        heads = self.patterns.heads if self.patterns is not None else ()
+        if self.patterns is None:
+            return {head: label for head, label in self.known.items() if label != NO_LABEL}
+        heads = self.patterns.heads
         return {
             (scores.layer, scores.head): scores.label
             for scores in heads

@@ -249,7 +249,7 @@ class AblationStudy(Study):
             unit=request.unit,
             method=request.how,
             positions=options.positions,
-            metric=_metric(effects, job),
+            metric=metric_of(effects, request.metric, job.pair is not None, job.info.name),
             baseline=mean_baseline(pieces),
             gradients=self.gradients,
             rank_correlation=_correlation(effects, self.gradients),
@@ -342,23 +342,21 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
     return spearman([gradient for gradient, _ in both], [loss for _, loss in both])
 
 
-def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
+def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, name: str) -> Metric:
     """Return the metric that ranks the heads: the requested one, or a default.
 
-    effects: of the ablations; the first one shows which metrics the model has.
+    effects: of the ablations; the first one shows which metrics the model has. wanted: as asked
+    for, or None. paired: whether two tokens are compared. name: of the model.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:
         return "loss_delta"
     known = [name for name in METRICS if name in effects[0].means]
-    wanted = job.request.metric
     if wanted is None:
         defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")
-        if job.pair is not None:
+        if paired:
             defaults = ("logit_diff", *defaults)
         return next((name for name in defaults if name in known), known[0])
     if wanted not in known:
-        raise UsageError(
-            f"{job.model.info.name!r} has no {wanted} here: choose --metric {', '.join(known)}"
-        )
+        raise UsageError(f"{name!r} has no {wanted} here: choose --metric {', '.join(known)}")
     return wanted

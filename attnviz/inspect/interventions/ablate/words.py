@@ -31,11 +31,11 @@ def heading(report: AblationReport) -> Words:
 
 
 def _size(report: AblationReport) -> str:
-    size = counted(sum(map(len, report.texts)), "token")
+    size = counted(report.token_count, "token")
     if report.targets:
         size += f" and {sum(map(len, report.targets)):,} of the target"
     many = report.texts_wanted != 1
-    return f"{counted(len(report.texts), 'text')}, {size}" if many else size
+    return f"{counted(report.text_count, 'text')}, {size}" if many else size
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -44,22 +44,24 @@ def _size(report: AblationReport) -> str:
 def finding(report: AblationReport) -> str:
     """Return the main result in one sentence that claims no more than the texts can support."""
     if not report.complete:
-        lead = incomplete(len(report.texts), report.texts_wanted, "text", "ablations")
+        lead = incomplete(report.text_count, report.texts_wanted, "text", "ablations")
         return lead + _finding(report)
     return _finding(report)
 
 
 def _finding(report: AblationReport) -> str:
+    if not report.text_count:
+        return "No text was measured."
     if report.model.weights == "random":
         return "Random weights: differences are noise, not a ranking."
     if report.ranks:
         return _ranking_words(report)
-    end = " One text." * (len(report.texts) == 1)
+    end = " One text." * (report.text_count == 1)
     if not report.effects:
         names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
         return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
-    if len(report.texts) > 1:
-        end = f" {len(report.texts)} texts are too few for a ranking."
+    if report.text_count > 1:
+        end = f" {report.text_count} texts are too few for a ranking."
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
     tried = counted(len(report.effects), UNITS[report.unit])
     most = f", the largest change of {tried}" * (len(report.effects) > 1)
@@ -179,7 +181,7 @@ def _three_digits(value: float, signed: bool) -> str:
 def about(report: AblationReport) -> list[Part]:
     """Return the facts that a reader needs to repeat the run: model, texts, ablation, baseline."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
-    drawn = report.mode == "resample" or len(report.texts) > 1 or report.model.seed is not None
+    drawn = report.mode == "resample" or report.text_count > 1 or report.model.seed is not None
     seed = [f"seed {report.seed}"] * drawn
     facts = [(fact, False) for fact in (*kind, _size(report), *seed)]
     many = report.texts_wanted != 1
@@ -219,6 +221,7 @@ def _loss_name(report: AblationReport) -> str:
     """Return the name of the loss, which is a pseudo-loss if each word is masked in turn."""
     seen = report.patterns
     masked = seen is not None and not seen.record.causal and not report.targets
+    masked = masked or (report.record is not None and "MaskedLM" in report.model.architecture)
     return "pseudo-loss" if masked else "loss"
 
 
@@ -267,7 +270,7 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
         return f"{report.ranked_by.title} without it", ""
     if not report.ranks:
         texts = "random weights" if report.model.weights == "random" else "these texts only"
-        return f"Largest changes, {'this text only' if len(report.texts) == 1 else texts}", ""
+        return f"Largest changes, {'this text only' if report.text_count == 1 else texts}", ""
     if report.metric == "logit_diff":
         return "The answer's lead falls most without", "The answer's lead grows without"
     if report.metric == "loss_delta":
@@ -303,7 +306,7 @@ def caveats(report: AblationReport) -> list[str]:
         )
     if any(one.interval is not None for one in first):
         found.append(
-            f"interval: 95%, bootstrap-t over {counted(len(report.texts), 'text')}, 2,000 draws; "
+            f"interval: 95%, bootstrap-t over {counted(report.text_count, 'text')}, 2,000 draws; "
             "paired differences to the model with every head."
         )
     if len(report.effects) > 1 and any(one.adjusted is not None for one in first):
@@ -321,8 +324,8 @@ def caveats(report: AblationReport) -> list[str]:
 def explanation(report: AblationReport) -> Explanation:
     """Return the glossary, with the data that the effects were measured on."""
     many = report.texts_wanted != 1
-    of = counted(len(report.texts), "text") if many else "this text alone"
-    tokens = counted(sum(map(len, report.texts)), "token")
+    of = counted(report.text_count, "text") if many else "this text alone"
+    tokens = counted(report.token_count, "token")
     seed = f", seed {report.seed}" * many
     return Explanation(
         "ablate",

@@ -1,0 +1,151 @@
+"""Ablations over a corpus: those of the same texts in one list, to the bit from any shards."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.interventions.ablate import corpus
+from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.measures.bootstrap import student_t
+from attnviz.models.bundled import Bundled
+from attnviz.texts import natural_texts
+
+from ....conftest import without_times
+
+WORDS = " ".join(natural_texts()).split()
+TEXTS = [" ".join(WORDS[start : start + 4 + start % 3]) for start in range(0, 40, 2)]
+"""20 texts: two whole blocks of eight and one of four."""
+
+HEADS = ("L1H1", "L1H2")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _blocks_of_eight() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("attnviz.corpus.BLOCK", 8)
+        yield
+
+
+@pytest.fixture(scope="module")
+def report() -> AblationReport:
+    return attnviz.ablate("tiny", TEXTS, head=[*HEADS], shard="0/1")
+
+
+def shards(count: int, **options: Any) -> list[Any]:
+    given: dict[str, Any] = {"head": [*HEADS], **options}
+    shares = [f"{number}/{count}" for number in range(count)]
+    return [attnviz.ablate("tiny", TEXTS, shard=share, **given).record for share in shares]
+
+
+def test_the_effects_are_those_of_one_list(report: AblationReport) -> None:
+    """Value, interval and p; the control is of the first block, in a list of all texts."""
+    (listed,) = [attnviz.ablate("tiny", TEXTS, head=[*HEADS])]
+    for one, other in zip(report.effects, listed.effects, strict=True):
+        assert (one.variant, one.texts) == (other.variant, 20)
+        for name, mean in other.means.items():
+            found = one.means[name]
+            assert found.value == pytest.approx(mean.value, abs=1e-9)
+            assert found.interval == pytest.approx(mean.interval, abs=1e-9)
+            assert found.adjusted == mean.adjusted
+    assert report.baseline["loss"] == pytest.approx(listed.baseline["loss"])
+    assert (report.text_count, report.token_count) == (20, listed.token_count)
+    assert {head: label.name for head, label in report.labels.items()} == {
+        head: label.name for head, label in listed.labels.items()
+    }
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_merged_shards_are_one_process_to_the_bit(report: AblationReport, count: int) -> None:
+    """Labels, intervals and the control too; of five shards two have no text."""
+    merged = attnviz.merge(reversed(shards(count)))
+    assert without_times(merged.to_dict()) == without_times(report.to_dict())
+    assert str(merged).splitlines() == str(report).splitlines()
+
+
+def test_more_texts_than_are_kept(report: AblationReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mean and error are of all texts; the kept ones give the quantiles alone."""
+    kept = [
+        values.view(np.float64)
+        for name, values in report.record.tallies.sums.items()  # type: ignore[union-attr]
+        if name.startswith("kept.")
+    ]
+    losses = np.concatenate(kept)[:, :, 0]
+    monkeypatch.setattr(corpus, "_KEPT", 8)
+    parts = shards(3)
+    found = attnviz.merge(parts)
+    alone = attnviz.ablate("tiny", TEXTS, head=[*HEADS], shard="0/1")
+    assert without_times(found.to_dict()) == without_times(alone.to_dict())
+    assert isinstance(found, AblationReport)
+    for place, effect in enumerate(found.effects):
+        mean = effect.means["loss_delta"]
+        own = losses[:, place].tolist()
+        assert effect.texts == 20
+        assert mean.value == pytest.approx(statistics.fmean(own), abs=1e-12)
+        error = statistics.stdev(own) / math.sqrt(20)
+        low, high = mean.interval or (0.0, 0.0)
+        for reach in (mean.value - low, high - mean.value):
+            assert 0.99 * student_t(7) < reach / error < 2.01 * student_t(7)
+
+
+def test_a_mean_from_references(tmp_path: Path) -> None:
+    options = {"mode": "mean", "reference": TEXTS[:5], "head": "L1H1"}
+    one = attnviz.ablate("tiny", TEXTS[:11], shard="0/1", **options)
+    other = attnviz.ablate("tiny", TEXTS[:11], **options)
+    assert one.effects[0].value("loss_delta") == pytest.approx(
+        other.effects[0].value("loss_delta"), abs=1e-9
+    )
+
+
+def test_a_run_goes_on_from_its_file(tmp_path: Path, report: AblationReport) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(["The", *TEXTS]), encoding="utf-8")
+    part = tmp_path / "part.record"
+    for _ in range(2):
+        found = attnviz.ablate("tiny", path, head=[*HEADS], shard="0/1", resume=part)
+        assert "1 text of one token left out: a loss needs two" not in found.notes
+        assert found.text_count == 21
+    with pytest.raises(UsageError, match="its removals is"):
+        attnviz.ablate("tiny", path, head="L0H0", shard="0/1", resume=part)
+
+
+def test_a_shard_without_a_text_says_so() -> None:
+    empty = attnviz.ablate("tiny", TEXTS[:8], head="L1H1", shard="1/2")
+    assert empty.effects == ()
+    assert "No text was measured." in str(empty)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "mean"}, "--mode mean without --reference FILE is not for a share"),
+        ({"by_token": True}, "--by-token is not for"),
+        ({"method": "gradient"}, "--method gradient is not for"),
+        ({"budget": "3 heads"}, "--budget is not for"),
+    ],
+)
+def test_what_is_not_for_a_corpus(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        attnviz.ablate("tiny", TEXTS, shard="0/2", **options)
+
+
+def test_the_command_needs_texts(run: Any, tmp_path: Path) -> None:
+    assert "--shard is for a corpus" in run("ablate", "--shard", "0/2").err
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS[:10]), encoding="utf-8")
+    shown = run("ablate", "--texts", "corpus.txt", "--head", "L1H1", "--shard", "0/1")
+    assert shown.code == 0
+    assert "10 texts" in shown.out
+
+
+def test_an_encoder_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bundled, "kinds", ("encoder", "decoder", "cross"))
+    with pytest.raises(UnsupportedError, match="writes a target for each text"):
+        attnviz.ablate("tiny", TEXTS, shard="0/2")
