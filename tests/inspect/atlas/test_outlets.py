@@ -195,6 +195,7 @@ def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
     assert "expected one model: give 'tiny' or --model mha" in result.err
     assert run("atlas", "--texts", "none.txt").code == 3
     assert run("atlas", "--format", "csv").code == 2
+    assert "headvis is of a directory: add --out DIR" in run("atlas", "--format", "headvis").err
     (tmp_path / "long.txt").write_text("The cat.\n" + "word " * 1200)
     result = run("atlas", "--texts", "long.txt")
     assert result.code == 2
