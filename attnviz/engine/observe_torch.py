@@ -380,8 +380,10 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
         for text, layer in enumerate(layers):
             if wanted:
                 layer.output = output[text]
-                joined = layer if split is None else JoinedLayer(layer, split, output.device)
-                reader.sums(text, watch.kind, watch.layer, joined)
+                whole: ReducedLayer = layer
+                if split is not None:
+                    whole = JoinedLayer(layer, split, output.device)
+                reader.sums(text, watch.kind, watch.layer, whole)
                 layer.output = None  # a reader that keeps the layer does not keep this
             if sinks:  # the fused function knows of none
                 output[text] *= layer.kept().to(output.dtype)

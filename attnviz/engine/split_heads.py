@@ -118,10 +118,10 @@ class JoinedLayer:
         found: Weights = self._joined(self._layer.sources(shares)[None]).mean(0)
         return found
 
-    def equal(self, groups: Sequence[Equals], orders: int, after: int) -> Weights:
-        return self._joined(self._layer.equal(groups, orders, after))
+    def equal(self, groups: Sequence[Equals], orders: int) -> Weights:
+        return self._joined(self._layer.equal(groups, orders), 1)
 
-    def _joined(self, part: Weights) -> Weights:
+    def _joined(self, part: Weights, axis: int = 0) -> Weights:
         sent = torch.from_numpy(part).to(self._device)
-        found: Weights = self._split.whole(sent, 0).cpu().numpy()
+        found: Weights = self._split.whole(sent, axis).cpu().numpy()
         return found

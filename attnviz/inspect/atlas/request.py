@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from attnviz.errors import UsageError
 from attnviz.options import IndexBase, Options, Truncation, option
 
 
@@ -18,6 +19,11 @@ class _Kept(Options, panel="What is kept"):
     format: Literal["page", "headvis"] = option(
         "FORMAT", "In DIR, beside the JSON lines: page (index.html) or headvis (data/).", "page"
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out is None and self.format != "page":
+            raise UsageError(f"--format {self.format} is of a directory: add --out DIR")
 
 
 @dataclass(frozen=True)

@@ -22,54 +22,37 @@ from .corpus import TEXTS
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Any:
-    return attnviz.load("tiny")
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("atlas")
-
-
-@pytest.fixture(scope="module")
-def report(tiny: Any, directory: Path) -> AtlasReport:
-    return attnviz.atlas(tiny, TEXTS, top=3, out=directory / "page")
-
-
-@pytest.fixture(scope="module")
-def data(report: AtlasReport, tiny: Any, directory: Path) -> Path:
-    """The data of HeadVis, of which a record is enough: no text is read for it."""
-    kept = directory / "part.record"
-    report.record.save(kept)
-    out = directory / "headvis"
-    again = attnviz.atlas(tiny, TEXTS, top=3, resume=kept, out=out, format="headvis")
-    assert again.data() == report.data()
-    return out / "data"
+def directory(whole: AtlasReport, tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the page, and one with the data of HeadVis."""
+    path = tmp_path_factory.mktemp("atlas")
+    whole.write(path / "page", tiny)
+    whole.write(path / "headvis", tiny, "headvis")
+    return path
 
 
 def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("ascii").splitlines()]
 
 
-def test_lines_for_programs(report: AtlasReport, directory: Path) -> None:
+def test_lines_for_programs(whole: AtlasReport, directory: Path) -> None:
     heads = lines(directory / "page" / "heads.jsonl")
-    assert heads == report.to_dict()["heads"]
+    assert heads == whole.to_dict()["heads"]
     texts = {each["text"]: each["tokens"] for each in lines(directory / "page" / "texts.jsonl")}
     for head in heads:
         for place in (*head["fires"], *(each for tenth in head["tenths"] for each in tenth)):
             tokens = texts[place["text"]]
             assert tokens[place["query"]] == place["query_token"]
             assert tokens[place["key"]] == place["key_token"]
-    rows = report.to_dicts()
+    rows = whole.to_dicts()
     assert [row["fires"] for row in rows] == [head["scores"]["fires"] for head in heads]
     assert [row["weight"] for row in rows] == [head["fires"][0]["weight"] for head in heads]
 
 
 def test_the_page_shows_where_the_first_heads_fire(
-    report: AtlasReport, tiny: Any, directory: Path
+    whole: AtlasReport, tiny: Any, directory: Path
 ) -> None:
     page = (directory / "page" / "index.html").read_text("utf-8")
-    shown = with_maps(report, tiny)
+    shown = with_maps(whole, tiny)
     assert len(shown.maps) == 5
     (found,) = re.findall(r'id="data">(.*?)</script>', page)
     written = json.loads(found)
@@ -79,19 +62,20 @@ def test_the_page_shows_where_the_first_heads_fire(
         text = [*shown.maps][look["capture"]]
         head = next(
             each
-            for each in report.heads
+            for each in whole.heads
             if (each.layer, each.head) == (look["head"] // 4, look["head"] % 4)
         )
         first = head.fires[0].link
         assert (first.text, first.query, first.key) == (text, look["query"], look["key"])
-    best = report.ranking[0]
-    name = report.head_name((best.layer, best.head))
+    best = whole.ranking[0]
+    name = whole.head_name((best.layer, best.head))
     assert f"{name} fires most" in page
     assert f"{name} by tenths of the sampled texts" in page
 
 
-def test_the_fields_of_headvis(data: Path, report: AtlasReport) -> None:
+def test_the_fields_of_headvis(directory: Path, whole: AtlasReport) -> None:
     """Those of the docstrings of its ``data_pipeline.py``, of 2026-05-04."""
+    data = directory / "headvis" / "data"
     config = json.loads((data / "config.json").read_text())
     assert {name: type(value) for name, value in config.items()} == {
         "model_name": str,
@@ -108,13 +92,13 @@ def test_the_fields_of_headvis(data: Path, report: AtlasReport) -> None:
         "custom_tables": list,
         "statistics_display": dict,
     }
-    assert config["heads"] == [[one.layer, one.head] for one in report.heads]
+    assert config["heads"] == [[one.layer, one.head] for one in whole.heads]
     rows = json.loads((data / "scatter_data.json").read_text())
     assert [[row["layer"], row["head"]] for row in rows] == config["heads"]
     assert all({*row} == {"layer", "head", *config["metrics"]} for row in rows)
     theirs = "self_attention_score previous_token_score pattern_entropy qk_distance induction_score"
     assert {*theirs.split()} <= {*config["metrics"]}
-    assert rows[0]["previous_token_score"] == round(report.heads[0].scores["previous"] or 0, 4)
+    assert rows[0]["previous_token_score"] == round(whole.heads[0].scores["previous"] or 0, 4)
     for layer, head in config["heads"]:
         name = config["head_data_pattern"].format(layer=layer, head=head)
         found = json.loads((data / "heads" / name).read_text())
@@ -130,14 +114,14 @@ def test_the_fields_of_headvis(data: Path, report: AtlasReport) -> None:
         assert {"strongest", "usual", "even"} <= {*found["statistics"]}
         for each in found["sequences"]:
             assert 1 <= each["interval"] <= config["n_intervals"]
-    assert sum(found["histogram"]["bin_values"]) == report.texts
+    assert sum(found["histogram"]["bin_values"]) == whole.texts
     assert json.loads((data / "server_config.json").read_text()) == {}
     assert json.loads((data / "attributions" / "manifest.json").read_text()) == {}
     assert not (data.parent / "drafts").exists()
 
 
-def test_the_sequences_of_headvis_are_the_weights(data: Path, tiny: Any) -> None:
-    found = json.loads((data / "heads" / "L1H2.json").read_text())
+def test_the_sequences_of_headvis_are_the_weights(directory: Path, tiny: Any) -> None:
+    found = json.loads((directory / "headvis" / "data" / "heads" / "L1H2.json").read_text())
     intervals = Counter(each["interval"] for each in found["sequences"])
     assert set(intervals) == set(range(1, 11))
     for each in found["sequences"][::9]:
@@ -162,20 +146,20 @@ def test_the_sequences_of_headvis_are_the_weights(data: Path, tiny: Any) -> None
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_first_screens_fit(report: AtlasReport, size: tuple[int, int]) -> None:
-    document = report.document(hints=True)
+def test_first_screens_fit(whole: AtlasReport, size: tuple[int, int]) -> None:
+    document = whole.document(hints=True)
     for ascii in (False, True):
         shown = fitting(document, Theme(colour=False, ascii=ascii), *size)
-        best = report.ranking[0]
+        best = whole.ranking[0]
         assert any(line.startswith(f"L{best.layer}H{best.head} ") for line in shown)
         assert any(
             line.split()[:4] == ["H0", "H1", "H2", "H3"] or "H0    H1" in line for line in shown
         )
 
 
-def test_findings(report: AtlasReport) -> None:
+def test_findings(whole: AtlasReport) -> None:
     assert re.match(
-        r"\d+ of 24 heads fire most on one token, beyond chance: L\dH\d (to|from) “", report.finding
+        r"\d+ of 24 heads fire most on one token, beyond chance: L\dH\d (to|from) “", whole.finding
     )
     few = attnviz.atlas("tiny", TEXTS[:5])
     assert few.finding.startswith("No head prefers a token beyond chance. L")
@@ -211,11 +195,17 @@ def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
     assert "expected one model: give 'tiny' or --model mha" in result.err
     assert run("atlas", "--texts", "none.txt").code == 3
     assert run("atlas", "--format", "csv").code == 2
+    assert "headvis is of a directory: add --out DIR" in run("atlas", "--format", "headvis").err
     (tmp_path / "long.txt").write_text("The cat.\n" + "word " * 1200)
     result = run("atlas", "--texts", "long.txt")
     assert result.code == 2
     assert "text 2 (line 2) has " in result.err
-    assert run("atlas", "--texts", "long.txt", "--truncate", "-q").code == 0
+    kept = ("--texts", "short.txt", "--resume", "kept.record", "-q")
+    (tmp_path / "short.txt").write_text("The cat sat on the mat.\nThe dog sat on the cat.\n")
+    assert run("atlas", *kept).code == 0
+    again = run("atlas", *kept, "--out", "atlas", "--format", "headvis", "--json")
+    assert again.document == run("atlas", "--texts", "short.txt", "--json", "-q").document
+    assert (tmp_path / "atlas" / "data" / "heads" / "L5H3.json").exists()
     with pytest.raises(UsageError, match="--out is of all texts"):
         attnviz.atlas(tiny, TEXTS, shard="0/2", out=tmp_path / "part")
     with pytest.raises(UsageError, match="top=0 is out of range"):

@@ -25,23 +25,11 @@ from attnviz.inspect.atlas.summary import report_of
 from attnviz.inspect.atlas.tally import edges
 from attnviz.mergeable import best_of, read_record
 
-from .corpus import TEXTS
-
-TOP = 3
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Any:
-    return attnviz.load("tiny")
+from .corpus import TEXTS, TOP
 
 
 def measured(model: Any, shard: Shard) -> AtlasReport:
     return atlas(model, open_corpus(TEXTS), AtlasRequest(top=TOP), shard)
-
-
-@pytest.fixture(scope="module")
-def whole(tiny: Any) -> AtlasReport:
-    return measured(tiny, Shard())
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,6 @@ TEXTS = ("Then Mary saw Tom. Then Mary saw", "It was unbelievable, they said; sh
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Any:
-    return attnviz.load("tiny")
-
-
-@pytest.fixture(scope="module")
 def found(tiny: Any) -> list[TextFound]:
     return scan(open_probing(tiny), [tiny.encode(text) for text in TEXTS])
 
