@@ -77,7 +77,7 @@ def read_prompts(
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"query": request.query, "key": request.key, "than": request.than}
     read, source = typed_prompts("link", usual, text=text, file=file, texts=texts)
-    return [LinkPrompt(text, *asked, place=place) for text, asked, place in read], source
+    return [LinkPrompt._make((text, *asked, place)) for text, asked, place in read], source
 
 
 def open_model(

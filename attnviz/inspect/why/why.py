@@ -69,7 +69,7 @@ def read_prompts(
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"answer": request.answer, "foil": request.foil, "position": request.position}
     read, source = typed_prompts("why", usual, text=text, file=file, texts=texts)
-    return [Prompt(text, *asked, place=place) for text, asked, place in read], source
+    return [Prompt._make((text, *asked, place)) for text, asked, place in read], source
 
 
 def why(
