@@ -135,7 +135,7 @@ def _parted(name: str, config: Any) -> dict[str, Any]:
     name: of the model, for messages. Raises UnsupportedError if transformers has no plan for it, or
     its heads cannot be split evenly.
     """
-    from transformers.distributed import DistributedConfig  # imports torch.distributed
+    from transformers.distributed.configuration_utils import DistributedConfig
 
     text, number = config.get_text_config(), size()
     plan = getattr(text, "base_model_tp_plan", None)
