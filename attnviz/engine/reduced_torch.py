@@ -240,15 +240,9 @@ class TorchLayer:
 
     def _at(self, tensor: Tensor, axis: int, places: Ints) -> Tensor:
         """Return the entries at some places of an axis, which gets the shape of ``places``."""
-<<<<<<< HEAD
-        chosen = tensor.index_select(axis, self._index(places.ravel()))
-        found: Tensor = chosen.unflatten(axis, places.shape)
-        return found
-=======
         flat = tensor.index_select(axis, self._index(places.ravel()))
         chosen: Tensor = flat.unflatten(axis, places.shape)
         return chosen
->>>>>>> w/long
 
     def _tensor(self, columns: Columns) -> Tensor:
         found: Tensor = torch.from_numpy(columns).to(self._query.dtype)
