@@ -140,8 +140,14 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
 
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
-    """Return the beginning of a first screen: the model, and that it is untrained if it is."""
-    return [(info.name, True), *([("random weights", False)] if info.weights == "random" else [])]
+    """Return the beginning of a first screen: the model, whether it is untrained, its places."""
+    random = ["random weights"] * (info.weights == "random")
+    return [(info.name, True), *((word, False) for word in (*random, *places_words(info)))]
+
+
+def places_words(info: ModelInfo) -> list[str]:
+    """Return where the layers lie if that is not one device, as in ``on cuda:0 and cpu``."""
+    return [f"on {info.device}"] if {"and", "disk"} & {*info.device.split()} else []
 
 
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:

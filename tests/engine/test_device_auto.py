@@ -89,6 +89,9 @@ def test_screen_and_json_say_where_the_layers_lie(
     arguments = ("rollout", TEXT, "--model", str(checkpoint("llama")), "--device", "auto")
     found = run(*arguments, "--max-memory", SMALL)
     assert "float32 on disk" in found.out
+    for command in ("rollout", "heads"):
+        small = run(command, *arguments[1:], "--max-memory", SMALL, "--no-full")
+        assert " · on disk · " in small.lines[0]
     assert "all of its weights lie on disk" in found.out
     model = run(*arguments, "--max-memory", SMALL, "--json").document["model"]
     assert (model["device"], model["backend"]) == ("disk", "torch")

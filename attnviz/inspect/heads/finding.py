@@ -13,6 +13,7 @@ from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import (
     fits_two_lines,
     label_source,
+    places_words,
     shape_words,
     share,
     size_words,
@@ -108,6 +109,7 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
     """
     info = found.first.record.model
     words: list[tuple[str, bool]] = [(info.name, True), *((word, False) for word in changed)]
+    words += [(word, False) for word in places_words(info)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     if found.of_texts:
