@@ -83,7 +83,7 @@ def _hints(report: AblationReport, explained: bool) -> list[str]:
     """
     hints = []
     best = report.ranking(1).matter
-    if best and not report.by_token and "loss" in report.baseline:
+    if best and not report.by_token and report.record is None and "loss" in report.baseline:
         chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
