@@ -39,7 +39,7 @@ def test_the_promised_ranges() -> None:
     assert "torch>=2.6" in needed
     assert "transformers>=5.21,<6" in needed
     assert project()["requires-python"] == ">=3.11"
-    assert set(project()["optional-dependencies"]) == {"plot", "tui", "test", "site"}
+    assert set(project()["optional-dependencies"]) == {"data", "plot", "tui", "test", "site"}
 
 
 def test_types_are_offered() -> None:
