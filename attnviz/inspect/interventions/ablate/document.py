@@ -84,7 +84,8 @@ def _hints(report: AblationReport, explained: bool) -> list[str]:
     hints = []
     best = report.ranking(1).matter
     has_losses = not report.classes or any(each.token_losses for each in report.effects)
-    if best and not report.by_token and "loss" in report.baseline and has_losses:
+    can_show = "loss" in report.baseline and has_losses and report.record is None
+    if best and not report.by_token and can_show:
         chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
