@@ -31,6 +31,9 @@ from attnviz.models.model import Model
 APART = 6
 """How many tokens the key stands before the query that is compared with what a head writes."""
 
+_PLACES, _STEP = 4, 7
+"""The places of a query where positions are learned, and the tokens between two of them."""
+
 OFFSETS = 16
 """The most distances between query and key that are tried in layer 0."""
 
@@ -60,20 +63,26 @@ def first_scores(stack: NumpyStack, tokens: Sequence[int]) -> Floats:
     """Return the exact scores of layer 0 between any two tokens: (head, offset, query, key).
 
     tokens: the ids, each of which is a query and a key. offset: how many tokens the key stands
-    before the query, from 0 on. The query stands at the last place, as far as there are positions.
+    before the query, from 0 on. Where positions are learned, a score depends on more than the
+    distance: the queries then stand at several places, one after the other on their axis.
     """
-    attention = stack.attention(0)
-    count = min(OFFSETS, stack.shape.context, attention.window or OFFSETS)
-    ids = np.repeat(stack.checked(np.array(tokens)[:, None]), count, axis=1)
+    attention, context = stack.attention(0), stack.shape.context
+    count = min(OFFSETS, context, attention.window or OFFSETS)
+    steps = _PLACES if "positions.weight" in stack.tensors else 1
+    places = list(range(count - 1, context, _STEP))[:steps]
+    ids = np.repeat(stack.checked(np.array(tokens)[:, None]), places[-1] + 1, axis=1)
 
     def placed(place: int) -> tuple[Floats, Floats]:
         read = stack.read(0, stack.embed(ids[:, : place + 1], place))[:, 0]
         query, key, _ = attention.heads_of(read, read, read, np.full(len(ids), place))
-        return query, key
+        return query / np.sqrt(stack.shape.head_dim).astype(stack.dtype), key
 
-    queries = placed(count - 1)[0] / np.sqrt(stack.shape.head_dim).astype(stack.dtype)
-    keys = [placed(count - 1 - offset)[1] for offset in range(count)]
-    return np.stack([queries @ key.swapaxes(-1, -2) for key in keys], axis=1)
+    found = []
+    for at in places:
+        query = placed(at)[0]
+        keys = [placed(at - back)[1] for back in range(count)]
+        found.append(np.stack([query @ key.swapaxes(-1, -2) for key in keys], axis=1))
+    return np.concatenate(found, axis=2)
 
 
 def by_offset(scores: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -55,7 +55,7 @@ def test_scores_of_layer_0_give_the_models_own_weights(name: str, tmp_path: Path
     count = first_scores(ours, ids[:1]).shape[1]
     ids = ids[:count]
     scores = first_scores(ours, ids)
-    row = np.stack([scores[:, count - 1 - key, -1, key] for key in range(count)], axis=-1)
+    row = np.stack([scores[:, count - 1 - key, count - 1, key] for key in range(count)], axis=-1)
     with torch.no_grad():
         weights = model(torch.tensor([ids]), output_attentions=True).attentions[0][0, :, -1]
     assert torch.tensor(row).softmax(-1).numpy() == pytest.approx(weights.numpy(), abs=2e-6)

@@ -18,6 +18,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
 
 from ...first_screens import SIZES
+from .random_links import random_link
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 MANY = (
@@ -237,3 +238,10 @@ def test_the_first_screen_fits(
     assert result.lines[1].startswith(("L1H2 attends", "L5H3", "5 prompts"))
     assert "query × key" in result.out
     assert result.lines[-1].endswith("--full: everything")
+
+
+def test_few_parts_stand_out_where_nothing_is_to_be_found() -> None:
+    """The whole figure, over 200 models, is that of ``tests/benchmarks/bench_link_alarms.py``."""
+    reports = [random_link(seed, prompts=5) for seed in range(8)]
+    assert all(part.p is not None for report in reports for part in report.parts)
+    assert sum(any(part.stands_out for part in report.parts) for report in reports) <= 1

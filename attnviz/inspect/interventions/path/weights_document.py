@@ -15,6 +15,9 @@ _RANKING = 36
 """The columns of the ranking next to the grid."""
 
 _LEAST_ROWS = 3
+_CELL = 5
+"""The most characters of a mean score."""
+
 _SHOWN = 8
 """The distances whose mean scores are shown."""
 
@@ -138,17 +141,19 @@ def _by_place(report: WeightsReport) -> str:
 
 def first_table(report: WeightsReport) -> doc.Table:
     """Return a table of the heads of layer 0: how much distance explains, the mean scores by it."""
-    rows = report.first
+    rows, scale = report.first, NumberScale.over(x for one in report.first for x in one.means)
     columns = [
         ("by distance", [share(one.explained) for one in rows]),
         ("most", [f"{one.back} back" for one in rows]),
         *(
-            (str(back), [f"{one.means[back]:+.1f}" for one in rows])
+            (str(back), [scale.fitted(one.means[back], _CELL) or "" for one in rows])
             for back in range(min(_SHOWN, len(rows[0].means)))
         ),
     ]
     names, values = [report.head_name(one.place) for one in rows], [one.explained for one in rows]
-    return ranked_table("layer 0: mean score by tokens back", names, values, _SHARES, columns)
+    return ranked_table(
+        f"layer 0: mean score by tokens back{scale.times}", names, values, _SHARES, columns
+    )
 
 
 def finder_grid(report: WeightsReport) -> doc.HeadGrid:
