@@ -133,8 +133,8 @@ def test_values_are_those_of_other_ways(run: Any, rules: Path) -> None:
 def test_a_warning_changes_neither_words_nor_code(run: Any, tmp_path: Path) -> None:
     rule = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.99\nwarning = {}\n'
     for warning, code, finding in (
-        ("true", 0, "No rule fails. 1 warning: L1H2 induction 0.873 (≥ 0.99)."),
-        ("false", 6, "The rule fails: L1H2 induction 0.873 (≥ 0.99)."),
+        ("true", 0, "No rule fails. 1 warning: L1H2 induction 0.873 (rule: ≥ 0.99)."),
+        ("false", 6, "The rule fails: L1H2 induction 0.873 (rule: ≥ 0.99)."),
     ):
         (tmp_path / "checks.toml").write_text(rule.format(warning), encoding="utf-8")
         result = run("check", "checks.toml", "--no-full")
