@@ -131,8 +131,9 @@ class Reading:
 def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path | None]:
     """Return the shard that ``K/N`` names, and the file that keeps its record.
 
-    typed: None stands for the whole corpus, or for the rank of a process that torchrun started,
-        which gets a file of its own: ``part.record`` becomes ``part-2.record``.
+    typed: None stands for the whole corpus, or for the rank of one of several processes of
+        torchrun, which gets a file of its own: ``part.record`` becomes ``part-2.record``. With
+        ``--tp`` all of them measure the same texts.
     Raises UsageError unless 0 ≤ K < N.
     """
     if typed is None and under_torchrun():

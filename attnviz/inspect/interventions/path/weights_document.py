@@ -110,19 +110,19 @@ def finding(report: WeightsReport) -> str:
     if report.model.weights == "random":
         return f"Untrained random weights: what stands in those of {sender} is arbitrary."
     said = f"{_by_place(report)} " if report.first else ""
-    writes = f"what {'it' if said else sender} writes of it"
+    writes = f"what {'it' if said else sender} writes of the same token"
     best = report.finders[0].share
     usual = max(best.base_rate or 0.0, report.chance)
     if best.value < _OVER_CHANCE * usual:
         most = percent(best.value, whole=True)
-        return f"{said}No later head finds a token by {writes} (at most {most})."
+        return f"{said}No later head matches a token with {writes} (at most {most} of them)."
     found = [one for one in report.finders if one.share.value >= best.value / 2][:_NAMED]
-    find = "finds" if len(found) == 1 else "find"
+    match = "matches" if len(found) == 1 else "match"
     others = percent(best.base_rate or 0.0, whole=True)
     names = listed([report.head_name(one.place) for one in found])
     return (
-        f"{said}{names} {find} a token by {writes} "
-        f"in {percent(found[-1].share.value, whole=True)}{' or more' * (len(found) > 1)} "
+        f"{said}{names} {match} {percent(found[-1].share.value, whole=True)}"
+        f"{' or more' if len(found) > 1 else ''} of all tokens with {writes} "
         f"(other heads {others}, chance {report.chance:.1%})."
     )
 
