@@ -120,19 +120,27 @@ class Tallies:
 
     sums: whole numbers that are added: counts, histograms, exact sums. most: whole numbers of which
         the largest counts. best: (row, k, column) floats, the k entries of each row with the
-        largest first column, which is NaN where a row has fewer; ties are broken by the other
-        columns, which say where the entry is, smallest first.
+        largest first column; see ``best_of``. texts: JSON values of the texts that ``best`` names
+        in its second column, by their index in the corpus.
     """
 
     sums: Mapping[str, Integers] = field(default_factory=dict)
     most: Mapping[str, Integers] = field(default_factory=dict)
     best: Mapping[str, Floats] = field(default_factory=dict)
+    texts: Mapping[int, Any] = field(default_factory=dict)
 
     def __add__(self, other: Tallies) -> Tallies:
+        best = _joined(self.best, other.best, _best)
+        texts = {**self.texts, **other.texts}
+        if texts:
+            named = np.concatenate([each[..., 1].ravel() for each in best.values()])
+            known = np.unique(named[np.isfinite(named)]).astype(int).tolist()
+            texts = {index: texts[index] for index in known}
         return Tallies(
             _joined(self.sums, other.sums, _added),
             _joined(self.most, other.most, np.maximum),
-            _joined(self.best, other.best, _best),
+            best,
+            texts,
         )
 
 
@@ -147,10 +155,31 @@ def _added(one: Integers, other: Integers) -> Integers:
 
 
 def _best(one: Floats, other: Floats) -> Floats:
-    both = np.concatenate([one, other], 1)
-    keys = [both[..., column] for column in reversed(range(1, both.shape[-1]))]
-    order = np.lexsort((*keys, -both[..., 0]), axis=-1)[:, : max(one.shape[1], other.shape[1])]
-    found: Floats = np.take_along_axis(both, order[..., None], 1)
+    return best_of(np.concatenate([one, other], 1), max(one.shape[1], other.shape[1]))
+
+
+def best_of(entries: Floats, count: int) -> Floats:
+    """Return the ``count`` entries of each row with the largest first column, the largest first.
+
+    entries: (row, entry, column). Ties are broken by the other columns, smallest first. Of entries
+        with an equal last column only the first is kept, so that what is there twice is named once.
+        Where a row has fewer entries, the rest is NaN.
+    """
+    found = _ranked(entries)
+    kinds = found[..., -1]
+    order = np.argsort(kinds, axis=1, kind="stable")
+    ranked = np.take_along_axis(kinds, order, 1)
+    again = np.zeros(kinds.shape, bool)
+    np.put_along_axis(again, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
+    found[again] = np.nan
+    rest = np.full((len(found), max(count - found.shape[1], 0), found.shape[2]), np.nan)
+    return np.concatenate([_ranked(found)[:, :count], rest], 1)
+
+
+def _ranked(entries: Floats) -> Floats:
+    keys = [entries[..., column] for column in reversed(range(1, entries.shape[-1]))]
+    order = np.lexsort((*keys, -entries[..., 0]), axis=-1)
+    found: Floats = np.take_along_axis(entries, order[..., None], 1)
     return found
 
 
@@ -216,6 +245,7 @@ class CorpusRecord:
         from safetensors.numpy import save
 
         facts = {name: getattr(self, name) for name in ("command", "run", "shown", "parts")}
+        facts["texts"] = dict(self.tallies.texts)
         arrays = {
             f"{kind}.{name}": np.asarray(values, order="C")
             for kind in _KINDS
@@ -253,7 +283,9 @@ def read_record(path: Path) -> CorpusRecord:
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
         if not parts or not all(0 <= one.shard.number < one.shard.of for one in parts):
             raise ValueError("it names no shard")
-        return CorpusRecord(head["command"], head["run"], head["shown"], parts, Tallies(**kinds))
+        texts = {int(index): text for index, text in head["texts"].items()}
+        tallies = Tallies(**kinds, texts=texts)
+        return CorpusRecord(head["command"], head["run"], head["shown"], parts, tallies)
 
 
 def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
-from attnviz.engine.observer import Observer, ObserveSums, Reduce
+from attnviz.engine.observer import BLOCK_CELLS, Observer, ObserveSums, Reduce
 from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel, random_copies
@@ -99,15 +99,16 @@ class Probing:
         observer: Observer,
         inputs: Sequence[Input],
         *,
+        cells: int | None = BLOCK_CELLS,
         sums: ObserveSums | None = None,
         reduce: Reduce = "auto",
     ) -> None:
         """Run the model over inputs of one length, and hand its attention to ``observer``.
 
-        sums, reduce: see ``Backend.observe``.
+        cells, sums, reduce: see ``Backend.observe``.
         """
         with reading_segments(self.model, inputs[0].text):
-            backend_of(self.model).observe(observer, inputs, sums=sums, reduce=reduce)
+            backend_of(self.model).observe(observer, inputs, cells=cells, sums=sums, reduce=reduce)
 
     def twin(self, seed: int) -> Probing:
         """Return the architecture with random parameters, opened for the same kind of attention.
