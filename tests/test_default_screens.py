@@ -30,6 +30,7 @@ SCREENS: dict[str, Callable[[], Any]] = {
     "lens": lambda: attnviz.lens("tiny", MARY),
     "link": lambda: attnviz.link("tiny", MARY),
     "patterns": lambda: attnviz.patterns("tiny"),
+    "atlas": lambda: attnviz.atlas("tiny"),
     "patch": lambda: attnviz.patch("tiny"),
     "ablate": lambda: attnviz.ablate("tiny", MARY),
     "path": lambda: attnviz.path("tiny", "L0H0"),

@@ -24,12 +24,13 @@ from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import Texts, texts_of
 
-__all__ = ["capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout"]
+__all__ = ["atlas", "capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
     from attnviz.engine.observer import Reduce
+    from attnviz.inspect.atlas.records import AtlasReport
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.heads.cut import CutReport
@@ -463,3 +464,44 @@ def report(
         model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many, request)
     )
     return question.report(opened, read, many, request)
+
+
+@in_own_modes
+def atlas(
+    model: AnyModel = "tiny",
+    texts: AnyCorpus = None,
+    *,
+    tokenizer: Any = None,
+    truncate: bool = False,
+    top: int = 10,
+    out: str | os.PathLike[str] | None = None,
+    format: Literal["page", "headvis"] = "page",
+    shard: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    index_base: int = 0,
+) -> AtlasReport:
+    """Return on what each head fires most over many texts, beside what is usual for it.
+
+    model, tokenizer: see ``capture``. texts: several, a file, or the name of a hub's data set; by
+        default the built-in ones. out: also write the atlas as a new directory.
+    shard, resume: see ``patterns``. The other options are those of ``attnviz atlas``; see
+        ``AtlasRequest``.
+
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
+    model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+    from attnviz.inspect.atlas import atlas as question
+    from attnviz.inspect.atlas.directory import write_atlas
+    from attnviz.inspect.atlas.request import AtlasRequest
+    from attnviz.texts import built_in_texts
+
+    request = AtlasRequest.of(given)
+    corpus = open_corpus(built_in_texts() if texts is None else texts)
+    part, file = read_shard(shard, None if resume is None else Path(resume))
+    opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+    found = question.atlas(opened, corpus, request, part, file)
+    if request.out is not None:
+        write_atlas(found, opened, request.out, request.format)
+    return found

@@ -26,6 +26,7 @@ GROUPS = {
         "heads": "Show where each attention head attends, over one text.",
         "head": "Show one head's card.",
         "report": "Report on a model.",
+        "atlas": "On what heads fire most.",
         "rollout": "Follow attention through all layers, back to the input.",
         "explore": "Explore a model live: move, ablate, edit the text, generate.",
         "generate": "Write on, watching heads.",

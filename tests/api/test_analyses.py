@@ -114,6 +114,10 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("report", "--texts", "two.txt", "--cards", "1"),
     ),
     (
+        lambda: attnviz.atlas("tiny", [TEXT, OTHER], top=2),
+        ("atlas", "--texts", "two.txt", "--top", "2"),
+    ),
+    (
         lambda: attnviz.generate("tiny", "The cat sat", tokens=3, ablate="L1H0", seed=2),
         ("generate", "The cat sat", "--tokens", "3", "--ablate", "L1H0", "--seed", "2"),
     ),

@@ -23,6 +23,7 @@ at_least = 0.5
 
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "ablate": lambda model: attnviz.ablate(model, TEXTS),
+    "atlas": lambda model: attnviz.atlas(model, TEXTS),
     "capture": lambda model: attnviz.capture(model, TEXT),
     "check": lambda model: attnviz.check(model, "rules.toml"),
     "cut": lambda model: attnviz.cut(model, TEXT, "it→cat"),

@@ -36,6 +36,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "ablate": ("ablate", SENTENCE),
     "ablate over texts": ("ablate",),
     "path": ("path", "L0H0"),
+    "atlas": ("atlas",),
     "retrieve": ("retrieve", "--lengths", "192"),
     "prune": ("prune", "--fraction", "0.1", "--draws", "1"),
     "diff": ("diff", "tiny", "--dtype-b", "float64"),

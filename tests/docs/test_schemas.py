@@ -40,6 +40,7 @@ OBJECTS = {
     "patch": ["patch", "the cat sat", "the dog sat", "--layer", "0", "--metric", "log_prob"],
     "head": ["head", "L1H2", SENTENCE],
     "report": ["report", "--cards", "1"],
+    "atlas": ["atlas"],
     "retrieve": ["retrieve", "--lengths", "256"],
     "path": ["path", "L0H0", "the cat sat", "the dog sat"],
     "params": ["params", "llama-3-8b", "--memory", "24GB"],

@@ -16,6 +16,7 @@ from attnviz.reading import damaged
 _MODULES: Mapping[str, str] = {
     "ablate": "attnviz.inspect.interventions.ablate.corpus",
     "patterns": "attnviz.inspect.patterns.corpus",
+    "atlas": "attnviz.inspect.atlas.atlas",
 }
 """For each command that measures a corpus, the module whose ``report_of`` reports a record."""
 

@@ -1,0 +1,1 @@
+"""``attnviz atlas``: on what each head fires most, over many texts."""

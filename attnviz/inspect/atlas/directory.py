@@ -1,0 +1,73 @@
+"""Writes an atlas as one directory: JSON lines, and a page or the data of HeadVis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from attnviz.draw.html import document_html
+from attnviz.draw.whole_file import whole_directory
+from attnviz.engine.capture import capture
+from attnviz.engine.known_labels import known_labels
+from attnviz.inspect.atlas.data import head_data
+from attnviz.inspect.atlas.headvis import write_headvis
+from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.inspect.heads.report import heads_report
+from attnviz.measures.words import joined
+from attnviz.models.model import Model
+from attnviz.records import HeadsRecord
+
+_MAPS = 5
+"""The most texts whose maps a page shows."""
+
+_WEIGHTS = 2**24
+"""The most weights of all heads over one of these texts."""
+
+
+def write_atlas(
+    report: AtlasReport,
+    model: Model,
+    path: Path,
+    form: Literal["page", "headvis"],
+    palette: str = "viridis",
+) -> None:
+    """Write the atlas as a new directory, whole or not at all; runs the model over some texts.
+
+    palette: of the page. Raises UsageError if something is there, LoadError if writing fails.
+    """
+    with whole_directory(path) as draft:
+        _write_lines(draft / "heads.jsonl", map(head_data, report.heads))
+        texts = (
+            {"text": text, "token_ids": list(tokens.ids), "tokens": list(tokens.texts)}
+            for text, tokens in report.kept.items()
+        )
+        _write_lines(draft / "texts.jsonl", texts)
+        if form == "headvis":
+            write_headvis(report, model, draft)
+        else:
+            page = document_html(with_maps(report, model).document(), palette)
+            (draft / "index.html").write_text("".join(f"{line}\n" for line in page), "utf-8")
+
+
+def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+    with path.open("w", encoding="ascii") as stream:
+        stream.writelines(json.dumps(entry, allow_nan=False) + "\n" for entry in entries)
+
+
+def with_maps(report: AtlasReport, model: Model) -> AtlasReport:
+    """Return the report with the maps of all heads over texts on which the first ones fire most."""
+    maps, info = dict[int, HeadsRecord](), report.model
+    for one in report.ranking:
+        for first in one.fires[:1]:
+            tokens = first.link.queries
+            large = info.layers * info.heads * len(tokens) ** 2 > _WEIGHTS
+            if first.link.text not in maps and len(maps) < _MAPS and not large:
+                record = capture(model, tokens, kind=report.kind)
+                known = known_labels(model, record.kind)
+                base, text = report.index_base, joined(tokens)
+                found = heads_report(record, False, base, text=text, known=known)
+                maps[first.link.text] = found
+    return replace(report, maps=maps)

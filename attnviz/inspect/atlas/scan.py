@@ -1,0 +1,197 @@
+"""Measures every head over some texts: its scores, its strongest links, its weight by distance.
+
+A link is the weight from one word to another, the attention sink left out, as in ``attnviz heads``.
+A head *fires* on a text at its strongest link there, with that weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.observer import BlockFacts, on_host, to_numpy
+from attnviz.engine.probing import Probing
+from attnviz.inspect.heads.links import between_words, linking
+from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
+from attnviz.inspect.patterns.sums import SHUFFLES, Evens, LayerSums
+from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.measures.rows import (
+    Bools,
+    Conditions,
+    TextFacts,
+    Weights,
+    even_weights,
+    visible_keys,
+)
+from attnviz.records import AttentionRecord, Input, Kind, Tokens
+
+FIRES = "fires"
+NAMES = (FIRES, *OF_ONE_TEXT)
+"""The scores that a text gives each head: the weight of its strongest link, and measures."""
+
+FARTHEST = (1, 2, 3, 4, *(2**power for power in range(3, 21)))
+"""The largest distance in tokens of each group, such as of 5 to 8; the last group has no end."""
+
+Floats = NDArray[np.float64]
+
+
+class Shown(NamedTuple):
+    """What a text shows of some heads.
+
+    scores, chance: (score, head), in the order of ``NAMES``; NaN if the text cannot show it. chance
+        is what uniform attention gives, or the head over shuffled tokens for measures that ask if
+        tokens are equal; of ``fires`` it is the weight of uniform attention at that link.
+    places: (head, 2), the query and the key of the strongest link; -1 without one.
+    weight, even: (head, distance), the summed weight of its links at each distance, and that of
+        uniform attention. links: (head, distance), how many there are.
+    """
+
+    scores: Floats
+    chance: Floats
+    places: NDArray[np.int64]
+    weight: Floats
+    even: Floats
+    links: NDArray[np.int64]
+
+
+class TextFound(NamedTuple):
+    """What one text shows. heads: the (layer, head) of each, layer by layer."""
+
+    tokens: Tokens
+    heads: tuple[tuple[int, int], ...]
+    shown: Shown
+
+
+def distance_group(distance: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the index in ``FARTHEST`` of the group of each distance, which is at least 1."""
+    return np.minimum(np.searchsorted(FARTHEST, distance), len(FARTHEST) - 1)
+
+
+def scan(probing: Probing, texts: Sequence[Tokens]) -> list[TextFound]:
+    """Run the model over every text; return what each shows, in the order of ``texts``.
+
+    Raises UsageError if whole matrices of a layer do not fit into memory, UnsupportedError if the
+    attention cannot be observed.
+    """
+    attention = Conditions(probing.kind, probing.causal, ranked=probing.ranked)
+    found: dict[int, TextFound] = {}
+    probes = [ProbeText(OWN, Input(each)) for each in texts]
+    for batch in batches(probes):
+        observer = _Scan([each.passage.text for each in batch], attention, probing)
+        probing.run(observer, [each.passage for each in batch], cells=None)
+        found |= {id(probe): one for probe, one in zip(batch, observer.found(), strict=True)}
+    return [found[id(probe)] for probe in probes]
+
+
+class _Scan:
+    """An observer that measures the heads over a batch of texts, layer by layer."""
+
+    norms = False
+
+    def __init__(self, texts: Sequence[Tokens], attention: Conditions, probing: Probing) -> None:
+        self._kind = attention.kind
+        self._texts = [_Text(text, attention, probing) for text in texts]
+        self._shown: list[dict[int, Shown]] = [{} for _ in texts]
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
+    ) -> None:
+        mask = None if beside.mask is None else on_host(beside.mask)
+        self._shown[text][layer] = self._texts[text].shown(to_numpy(weights), mask)
+
+    def found(self) -> list[TextFound]:
+        """Return what each text of the batch shows."""
+        found = []
+        for text, by_layer in zip(self._texts, self._shown, strict=True):
+            layers = sorted(by_layer)
+            heads = [(one, head) for one in layers for head in range(len(by_layer[one].places))]
+            columns = [*zip(*(by_layer[one] for one in layers), strict=True)]
+            joined = [np.concatenate(each, -1) for each in columns[:2]]
+            joined += [np.concatenate(each) for each in columns[2:]]
+            found.append(TextFound(text.tokens, tuple(heads), Shown(*joined)))
+        return found
+
+
+class _Links(NamedTuple):
+    """The links that a text has under one mask, in the order of their queries and keys.
+
+    cells: their places in a flat matrix. ends: (2, link), queries and keys. group: of the distance
+    of each. even: the weight of uniform attention on each.
+    """
+
+    cells: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    group: NDArray[np.int64]
+    even: Floats
+
+    def by_distance(self, weights: Floats | None = None) -> Floats:
+        """Return the sum of the weights at each group of distances; without them the number."""
+        return np.bincount(self.group, weights, len(FARTHEST)).astype(np.float64)
+
+
+class _Text:
+    """Measures heads over one text."""
+
+    def __init__(self, text: Tokens, attention: Conditions, probing: Probing) -> None:
+        self.tokens = text
+        self._facts = TextFacts(text, text, attention, SHUFFLES, passing=True)
+        self._evens = Evens({}, {})
+        self._whole = AttentionRecord(
+            probing.model.info, attention.kind, attention.causal, text, text, ()
+        )
+        self._known: dict[bytes, _Links] = {}
+
+    def shown(self, weights: Weights, mask: Bools | None) -> Shown:
+        """Return what heads with the given attention weights (head, query, key) show.
+
+        mask: boolean (query, key), which keys each query sees; None for the plain mask.
+        """
+        heads, links = len(weights), self._links(mask)
+        sums = LayerSums(self._facts, self._evens)
+        sums.add(weights, 0, mask)
+        measured = sums.scores(tuple(range(heads)))
+        score, distance = (len(NAMES), heads), (heads, len(FARTHEST))
+        found = Shown(
+            scores=np.full(score, np.nan),
+            chance=np.full(score, np.nan),
+            places=np.full((heads, 2), -1),
+            weight=np.zeros(distance),
+            even=np.zeros(distance),
+            links=np.zeros(distance, np.int64),
+        )
+        strong = np.nan_to_num(weights.reshape(heads, -1)[:, links.cells].astype(np.float64))
+        found.weight[:] = [links.by_distance(row) for row in strong]
+        found.even[:], found.links[:] = links.by_distance(links.even), links.by_distance()
+        if len(links.cells):
+            best = strong.argmax(-1)
+            found.scores[0], found.chance[0] = strong.max(-1), links.even[best]
+            found.places[:] = links.ends.T[best]
+        for row, name in enumerate(NAMES[1:], 1):
+            if name in measured.scores:
+                found.scores[row] = measured.scores[name]
+                chance = measured.shuffled.get(name, measured.uniform.get(name, np.nan))
+                found.chance[row] = chance
+        lost = np.isnan(weights).any((-2, -1))
+        found.scores[:, lost], found.places[lost] = np.nan, -1
+        for array in found[3:]:
+            array[lost] = 0
+        return found
+
+    def _links(self, mask: Bools | None) -> _Links:
+        key = b"" if mask is None else mask.tobytes()
+        if key not in self._known:
+            count = len(self.tokens)
+            seen = visible_keys(count, count, self._whole.causal) if mask is None else mask
+            linked = linking(self._whole, sink=False) & between_words(self._whole) & seen
+            cells = np.flatnonzero(linked)
+            ends = np.stack(np.divmod(cells, count))
+            group = distance_group(np.abs(ends[0] - ends[1]))
+            even = even_weights(seen).reshape(-1)[cells]
+            self._known[key] = _Links(cells, ends, group, even)
+        return self._known[key]

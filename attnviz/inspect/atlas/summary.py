@@ -1,0 +1,142 @@
+"""From the numbers of a record to the report: means, places beside their base rates, tenths."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.values import json_number, model_of
+from attnviz.inspect.atlas.records import HALF, AtlasReport, Fired, HeadAtlas, Preference, Side
+from attnviz.inspect.atlas.scan import FIRES, NAMES, distance_group
+from attnviz.inspect.atlas.tally import edges, tokens_of
+from attnviz.inspect.head.records import Firing
+from attnviz.mergeable import CorpusRecord, Tallies, mean
+from attnviz.records import Tokens
+
+_TENTHS = 10
+_LEAST = 8
+"""The fewest places from which something is said of a head, as for labels of one text."""
+
+_DOUBT = 0.05
+_SIDES: tuple[Side, Side] = ("query", "key")
+
+Table = NDArray[np.float64]
+
+
+def report_of(record: CorpusRecord) -> AtlasReport:
+    """Return the report of a record, which needs neither the model nor the texts."""
+    tallies, shown = record.tallies, record.shown
+    texts = {index: tokens_of(kept) for index, kept in tallies.texts.items()}
+    sample = {int(row[1]) for rows in tallies.best.get("sample", ()) for row in _there(rows)}
+    frequency = Counter(each for index in sample for each in _plain(texts[index]))
+    places = tallies.most.get("heads", np.zeros((0, 2)))  # none in a shard without texts
+    heads = _Heads(tallies, texts, frequency) if len(places) else None
+    read, tokens = tallies.sums.get("texts", np.zeros(2, np.int64)).tolist()
+    return AtlasReport(
+        model=model_of(shown["model"]),
+        kind=record.run["kind"],
+        texts=read,
+        tokens=tokens,
+        sampled=len(sample),
+        heads=tuple(heads.head(at) for at in range(len(places)) if heads is not None),
+        kept=texts,
+        record=record,
+        source=shown["source"],
+        complete=not record.missing,
+        index_base=shown["index_base"],
+    )
+
+
+class _Heads:
+    """Makes what the report says of each head.
+
+    texts: the tokens of the kept texts. frequency: how often each token is in the sampled ones.
+    """
+
+    def __init__(
+        self, tallies: Tallies, texts: Mapping[int, Tokens], frequency: Counter[str]
+    ) -> None:
+        sums = tallies.sums
+        self._tallies, self._texts, self._frequency = tallies, texts, frequency
+        self._scores = mean(sums["scores"], sums["measured"])
+        self._chance = mean(sums["chance"], sums["compared"])
+        self._usual = mean(sums["weight"], sums["links"])
+        self._even = mean(sums["even"], sums["links"])
+
+    def head(self, at: int) -> HeadAtlas:
+        """Return what the report says of the head in this place."""
+        sums, best = self._tallies.sums, self._tallies.best
+        measured = dict(zip(NAMES, sums["measured"][:, at].tolist(), strict=True))
+        histogram = dict(zip(NAMES, map(tuple, sums["histogram"][:, at].tolist()), strict=True))
+        fired = sum(histogram[FIRES][int(np.searchsorted(edges(FIRES), HALF)) :])
+        sample = [self._fired(at, row) for row in _there(best["sample"][at])]
+        sample.sort(key=lambda each: each.link.weight)
+        tenths = np.array_split(np.arange(len(sample)), _TENTHS)
+        layer, head = self._tallies.most["heads"][at].tolist()
+        return HeadAtlas(
+            layer,
+            head,
+            scores=_by_name(self._scores[:, at]),
+            base_rate=_by_name(self._chance[:, at]),
+            texts=measured,
+            histogram=histogram,
+            share=fired / measured[FIRES] if measured[FIRES] else 0.0,
+            fires=tuple(self._fired(at, row) for row in _there(best["places"][at])),
+            tenths=tuple(tuple(sample[place] for place in tenth) for tenth in tenths),
+            prefers=self._prefers([each.link for each in sample]),
+            by_distance=tuple(map(json_number, self._usual[at].tolist())),
+            even=tuple(map(json_number, self._even[at].tolist())),
+        )
+
+    def _fired(self, at: int, row: Sequence[float]) -> Fired:
+        """Return a place of a head from an entry of the record; see ``tally``."""
+        text, query, key = (int(each) for each in row[1:4])
+        tokens, group = self._texts[text], int(distance_group(np.array(abs(query - key))))
+        link = Firing(text, tokens, tokens, query, key, row[4])
+        return Fired(link, float(self._usual[at, group]), row[5])
+
+    def _prefers(self, links: Sequence[Firing]) -> Preference | None:
+        """Return the token that stands clearly more often at an end of links than among tokens.
+
+        The chance that a random token is there so often is below Chernoff's bound, exp(−n·D) with D
+        the divergence of the share from the base rate; it must be so small for all heads and all
+        tokens at either end together.
+        """
+        total, found = self._frequency.total(), list[Preference]()
+        trials = 2 * len(self._frequency) * len(self._tallies.most["heads"])
+        for side in _SIDES:
+            ends = Counter(_said(each.keys.texts[getattr(each, side)]) for each in links)
+            for token, places in ends.items():
+                base, share = self._frequency[token] / total, places / len(links)
+                if places < _LEAST or share <= base:
+                    continue
+                apart = share * math.log(share / base)
+                apart += (1 - share) * math.log((1 - share) / (1 - base)) if share < 1 else 0.0
+                if len(links) * apart > math.log(trials / _DOUBT):
+                    found.append(Preference(side, token, places, share, base))
+        return max(found, key=lambda each: each.share - each.base_rate, default=None)
+
+
+def _there(rows: Table) -> list[list[float]]:
+    """Return the entries of a head that are there; the others are NaN."""
+    found: list[list[float]] = rows[np.isfinite(rows[:, 0])].tolist()
+    return found
+
+
+def _plain(tokens: Tokens) -> Iterable[str]:
+    pairs = zip(tokens.texts, tokens.special, strict=True)
+    return (_said(text) for text, special in pairs if not special)
+
+
+def _said(text: str) -> str:
+    """Return a token without blanks around it, unless it has nothing else."""
+    return text.strip() or text
+
+
+def _by_name(values: Table) -> dict[str, Any]:
+    return dict(zip(NAMES, map(json_number, values.tolist()), strict=True))

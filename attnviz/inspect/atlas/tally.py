@@ -1,0 +1,131 @@
+"""The numbers of a block of texts, which add up over a corpus: see ``attnviz.mergeable``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.probing import Probing
+from attnviz.inspect.atlas.scan import FARTHEST, NAMES, TextFound, scan
+from attnviz.measures.registry import MEASURES
+from attnviz.mergeable import Tallies, best_of, exact_sum
+from attnviz.records import Tokens
+
+BINS = 20
+"""The bins of the histogram of each score."""
+
+SAMPLE = 200
+"""The texts from which tenths are taken: those with the smallest hashes, a random sample."""
+
+_BEFORE = 2
+"""The tokens before a query and before a key by which two places are told apart."""
+
+_HASH = 6  # bytes: whole numbers that a float holds exactly
+
+
+def edges(name: str) -> NDArray[np.float64]:
+    """Return the edges of the histogram of a score; the last bin has what lies beyond, too."""
+    unit = MEASURES[name].unit if name in MEASURES else "share"
+    if unit == "tokens":
+        return np.array([0.0, *(2.0**power for power in range(BINS))])
+    return np.linspace(0.0, 1.0 if unit == "share" else 10.0, BINS + 1)
+
+
+def tallies(probing: Probing, texts: Sequence[Tokens], first: int, top: int) -> Tallies:
+    """Measure some texts, and return their numbers.
+
+    first: the index of the first text in the corpus. top: how many places of a head are kept.
+    """
+    found = scan(probing, texts)
+    heads = np.array(found[0].heads)
+    scores = np.stack([one.shown.scores for one in found])
+    chance = np.stack([one.shown.chance for one in found])
+    links, weight, even = (np.stack([getattr(one.shown, n) for one in found]) for n in _BY_DISTANCE)
+    places, sampled = starmap(_entries, ((found, first, each) for each in (True, False)))
+    best = {"places": best_of(places, top), "sample": best_of(sampled, SAMPLE)}
+    named = {int(index) for each in best.values() for index in each[..., 1].ravel() if index >= 0}
+    return Tallies(
+        sums={
+            "texts": np.array([len(texts), sum(map(len, texts))]),
+            "measured": np.isfinite(scores).sum(0),
+            "scores": exact_sum(np.nan_to_num(scores)),
+            "compared": np.isfinite(chance).sum(0),
+            "chance": exact_sum(np.nan_to_num(chance)),
+            "histogram": _histogram(scores),
+            "links": links.sum(0),
+            "weight": exact_sum(weight),
+            "even": exact_sum(even),
+        },
+        most={"heads": heads},
+        best=best,
+        texts={index: _kept(texts[index - first]) for index in named},
+    )
+
+
+_BY_DISTANCE = ("links", "weight", "even")
+
+
+def _histogram(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the number of texts in each bin, (score, head, bin). scores: (text, score, head)."""
+    found = np.zeros((*scores.shape[1:], BINS), np.int64)
+    for at, name in enumerate(NAMES):
+        values = np.clip(np.searchsorted(edges(name), scores[:, at], "right") - 1, 0, BINS - 1)
+        for number in range(BINS):
+            found[at, :, number] = ((values == number) & np.isfinite(scores[:, at])).sum(0)
+    return found
+
+
+def _entries(found: Sequence[TextFound], first: int, ranked: bool) -> NDArray[np.float64]:
+    """Return an entry (head, text, column) for the strongest link of each text.
+
+    Its columns: rank, text, query, key, weight, even, what it is. ranked: True if the weight is the
+        rank, and two places are the same if query, key and the tokens before them are; False for a
+        random rank, by which each different text has its place. first: the index of the first text.
+    """
+    columns = []
+    for index, one in enumerate(found, first):
+        ids, (weight, even) = (
+            one.tokens.ids,
+            (one.shown.scores[0], one.shown.chance[0]),
+        )
+        drawn, places = _number(ids), one.shown.places.tolist()
+        rank = weight if ranked else np.full(len(weight), -drawn, np.float64)
+        what = [_number(_near(ids, q), _near(ids, k)) if ranked else drawn for q, k in places]
+        rows = np.column_stack(
+            [rank, np.full(len(weight), index), *one.shown.places.T, weight, even, what]
+        )
+        rows[np.isnan(weight)] = np.nan
+        columns.append(rows)
+    return np.stack(columns, 1)
+
+
+def _near(ids: Sequence[int], place: int) -> Sequence[int]:
+    return ids[max(place - _BEFORE, 0) : place + 1]
+
+
+def _number(*ids: Sequence[int]) -> int:
+    """Return a hash of token ids as a whole number."""
+    content = repr([*map(tuple, ids)]).encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=_HASH).digest(), "big")
+
+
+def _kept(tokens: Tokens) -> list[list[object]]:
+    """Return the tokens of a text as JSON values; see ``tokens_of``."""
+    return [[*tokens.ids], [*tokens.texts], [*map(int, tokens.special)]]
+
+
+def tokens_of(kept: Sequence[Sequence[Any]]) -> Tokens:
+    """Return the tokens of a text from the JSON values of a record."""
+    ids, texts, special = kept
+    return Tokens(tuple(map(int, ids)), tuple(map(str, texts)), tuple(map(bool, special)))
+
+
+def distances() -> Iterator[str]:
+    """Yield the name of each group of distances, such as ``1`` or ``5–8``."""
+    for nearest, farthest in zip((1, *(each + 1 for each in FARTHEST[:-1])), FARTHEST, strict=True):
+        yield f"{nearest}" if nearest == farthest else f"{nearest}–{farthest}"

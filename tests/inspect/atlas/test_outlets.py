@@ -1,0 +1,214 @@
+"""What an atlas shows and writes: the first screen, the directory, the data of HeadVis."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.draw.theme import Theme
+from attnviz.engine.capture import capture
+from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.atlas.directory import with_maps
+from attnviz.inspect.atlas.records import AtlasReport
+
+from ...first_screens import SIZES, fitting
+from .corpus import TEXTS
+
+
+@pytest.fixture(scope="module")
+def directory(whole: AtlasReport, tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the page, and one with the data of HeadVis."""
+    path = tmp_path_factory.mktemp("atlas")
+    whole.write(path / "page", tiny)
+    whole.write(path / "headvis", tiny, "headvis")
+    return path
+
+
+def lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text("ascii").splitlines()]
+
+
+def test_lines_for_programs(whole: AtlasReport, directory: Path) -> None:
+    heads = lines(directory / "page" / "heads.jsonl")
+    assert heads == whole.to_dict()["heads"]
+    texts = {each["text"]: each["tokens"] for each in lines(directory / "page" / "texts.jsonl")}
+    for head in heads:
+        for place in (*head["fires"], *(each for tenth in head["tenths"] for each in tenth)):
+            tokens = texts[place["text"]]
+            assert tokens[place["query"]] == place["query_token"]
+            assert tokens[place["key"]] == place["key_token"]
+    rows = whole.to_dicts()
+    assert [row["fires"] for row in rows] == [head["scores"]["fires"] for head in heads]
+    assert [row["weight"] for row in rows] == [head["fires"][0]["weight"] for head in heads]
+
+
+def test_the_page_shows_where_the_first_heads_fire(
+    whole: AtlasReport, tiny: Any, directory: Path
+) -> None:
+    page = (directory / "page" / "index.html").read_text("utf-8")
+    shown = with_maps(whole, tiny)
+    assert len(shown.maps) == 5
+    (found,) = re.findall(r'id="data">(.*?)</script>', page)
+    written = json.loads(found)
+    assert [each["name"] for each in written["captures"]] == [f"text {at}" for at in shown.maps]
+    assert written["look"]
+    for look in written["look"]:
+        text = [*shown.maps][look["capture"]]
+        head = next(
+            each
+            for each in whole.heads
+            if (each.layer, each.head) == (look["head"] // 4, look["head"] % 4)
+        )
+        first = head.fires[0].link
+        assert (first.text, first.query, first.key) == (text, look["query"], look["key"])
+    best = whole.ranking[0]
+    name = whole.head_name((best.layer, best.head))
+    assert f"{name} fires most" in page
+    assert f"{name} by tenths of the sampled texts" in page
+
+
+def test_the_fields_of_headvis(directory: Path, whole: AtlasReport) -> None:
+    """Those of the docstrings of its ``data_pipeline.py``, of 2026-05-04."""
+    data = directory / "headvis" / "data"
+    config = json.loads((data / "config.json").read_text())
+    assert {name: type(value) for name, value in config.items()} == {
+        "model_name": str,
+        "heads": list,
+        "n_layers": int,
+        "n_heads": int,
+        "n_intervals": int,
+        "metrics": list,
+        "metric_descriptions": dict,
+        "head_data_pattern": str,
+        "has_umap": bool,
+        "umap_heads": list,
+        "custom_plots": list,
+        "custom_tables": list,
+        "statistics_display": dict,
+    }
+    assert config["heads"] == [[one.layer, one.head] for one in whole.heads]
+    rows = json.loads((data / "scatter_data.json").read_text())
+    assert [[row["layer"], row["head"]] for row in rows] == config["heads"]
+    assert all({*row} == {"layer", "head", *config["metrics"]} for row in rows)
+    theirs = "self_attention_score previous_token_score pattern_entropy qk_distance induction_score"
+    assert {*theirs.split()} <= {*config["metrics"]}
+    assert rows[0]["previous_token_score"] == round(whole.heads[0].scores["previous"] or 0, 4)
+    for layer, head in config["heads"]:
+        name = config["head_data_pattern"].format(layer=layer, head=head)
+        found = json.loads((data / "heads" / name).read_text())
+        for plot in config["custom_plots"]:
+            ends, values = found[plot["key"]]["bin_edges"], found[plot["key"]]["bin_values"]
+            assert len(ends) == len(values) + 1
+            assert all(isinstance(value, int) for value in values)
+        for table in config["custom_tables"]:
+            weights = [row["weight"] for row in found[table["key"]]]
+            assert weights == sorted(weights, reverse=True)
+            assert all({*row} == {"token", "weight"} for row in found[table["key"]])
+        assert {*found["statistics"]} <= {*config["statistics_display"]}
+        assert {"strongest", "usual", "even"} <= {*found["statistics"]}
+        for each in found["sequences"]:
+            assert 1 <= each["interval"] <= config["n_intervals"]
+    assert sum(found["histogram"]["bin_values"]) == whole.texts
+    assert json.loads((data / "server_config.json").read_text()) == {}
+    assert json.loads((data / "attributions" / "manifest.json").read_text()) == {}
+    assert not (data.parent / "drafts").exists()
+
+
+def test_the_sequences_of_headvis_are_the_weights(directory: Path, tiny: Any) -> None:
+    found = json.loads((directory / "headvis" / "data" / "heads" / "L1H2.json").read_text())
+    intervals = Counter(each["interval"] for each in found["sequences"])
+    assert set(intervals) == set(range(1, 11))
+    for each in found["sequences"][::9]:
+        tokens = tiny.encode(TEXTS[each["sequence_id"]])
+        assert each["tokens"] == list(tokens.texts)
+        length = each["seq_len"] = len(tokens)
+        ((_, _, weights),) = capture(tiny, tokens, kind="self", heads={1: {2}})
+        kept = dict(zip(each["attention_indices"], each["attention_values"], strict=True))
+        largest = 0.0
+        for query in range(length):
+            ranked = sorted(weights[query].tolist(), reverse=True)[:8]
+            for key in range(length):
+                weight = float(weights[query, key])
+                if weight >= 0.005 and weight >= ranked[-1]:
+                    assert kept.pop(query * length + key) == pytest.approx(weight, abs=6e-5)
+                if query and key and query != key:
+                    largest = max(largest, weight)
+        assert not kept
+        assert each["max_activation"] == pytest.approx(largest, abs=6e-5)
+    ranked = sorted(found["sequences"], key=lambda each: each["max_activation"])
+    assert [each["interval"] for each in ranked] == sorted(each["interval"] for each in ranked)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_first_screens_fit(whole: AtlasReport, size: tuple[int, int]) -> None:
+    document = whole.document(hints=True)
+    for ascii in (False, True):
+        shown = fitting(document, Theme(colour=False, ascii=ascii), *size)
+        best = whole.ranking[0]
+        assert any(line.startswith(f"L{best.layer}H{best.head} ") for line in shown)
+        assert any(
+            line.split()[:4] == ["H0", "H1", "H2", "H3"] or "H0    H1" in line for line in shown
+        )
+
+
+def test_findings(whole: AtlasReport) -> None:
+    assert re.match(
+        r"\d+ of 24 heads fire most on one token, beyond chance: L\dH\d (to|from) “", whole.finding
+    )
+    few = attnviz.atlas("tiny", TEXTS[:5])
+    assert few.finding.startswith("No head prefers a token beyond chance. L")
+    random = attnviz.atlas("mha", TEXTS[:5])
+    assert random.finding.startswith("Random weights")
+    none = attnviz.atlas("tiny", TEXTS[:5], shard="1/2")
+    assert none.finding == "Incomplete: 0 texts. This shard has no text."
+    assert str(none)
+    assert none.to_dicts() == []
+    assert attnviz.atlas("tiny", ["The"]).finding == "No text has two words: no head can fire."
+
+
+def test_encoders(checkpoint: Any) -> None:
+    """The links of BERT avoid its special tokens; of T5 they are those of the encoder."""
+    words = ["the cat sat on the mat", "the dog sat on the mat because it was tired"]
+    for kind in ("bert", "t5"):
+        found = attnviz.atlas(checkpoint(kind), words)
+        assert found.kind in ("self", "encoder")
+        for head in found.heads:
+            for one in head.fires:
+                special = one.link.queries.special
+                assert not special[one.link.query]
+                assert not special[one.link.key]
+
+
+def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("")
+    result = run("atlas", "--out", "there")
+    assert (result.code, result.out) == (2, "")
+    assert "'there' is not empty: name a new directory, or empty it first" in result.err
+    result = run("atlas", "tiny", "--model", "mha")
+    assert "expected one model: give 'tiny' or --model mha" in result.err
+    assert run("atlas", "--texts", "none.txt").code == 3
+    assert run("atlas", "--format", "csv").code == 2
+    assert "headvis is of a directory: add --out DIR" in run("atlas", "--format", "headvis").err
+    (tmp_path / "long.txt").write_text("The cat.\n" + "word " * 1200)
+    result = run("atlas", "--texts", "long.txt")
+    assert result.code == 2
+    assert "text 2 (line 2) has " in result.err
+    kept = ("--texts", "short.txt", "--resume", "kept.record", "-q")
+    (tmp_path / "short.txt").write_text("The cat sat on the mat.\nThe dog sat on the cat.\n")
+    assert run("atlas", *kept).code == 0
+    again = run("atlas", *kept, "--out", "atlas", "--format", "headvis", "--json")
+    assert again.document == run("atlas", "--texts", "short.txt", "--json", "-q").document
+    assert (tmp_path / "atlas" / "data" / "heads" / "L5H3.json").exists()
+    with pytest.raises(UsageError, match="--out is of all texts"):
+        attnviz.atlas(tiny, TEXTS, shard="0/2", out=tmp_path / "part")
+    with pytest.raises(UsageError, match="top=0 is out of range"):
+        attnviz.atlas(tiny, TEXTS, top=0)
+    with pytest.raises(LoadError, match="no such file"):
+        attnviz.atlas(tiny, "nowhere.txt")
