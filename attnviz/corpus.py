@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from attnviz import ranks
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import TEXT_BYTES, utf8
@@ -137,7 +138,7 @@ def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path
     Raises UsageError unless 0 ≤ K < N.
     """
     if typed is None and under_torchrun():
-        shard = Shard(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        shard = Shard(ranks.rank(), ranks.size())
         return shard, file and file.with_stem(f"{file.stem}-{shard.number}")
     typed = "0/1" if typed is None else typed
     number, slash, of = typed.partition("/")
@@ -150,8 +151,11 @@ def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path
 
 
 def under_torchrun() -> bool:
-    """Return True if torchrun started this process, among others."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    """Return True if this is one of several processes of torchrun, each with its own texts.
+
+    With ``--tp`` the processes share a model instead, and all of them run over the same texts.
+    """
+    return "TORCHELASTIC_RUN_ID" in os.environ and not ranks.is_together()
 
 
 def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCorpus:

@@ -17,7 +17,6 @@ _MODULES: Mapping[str, str] = {
     "ablate": "attnviz.inspect.interventions.ablate.corpus",
     "atlas": "attnviz.inspect.atlas.atlas",
     "patterns": "attnviz.inspect.patterns.corpus",
-    "atlas": "attnviz.inspect.atlas.atlas",
 }
 """For each command that measures a corpus, the module whose ``report_of`` reports a record."""
 
