@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnviz.api.counting import *  # noqa: F403
     from attnviz.api.explaining import *  # noqa: F403
     from attnviz.api.looking import *  # noqa: F403
+    from attnviz.api.measuring import *  # noqa: F403
     from attnviz.api.opening import *  # noqa: F403
     from attnviz.attention.module import MultiHeadAttention as MultiHeadAttention
     from attnviz.draw.report import Report as Report
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from attnviz.learn.mechanism import AttentionResult as AttentionResult
     from attnviz.learn.mechanism import scaled_dot_product_attention as scaled_dot_product_attention
 
-_QUESTIONS = ("changing", "counting", "explaining", "looking", "opening")
+_QUESTIONS = ("changing", "counting", "explaining", "looking", "measuring", "opening")
 """The modules of ``attnviz.api``: what stands in the ``__all__`` of each is public here."""
 
 _MODULES = {

@@ -294,7 +294,7 @@ def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:
         raise UsageError("expected the records of all shards, got none")
     found = reduce(add, records)
     if found.missing:
-        raise UsageError(f"{found.missing}; the result would be of other texts than all")
+        raise UsageError(f"{found.missing}; give the records of all shards")
     return found
 
 

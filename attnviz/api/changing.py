@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +11,7 @@ from attnviz.api.opening import for_tokens, in_own_modes, named_or_loaded, open_
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
 
-__all__ = ["ablate", "check", "diff", "patch", "path", "prune", "retrieve"]
+__all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from attnviz.inspect.interventions.path.weights import WeightsReport
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
-    from attnviz.inspect.retrieve.records import RetrieveReport
     from attnviz.records import Kind
 
 
@@ -307,35 +306,3 @@ def check(
     (checked,) = [None] if model is None else named_or_loaded([model], tokenizer)
     request, written = CheckRequest.of(given), None if junit is None else Path(junit)
     return question.check_file(checked, Path(file), request, junit=written, seed=seed)
-
-
-@in_own_modes
-def retrieve(
-    model: AnyModel = "tiny",
-    *,
-    tokenizer: Any = None,
-    needle: str | Sequence[str] = (),
-    haystack: str | os.PathLike[str] | None = None,
-    lengths: str | None = None,
-    haystacks: int = 5,
-    top: int = 8,
-    index_base: int = 0,
-    seed: int = 0,
-) -> RetrieveReport:
-    """Find the heads that fetch a fact from a long text, and measure the loss without them.
-
-    model, tokenizer: see ``capture``. needle: facts, ``"CUE|ANSWER"``; built-in ones by default.
-    The other options are those of ``attnviz retrieve``; see ``RetrieveRequest``.
-
-    Raises UsageError (also a ValueError) for needles and lengths that do not fit, LoadError for a
-    file that cannot be read, UnsupportedError for a model that does not predict the next token.
-    """
-    given = locals()
-    from attnviz.inspect.retrieve import retrieve as question
-    from attnviz.inspect.retrieve.haystacks import read_sentences
-    from attnviz.inspect.retrieve.request import RetrieveRequest
-
-    request = RetrieveRequest.of(given)
-    sentences, (tokens, texts) = read_sentences(request.haystack), question.reckoned(request)
-    opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))
-    return question.retrieve(opened, sentences, request)

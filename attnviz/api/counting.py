@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.opening import for_one_pass, in_own_modes, open_given, text_or_none
@@ -11,32 +11,16 @@ from attnviz.errors import UsageError
 from attnviz.models.threads import threads_kept
 from attnviz.texts import texts_of
 
-__all__ = ["merge", "params", "scaling", "sweep", "train", "verify"]
+__all__ = ["params", "scaling", "sweep", "train", "verify"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.count.params.params import ParamsReport
     from attnviz.count.params.request import Dtype as CountedDtype
-    from attnviz.draw.report import Report
     from attnviz.learn.scaling.records import ScalingReport
     from attnviz.learn.sweep.records import SweepReport
     from attnviz.learn.train.records import TrainReport
     from attnviz.learn.verify.records import VerifyReport
-    from attnviz.mergeable import CorpusRecord
-
-
-@threads_kept()
-def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
-    """Return the report of a whole corpus from the records of all its shards, or from their files.
-
-    parts: each the ``record`` of a report of ``shard="K/N"``, or the file of its ``resume``, in
-        any order; records also add up with ``+``.
-    Raises UsageError (also a ValueError) if a shard is missing, not finished or of another run,
-    LoadError for a file that cannot be read.
-    """
-    from attnviz.inspect.merge import merge as question
-
-    return question.merge(parts)
 
 
 @threads_kept()

@@ -1,0 +1,276 @@
+"""The functions that measure heads over many texts; each has the name of its command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnviz.api.opening import (
+    for_tokens,
+    in_own_modes,
+    open_given,
+    text_or_none,
+)
+from attnviz.errors import UsageError
+from attnviz.models.threads import threads_kept
+from attnviz.options import spelled_heads
+from attnviz.texts import texts_of
+
+__all__ = ["atlas", "head", "merge", "patterns", "report", "retrieve"]
+
+if TYPE_CHECKING:
+    from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel, AnySpans
+    from attnviz.draw.report import Report
+    from attnviz.engine.observer import Reduce
+    from attnviz.inspect.atlas.records import AtlasReport
+    from attnviz.inspect.head.records import HeadCard
+    from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.report.records import ModelReport
+    from attnviz.inspect.retrieve.records import RetrieveReport
+    from attnviz.mergeable import CorpusRecord
+    from attnviz.models.model import Model
+    from attnviz.records import Kind
+
+
+@in_own_modes
+def patterns(
+    model: AnyModel = "tiny",
+    text: str | None = None,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    chat: AnyChat = None,
+    spans: AnySpans = None,
+    second: str | None = None,
+    probe: AnyFiles = (),
+    raw: bool = False,
+    without_first: bool = False,
+    norm_weighted: bool = False,
+    control: Literal["random-weights"] | None = None,
+    watch: str | None = None,
+    stats: bool = False,
+    top: int | None = None,
+    reduce: Reduce = "auto",
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+    texts: AnyCorpus = None,
+    shard: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+) -> PatternReport:
+    """Score each head's attention by every measure, with its chance level, and label the head.
+
+    model, tokenizer, layer, head: see ``capture``. text: is scored instead of the built-in probes.
+    texts: a corpus is scored instead: several texts, a file, or the name of a hub's data set.
+    shard: ``K/N``, the share of it that is measured; the ``record`` of the report adds up with
+        those of the other shards, see ``merge``. resume: the file that keeps the record.
+    chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
+        norm_weighted: score the attention weights as they are (the default), without the first
+        token, or times the norm of each key's value.
+    The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.patterns import patterns as question
+    from attnviz.inspect.patterns.request import PatternsRequest
+    from attnviz.models.resolve import LoadOptions, load
+    from attnviz.regions import text_if_given
+
+    request = PatternsRequest.of(given)
+    if texts is not None:
+        if text is not None:
+            raise UsageError("expected one source of texts: give text or texts, not both")
+        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+        from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
+
+        refuse_for_corpus(request)
+        corpus = open_corpus(texts)
+        share, file = read_shard(shard, Path(resume) if resume is not None else None)
+        opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+        return patterns_over(opened, corpus, request, share, file)
+    read = text_if_given(request, text_or_none(text), None)
+    sentences = question.read_sentences(request, read)
+
+    def opening(name: str) -> Model:
+        tokens = question.reckoned_size(name, read, request, sentences)
+        return load(name, LoadOptions(tokens=tokens))
+
+    loaded = open_given(model, tokenizer, opening)
+    return question.patterns(loaded, read, request, sentences=sentences)
+
+
+@in_own_modes
+def retrieve(
+    model: AnyModel = "tiny",
+    *,
+    tokenizer: Any = None,
+    needle: str | Sequence[str] = (),
+    haystack: str | os.PathLike[str] | None = None,
+    lengths: str | None = None,
+    haystacks: int = 5,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> RetrieveReport:
+    """Find the heads that fetch a fact from a long text, and measure the loss without them.
+
+    model, tokenizer: see ``capture``. needle: facts, ``"CUE|ANSWER"``; built-in ones by default.
+    The other options are those of ``attnviz retrieve``; see ``RetrieveRequest``.
+
+    Raises UsageError (also a ValueError) for needles and lengths that do not fit, LoadError for a
+    file that cannot be read, UnsupportedError for a model that does not predict the next token.
+    """
+    given = locals()
+    from attnviz.inspect.retrieve import retrieve as question
+    from attnviz.inspect.retrieve.haystacks import read_sentences
+    from attnviz.inspect.retrieve.request import RetrieveRequest
+
+    request = RetrieveRequest.of(given)
+    sentences, (tokens, texts) = read_sentences(request.haystack), question.reckoned(request)
+    opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))
+    return question.retrieve(opened, sentences, request)
+
+
+@in_own_modes
+def head(
+    model: AnyModel,
+    head: str | int | tuple[int, int],
+    text: str | None = None,
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    top: int = 5,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> HeadCard:
+    """Return everything that attnviz can measure of one head: ``save("card.svg")`` draws it.
+
+    model, tokenizer: see ``capture``. head: such as ``"L1H2"`` or ``(1, 2)``.
+    text: for its map and the prediction, by default a short one. texts: one or several, over
+        which the head is ablated; by default the built-in ones.
+    The options are those of ``attnviz head``; see ``HeadRequest``.
+
+    Raises UsageError (also a ValueError) for options, a head or texts that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals() | {"head": spelled_heads(head)[0]}
+    from attnviz.inspect.head import head as question
+    from attnviz.inspect.head.request import HeadRequest
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import built_in_texts
+
+    request, read = HeadRequest.of(given), text_or_none(text)
+    many = texts_of(texts) or built_in_texts()
+    opened = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many)
+    )
+    return question.head(opened, read, many, request)
+
+
+@in_own_modes
+def report(
+    model: AnyModel = "tiny",
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    kind: Kind | None = None,
+    text: str | None = None,
+    truncate: bool = False,
+    budget: str | None = None,
+    cards: int = 5,
+    top: int = 5,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> ModelReport:
+    """Return the description of a model: its heads, what they do, which matter.
+
+    The report's ``save("report.html")`` writes it as a page.
+
+    model, tokenizer: see ``capture``. texts: see ``head``. text: for the maps of the described
+        heads.
+    budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.
+    The options are those of ``attnviz report``; see ``ReportRequest``.
+
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
+    model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.report import report as question
+    from attnviz.inspect.report.request import ReportRequest
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import built_in_texts
+
+    request, read = ReportRequest.of(given), text_or_none(text)
+    many = texts_of(texts) or built_in_texts()
+    opened = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many, request)
+    )
+    return question.report(opened, read, many, request)
+
+
+@in_own_modes
+def atlas(
+    model: AnyModel = "tiny",
+    texts: AnyCorpus = None,
+    *,
+    tokenizer: Any = None,
+    truncate: bool = False,
+    top: int = 10,
+    out: str | os.PathLike[str] | None = None,
+    format: Literal["page", "headvis"] = "page",
+    shard: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    index_base: int = 0,
+) -> AtlasReport:
+    """Return on what each head fires most over many texts, beside what is usual for it.
+
+    model, tokenizer: see ``capture``. texts: several, a file, or the name of a hub's data set; by
+        default the built-in ones. out: also write the atlas as a new directory.
+    shard, resume: see ``patterns``. The other options are those of ``attnviz atlas``; see
+        ``AtlasRequest``.
+
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
+    model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+    from attnviz.inspect.atlas import atlas as question
+    from attnviz.inspect.atlas.directory import write_atlas
+    from attnviz.inspect.atlas.request import AtlasRequest
+    from attnviz.texts import built_in_texts
+
+    request = AtlasRequest.of(given)
+    corpus = open_corpus(built_in_texts() if texts is None else texts)
+    part, file = read_shard(shard, None if resume is None else Path(resume))
+    opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+    found = question.atlas(opened, corpus, request, part, file)
+    if request.out is not None:
+        write_atlas(found, opened, request.out, request.format)
+    return found
+
+
+@threads_kept()
+def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
+    """Return the report of a whole corpus from the records of all its shards, or from their files.
+
+    parts: each the ``record`` of a report of ``shard="K/N"``, or the file of its ``resume``, in
+        any order; records also add up with ``+``.
+    Raises UsageError (also a ValueError) if a shard is missing, not finished or of another run,
+    LoadError for a file that cannot be read.
+    """
+    from attnviz.inspect.merge import merge as question
+
+    return question.merge(parts)
