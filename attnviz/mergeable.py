@@ -25,8 +25,8 @@ from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
-from attnviz.records import UNWATCHED, Watch
 from attnviz.resume import refuse_other_run
 
 SCHEMA = "attnviz.record/1"

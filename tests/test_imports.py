@@ -16,7 +16,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "errors", "reading", "options", "interrupts", "ranks"}
+GROUND = {"records", "errors", "reading", "options", "interrupts", "progress", "ranks"}
 """What crosses the folders: plain data and the exceptions."""
 
 SHARED = {

@@ -141,7 +141,7 @@ def heads(
             return
         first = opening(variants[0][0])
     from attnviz.inspect.heads.long import LongHeads, heads_of_any_length
-    from attnviz.records import UNWATCHED
+    from attnviz.progress import UNWATCHED
 
     shown = outlet.advancing("reading the layers") if first.info.backend == "torch" else None
     with outlet.of(model.model), shown or nullcontext(UNWATCHED) as advance:

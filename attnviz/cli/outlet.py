@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # JSON output needs no drawing code
     from attnviz.draw.document import Document
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
-    from attnviz.records import Watch
+    from attnviz.progress import Watch
 
 
 @dataclass(frozen=True)

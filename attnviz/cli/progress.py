@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import spoken_time
-from attnviz.records import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch
 
 if TYPE_CHECKING:
     from rich import progress as bars

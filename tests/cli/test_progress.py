@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnviz.cli.progress import _Lines, _Shown, loading, scanning
-from attnviz.records import UNWATCHED
+from attnviz.progress import UNWATCHED
 
 from ..conftest import console, printed
 

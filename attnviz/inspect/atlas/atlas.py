@@ -14,7 +14,7 @@ from attnviz.inspect.atlas.summary import report_of as report_of
 from attnviz.inspect.atlas.tally import SAMPLE, tallies
 from attnviz.mergeable import CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model, model_identity
-from attnviz.records import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.texts import encode_texts
 
 

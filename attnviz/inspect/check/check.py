@@ -23,7 +23,7 @@ from attnviz.inspect.check.records import CheckReport, RuleFile
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.inspect.check.rules import read_rules
 from attnviz.models.model import Model
-from attnviz.records import Advance
+from attnviz.progress import Advance
 
 _LONG = 2_048
 """The tokens of a text from which a model runs in torch."""

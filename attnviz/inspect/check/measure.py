@@ -24,7 +24,8 @@ from attnviz.inspect.check.baseline import Baseline, by_distance
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import Model
-from attnviz.records import Advance, Input, Kind
+from attnviz.progress import Advance
+from attnviz.records import Input, Kind
 from attnviz.texts import built_in_texts
 
 if TYPE_CHECKING:  # rules of params alone load no model

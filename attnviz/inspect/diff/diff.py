@@ -12,7 +12,7 @@ from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.sides import LiveSide, Side
 from attnviz.models.model import Model
 from attnviz.models.resolve import load
-from attnviz.records import Advance
+from attnviz.progress import Advance
 
 
 def opened(side: LiveSide) -> Model:

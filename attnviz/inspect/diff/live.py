@@ -39,7 +39,8 @@ from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
 from attnviz.models.other_numbers import in_other_numbers
-from attnviz.records import Advance, Input, Kind
+from attnviz.progress import Advance
+from attnviz.records import Input, Kind
 
 Open = Callable[[LiveSide], Model]
 

@@ -13,7 +13,7 @@ from attnviz.inspect.patterns.probes import reckoned_probe_tokens
 from attnviz.inspect.why.why import load_apart
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
-from attnviz.records import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.texts import Texts
 
 _NAME = re.compile(r"\s*([Ll]?-?\d+\s*[.Hh]\s*-?\d+|[Hh]?-?\d+)\s*")

@@ -36,7 +36,8 @@ from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.options import Options
-from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance, Watch
+from attnviz.progress import Watch
+from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance
 from attnviz.texts import Texts, encode_texts
 
 CARD_TEXT = "Then Mary saw Tom. Then Mary saw"

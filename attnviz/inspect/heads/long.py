@@ -35,7 +35,8 @@ from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import Word, find_in
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
-from attnviz.records import Advance, Input, Kind, ModelInfo, Provenance, RegionShares, Tokens
+from attnviz.progress import Advance
+from attnviz.records import Input, Kind, ModelInfo, Provenance, RegionShares, Tokens
 from attnviz.regions import region_reader
 
 if TYPE_CHECKING:

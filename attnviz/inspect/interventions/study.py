@@ -18,8 +18,8 @@ from attnviz.draw.numbers import counted
 from attnviz.engine.effects import Scores
 from attnviz.engine.patching import PatchScores
 from attnviz.errors import LoadError
+from attnviz.progress import Advance, Watch
 from attnviz.reading import damaged, typed
-from attnviz.records import Advance, Watch
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
 Metrics = dict[Any, NDArray[np.float64]]

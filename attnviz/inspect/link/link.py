@@ -33,16 +33,9 @@ from attnviz.measures.bootstrap import copies_note, few_note
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model, Vocabulary
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.progress import Advance
 from attnviz.prompts import named_error, typed_prompts
-from attnviz.records import (
-    SINKS,
-    Advance,
-    AttentionRecord,
-    HeadLabel,
-    Input,
-    Kind,
-    Tokens,
-)
+from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input, Kind, Tokens
 from attnviz.texts import Texts
 
 _CONTROLS, _FEW = 20, 5

@@ -45,7 +45,8 @@ from attnviz.mergeable import (
     variance,
 )
 from attnviz.models.model import Model, model_identity
-from attnviz.records import UNWATCHED, Tokens, Watch
+from attnviz.progress import UNWATCHED, Watch
+from attnviz.records import Tokens
 from attnviz.texts import encode_texts
 
 CORPUS = "corpus"

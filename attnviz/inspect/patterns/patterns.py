@@ -26,7 +26,8 @@ from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS, find_label
 from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
-from attnviz.records import Advance, Tokens
+from attnviz.progress import Advance
+from attnviz.records import Tokens
 from attnviz.regions import region_reader
 
 Sentences = Sequence[AnnotatedSentence] | None

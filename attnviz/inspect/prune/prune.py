@@ -33,7 +33,8 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.models.stack_model import StackModel
-from attnviz.records import UNWATCHED, Advance, Tokens, Watch
+from attnviz.progress import UNWATCHED, Advance, Watch
+from attnviz.records import Tokens
 from attnviz.texts import Texts, encode_texts
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from attnviz.inspect.report.request import ReportRequest
 from attnviz.inspect.why.why import load_apart
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
-from attnviz.records import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.texts import Texts
 
 _LOSSES = 2**23

@@ -36,7 +36,8 @@ from attnviz.models.model import Model, NumpyModel, Reader, cannot_write, requir
 from attnviz.models.operations import sizes_of
 from attnviz.models.pace import seconds
 from attnviz.models.pool import in_turn
-from attnviz.records import UNWATCHED, Input, Tokens, Watch
+from attnviz.progress import UNWATCHED, Watch
+from attnviz.records import Input, Tokens
 
 Floats = NDArray[np.float64]
 Haystack = tuple[Question, ...]

@@ -20,7 +20,8 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.likely import log_softmax
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
-from attnviz.records import Advance, Input, Tokens
+from attnviz.progress import Advance
+from attnviz.records import Input, Tokens
 
 LONG = 128
 """The most tokens of a text whose words are replaced and hidden one by one."""

@@ -33,8 +33,9 @@ from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.options import HeadChoice, RegionOptions
+from attnviz.progress import Advance
 from attnviz.prompts import named_error, typed_prompts
-from attnviz.records import Advance, HeadLabel, Input, Kind, Tokens
+from attnviz.records import HeadLabel, Input, Kind, Tokens
 from attnviz.regions import both_texts, region_reader
 from attnviz.texts import Texts, answer_and_foil, words_of
 

@@ -17,7 +17,7 @@ from attnviz.learn.scaling.records import ScalingReport
 from attnviz.learn.scaling.request import ScalingRequest
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
-from attnviz.records import Advance
+from attnviz.progress import Advance
 from attnviz.texts import BUILT_IN_TEXT, Texts
 
 _NEEDED = "the scores and weights take"

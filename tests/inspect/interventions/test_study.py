@@ -13,7 +13,7 @@ import pytest
 from attnviz.engine.effects import Scores
 from attnviz.errors import LoadError
 from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
-from attnviz.records import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.resume import ResumeFile
 
 SCHEMA = "attnviz.ablate-resume/1"

@@ -16,7 +16,8 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import UNWATCHED, HeadsRecord, Watch
+from attnviz.progress import UNWATCHED, Watch
+from attnviz.records import HeadsRecord
 from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
 

@@ -42,7 +42,8 @@ from attnviz.mergeable import (
     variance,
 )
 from attnviz.models.model import Model
-from attnviz.records import UNWATCHED, HeadLabel, Tokens, Watch
+from attnviz.progress import UNWATCHED, Watch
+from attnviz.records import HeadLabel, Tokens
 
 _KEPT = 1024
 """The number of texts, from the first on, whose effects are kept one by one."""

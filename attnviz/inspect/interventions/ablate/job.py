@@ -26,7 +26,8 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.models.stack_model import StackModel
 from attnviz.options import RegionOptions
-from attnviz.records import Advance, Kind, ModelInfo, Tokens, Watch
+from attnviz.progress import Advance, Watch
+from attnviz.records import Kind, ModelInfo, Tokens
 from attnviz.regions import both_texts, region_reader
 from attnviz.resume import digest, texts_digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of

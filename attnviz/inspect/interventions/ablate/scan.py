@@ -20,8 +20,8 @@ from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.words import one_text
 from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
 from attnviz.measures.bootstrap import few_note, spearman
+from attnviz.progress import Advance, Watch
 from attnviz.reading import damaged, finite, typed
-from attnviz.records import Advance, Watch
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"

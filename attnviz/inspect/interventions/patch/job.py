@@ -31,7 +31,8 @@ from attnviz.models.model import Model, model_identity, require_number
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
-from attnviz.records import UNWATCHED, Kind, Tokens, Watch
+from attnviz.progress import UNWATCHED, Watch
+from attnviz.records import Kind, Tokens
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of
 

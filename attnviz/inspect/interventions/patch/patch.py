@@ -11,7 +11,7 @@ from attnviz.inspect.interventions.patch.run import PatchStudy
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.resume import ResumeFile
 
 _SCHEMA = "attnviz.patch-resume/1"

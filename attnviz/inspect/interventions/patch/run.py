@@ -31,8 +31,8 @@ from attnviz.measures.bootstrap import (
     sign_flip_p,
     spearman,
 )
+from attnviz.progress import Watch
 from attnviz.reading import finite
-from attnviz.records import Watch
 from attnviz.resume import ResumeFile
 
 _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradient"

@@ -31,7 +31,8 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.models.pool import in_turn
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import UNWATCHED, Kind, ModelInfo, Provenance, Watch
+from attnviz.progress import UNWATCHED, Watch
+from attnviz.records import Kind, ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document

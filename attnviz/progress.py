@@ -1,0 +1,34 @@
+"""How a run tells whoever waits for it how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Advance = Callable[[float], None]
+"""Is called with the share of the work that is done, from 0 to 1."""
+
+
+class Watch:
+    """Shows the progress of a run to a person; this base class shows nothing.
+
+    It is an ``Advance`` too.
+    """
+
+    def expect(self, words: str, seconds: Callable[[], float]) -> None:
+        """Show, before the run begins, what it will do and about how long that will take.
+
+        words: such as ``ablating 24 heads × 10 texts``.
+        seconds: returns the estimate; called only if it is shown.
+        """
+
+    def __call__(self, share: float) -> None:
+        """Show the share of all operations that is done, from 0 to 1."""
+
+    def found(self, words: Callable[[], str]) -> None:
+        """Show, if the screen allows it, a result that is complete before the run ends.
+
+        words: returns the result as one line; called only if it is shown.
+        """
+
+
+UNWATCHED = Watch()
