@@ -69,9 +69,10 @@ class TorchScoreSplitter(ScoreSplitter):
         self._opened = opened
 
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
+        call = self._call(asked.head)
         facts = self._observed(given, asked)
         with self._opened.hook_points.borrowed():
-            run = self._tracked(given, asked, mixing=True)
+            run = self._tracked(given, call, mixing=True)
             found = run.split(facts, asked)
             if found is None:
                 raise not_followed(self._name)
@@ -80,14 +81,14 @@ class TorchScoreSplitter(ScoreSplitter):
 
     def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
         with self._opened.hook_points.borrowed():
-            found = self._tracked(given, asked).leads(known, asked)
+            found = self._tracked(given, self._call(asked.head)).leads(known, asked)
         if found is None:
             raise not_followed(self._name)
         return found
 
-    def _tracked(self, given: Input, asked: AskedLink, *, mixing: bool = False) -> _TrackedRun:
+    def _tracked(self, given: Input, call: int, *, mixing: bool = False) -> _TrackedRun:
         try:
-            return _TrackedRun(self._opened, given, self._call(asked.head), mixing=mixing)
+            return _TrackedRun(self._opened, given, call, mixing=mixing)
         except LostTrackError as error:
             raise not_followed(self._name) from error
 

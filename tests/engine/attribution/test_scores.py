@@ -273,7 +273,7 @@ def test_shuffled_heads_of_the_writing_layer_are_shuffled_parts():
 
     def found():
         opened = prepared("gpt2", model, None, torch.device("cpu"), seed=0)
-        return backend_of(opened).open_splitter("self", given).split(given, asked, whole=False)
+        return backend_of(opened).open_splitter("self", given).split(given, asked)
 
     before = found()
     attention = model.transformer.h[0].attn
