@@ -62,7 +62,7 @@ def test_in_the_weights_alone(run: Any, checkpoint: Any) -> None:
     lines = run("path", "L0H0", "--weights", "--no-full").lines
     assert lines[1].startswith("L0H0 looks 1 token back (distance explains 96%). L1H2, L1H0")
     deeper = run("path", "L2H3", "--weights", "--index-base", "1", "--no-full")
-    assert deeper.lines[1].startswith("No later head finds a token by what L2H3 writes")
+    assert deeper.lines[1].startswith("No later head matches a token with what L2H3 writes")
     assert "layer 0: mean" not in deeper.out
     assert not run("path", "L1H2", "--weights", "--json", "-q").document["first_layer"]
     other = run("path", "L0H0", "--weights", "--model", str(checkpoint("gpt2")), "--no-full")
