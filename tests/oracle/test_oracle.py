@@ -76,8 +76,12 @@ _LAST = re.compile(_CHANCE.pattern + r"|(?<=,)[0-9.e-]+(?=\r?$)", re.MULTILINE)
 _TIES = 2 / 2000
 """A p counts draws of 2,000; rounding decides those that lie as far out as the texts."""
 
-_LARGEST_ERROR = re.compile(r'"where": (?:null|"L\d+(?:H\d+)?")|(?<=\d),(?:L\d+(?:H\d+)?)?,')
-"""Where an error is largest, as ``verify`` writes it in JSON and CSV: rounding alone decides it."""
+_LARGEST_ERROR = re.compile(
+    r'"largest": [\d.e+-]+(?=, "reason": "[^"]*", "where": "L)|"where": (?:null|"L\d+(?:H\d+)?")'
+    r"|(?<=\d),[\d.e+-]+,(?:L\d+(?:H\d+)?)?,"
+)
+"""Where an error is largest, and what it is an error of, as ``verify`` writes them in JSON and CSV:
+rounding alone decides that."""
 
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
