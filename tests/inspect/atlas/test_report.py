@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.corpus import Shard, open_corpus
+from attnviz.corpus import Reading, Shard, open_corpus
 from attnviz.engine.probing import open_probing
 from attnviz.inspect.atlas.atlas import atlas
 from attnviz.inspect.atlas.records import AtlasReport
@@ -34,7 +34,13 @@ def measured(model: Any, shard: Shard) -> AtlasReport:
 
 @pytest.fixture(scope="module")
 def texts(tiny: Any) -> list[TextFound]:
-    return scan(open_probing(tiny), [tiny.encode(text) for text in TEXTS])
+    """Scanned in the blocks of the corpus: which texts run together decides the last digits."""
+    blocks, probing = Reading(open_corpus(TEXTS), Shard()), open_probing(tiny)
+    return [
+        one
+        for block in blocks
+        for one in scan(probing, [tiny.encode(line.text) for line in block.lines])
+    ]
 
 
 def test_means_and_histograms(whole: AtlasReport, texts: list[TextFound]) -> None:
