@@ -240,6 +240,11 @@ class CorpusRecord:
         cut = [f"{part.shard} after {part.texts:,} texts" for part in self.parts if not part.digest]
         return f"not finished: shard {listed(cut)}" if cut else ""
 
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the note of a report on what ``missing`` says; empty if all shards are there."""
+        return (f"{self.missing}: attnviz merge adds all shards up",) if self.missing else ()
+
     def save(self, path: Path) -> None:
         """Write the record to a file, whole or not at all; LoadError if the system refuses."""
         from safetensors.numpy import save

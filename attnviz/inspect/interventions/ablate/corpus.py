@@ -262,8 +262,7 @@ def _notes(record: CorpusRecord, texts: int) -> Iterator[str]:
     if "control" in sums:
         first = counted(int(sums["controls"].max()), "text")
         yield f"the control is measured over the first {first}"
-    if record.missing:
-        yield f"{record.missing}: attnviz merge adds all shards up"
+    yield from record.unfinished
     yield from few_note(texts, "texts")
 
 
