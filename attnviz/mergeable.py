@@ -37,6 +37,11 @@ _HIGH, _LOW = 20, 36
 There is room for 10⁸ terms, which add up to less than 8 · 10¹² in size.
 """
 
+UNUSUAL = (
+    "longer than what the model was trained on, or of many tokens that its tokenizer does not know"
+)
+"""What a report says of the texts about which the model has notes."""
+
 _NAMED = 4
 """The most missing shards that are named."""
 

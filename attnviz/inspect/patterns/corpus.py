@@ -34,6 +34,7 @@ from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, find_label
 from attnviz.measures.rows import Conditions
 from attnviz.mergeable import (
+    UNUSUAL,
     CorpusRecord,
     Floats,
     Integers,
@@ -211,10 +212,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
     if short := int(sums["short"]):
         notes.append(f"{counted(short, 'text')} of fewer than {FEWEST} tokens left out")
     if noted := int(sums["noted"]):
-        notes.append(
-            f"{counted(noted, 'text')} longer than what the model was trained on, or of many "
-            "tokens that its tokenizer does not know"
-        )
+        notes.append(f"{counted(noted, 'text')} {UNUSUAL}")
     report = scored_report(
         info,
         attention,
