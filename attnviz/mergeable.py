@@ -37,6 +37,11 @@ _HIGH, _LOW = 20, 36
 There is room for 10⁸ terms, which add up to less than 8 · 10¹² in size.
 """
 
+UNUSUAL = (
+    "longer than what the model was trained on, or of many tokens that its tokenizer does not know"
+)
+"""What a report says of the texts about which the model has notes."""
+
 _NAMED = 4
 """The most missing shards that are named."""
 
@@ -239,6 +244,11 @@ class CorpusRecord:
             return f"{len(there)} of {counted(of, 'shard')}: {named} {verb} missing"
         cut = [f"{part.shard} after {part.texts:,} texts" for part in self.parts if not part.digest]
         return f"not finished: shard {listed(cut)}" if cut else ""
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the note of a report on what ``missing`` says; empty if all shards are there."""
+        return (f"{self.missing}: attnviz merge adds all shards up",) if self.missing else ()
 
     def save(self, path: Path) -> None:
         """Write the record to a file, whole or not at all; LoadError if the system refuses."""

@@ -181,7 +181,7 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, max_width: int) -> B
 
 
 def _pooled(shown: Map, size: tuple[int, int], theme: Theme) -> list[str]:
-    """Return in a list the sentence on how a small map is downsampled; empty if it is not.
+    """Return a list of the one sentence on how a map is downsampled; empty if it is not.
 
     size: the lines and the width in characters of the map.
     """

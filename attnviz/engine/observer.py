@@ -87,7 +87,7 @@ class SumsReader(Protocol):
         """Return True if sums of this layer are wanted."""
 
     def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        """Read sums over the rows of a layer. text: the index of the text."""
+        """Read from ``found`` the sums over the rows of a layer. text: the index of the text."""
 
 
 def hand_over(

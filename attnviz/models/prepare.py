@@ -16,7 +16,7 @@ from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.memory import require_memory
 from attnviz.models.model import broken_words
 from attnviz.models.placement import drawing, places_of
-from attnviz.models.split import is_split, least, processes_of, split_words
+from attnviz.models.split import is_split, least, processes_of, split_note
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
@@ -120,7 +120,7 @@ def _described(
         seed=seed,
         device=places or str(model.device),
         processes=processes_of(model),
-        notes=(*notes, *filter(None, (placed, split_words(model))), *broken_words(broken)),
+        notes=(*notes, *filter(None, (placed, split_note(model))), *broken_words(broken)),
         not_finite=broken,
     )
     context = context_length(model.config, model)

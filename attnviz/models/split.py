@@ -45,7 +45,7 @@ def processes_of(model: nn.Module) -> int:
     return 1 if mesh is None else int(mesh.size())
 
 
-def split_words(model: nn.Module) -> str:
+def split_note(model: nn.Module) -> str:
     """Return a note on the processes over which a model is split; empty if it is whole."""
     number = processes_of(model)
     return "" if number == 1 else f"its weights are split over {number} processes"

@@ -123,7 +123,7 @@ class _Heads:
 
 
 def _there(rows: Table) -> list[list[float]]:
-    """Return the entries of a head that are there; the others are NaN."""
+    """Return the entries of a head that are not NaN, which stands for a missing one."""
     found: list[list[float]] = rows[np.isfinite(rows[:, 0])].tolist()
     return found
 

@@ -15,7 +15,7 @@ from attnviz.reading import damaged
 
 _MODULES: Mapping[str, str] = {
     "ablate": "attnviz.inspect.interventions.ablate.corpus",
-    "atlas": "attnviz.inspect.atlas.atlas",
+    "atlas": "attnviz.inspect.atlas.summary",
     "patterns": "attnviz.inspect.patterns.corpus",
 }
 """For each command that measures a corpus, the module whose ``report_of`` reports a record."""

@@ -34,6 +34,7 @@ from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, find_label
 from attnviz.measures.rows import Conditions
 from attnviz.mergeable import (
+    UNUSUAL,
     CorpusRecord,
     Floats,
     Integers,
@@ -196,7 +197,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
     sums, most, shown, run = record.tallies.sums, record.tallies.most, record.shown, record.run
     info = model_of(shown["model"])
     attention = Conditions(run["kind"], run["causal"], run["view"], run["ranked"])
-    notes = [f"{record.missing}: attnviz merge adds all shards up"] if record.missing else []
+    notes = list(record.unfinished)
     if not (texts := int(sums.get("texts", 0))):
         if not record.missing:
             raise UsageError(f"no text has {FEWEST} tokens or more: scoring heads needs as many")
@@ -211,10 +212,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
     if short := int(sums["short"]):
         notes.append(f"{counted(short, 'text')} of fewer than {FEWEST} tokens left out")
     if noted := int(sums["noted"]):
-        notes.append(
-            f"{counted(noted, 'text')} longer than what the model was trained on, or of many "
-            "tokens that its tokenizer does not know"
-        )
+        notes.append(f"{counted(noted, 'text')} {UNUSUAL}")
     report = scored_report(
         info,
         attention,

@@ -213,7 +213,7 @@ class LayerSums:
 
 
 def _measured(rows: _AnyRows, formulas: Mapping[str, Callable[[_AnyRows], Rows]]) -> _Measured:
-    """Return the addition that rows make to the sums of ``ScoreSums``, without making it."""
+    """Return what rows add to the sums of ``ScoreSums``; the sums themselves do not change."""
     # Without key 0, a row that attended to key 0 alone has no weight left to score.
     alive = None if rows.text.attention.view == "raw" else rows.total != 0
     sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}

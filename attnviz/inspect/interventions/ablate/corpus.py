@@ -32,6 +32,7 @@ from attnviz.inspect.interventions.ablate.scan import AblationSeries, metric_of
 from attnviz.measures.bootstrap import few_note
 from attnviz.measures.one_text import head_scores
 from attnviz.mergeable import (
+    UNUSUAL,
     CorpusRecord,
     Floats,
     Integers,
@@ -255,15 +256,11 @@ def _notes(record: CorpusRecord, texts: int) -> Iterator[str]:
             "other text can stand in"
         )
     if noted := int(sums.get("noted", 0)):
-        yield (
-            f"{counted(noted, 'text')} longer than what the model was trained on, or of many "
-            "tokens that its tokenizer does not know"
-        )
+        yield f"{counted(noted, 'text')} {UNUSUAL}"
     if "control" in sums:
         first = counted(int(sums["controls"].max()), "text")
         yield f"the control is measured over the first {first}"
-    if record.missing:
-        yield f"{record.missing}: attnviz merge adds all shards up"
+    yield from record.unfinished
     yield from few_note(texts, "texts")
 
 
