@@ -7,6 +7,7 @@ records of shards add up to what one process finds. Its size does not depend on 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -261,12 +262,21 @@ class CorpusRecord:
             for kind in _KINDS
             for name, values in getattr(self.tallies, kind).items()
         }
-        content = save(arrays, {"record": json.dumps({"schema": SCHEMA, **facts})})
+        told = json.dumps({"schema": SCHEMA, **facts})
+        content = save(arrays, {"record": told, "sha256": _hash(told, arrays)})
         with whole_file(path, named=True) as stream:
             stream.write(content)
 
 
 _KINDS = ("sums", "most", "best")
+
+
+def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return a hash of a record's facts and of its arrays, their names and bytes in order."""
+    found = hashlib.sha256(told.encode())
+    for name in sorted(arrays):
+        found.update(name.encode() + arrays[name].tobytes())
+    return found.hexdigest()
 
 
 def read_record(path: Path) -> CorpusRecord:
@@ -280,10 +290,12 @@ def read_record(path: Path) -> CorpusRecord:
     content = read_bytes(path, name=shown, most=ARRAY_BYTES)
     with damaged(shown, "it is no part of a corpus, or was changed; measure it again"):
         size = int.from_bytes(content[:8], "little")
-        head = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["record"])
+        facts = json.loads(content[8 : 8 + size])["__metadata__"]
+        head, arrays = json.loads(facts["record"]), load(content)
         if head["schema"] != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        arrays = load(content)
+        if facts["sha256"] != _hash(facts["record"], arrays):
+            raise ValueError("its content does not fit its hash")
         kinds: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
         for name, values in arrays.items():
             kind, _, rest = name.partition(".")

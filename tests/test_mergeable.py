@@ -213,6 +213,17 @@ def test_a_damaged_file_is_refused(tmp_path: Path, cut: int) -> None:
         read_record(path)
 
 
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.99])
+def test_a_file_with_one_other_bit_is_refused(tmp_path: Path, place: float) -> None:
+    path = tmp_path / "part"
+    shards(1)[0].save(path)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LoadError, match="damaged"):
+        read_record(path)
+
+
 def test_a_file_with_strange_facts_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "part"
     replace(shards(1)[0], parts=(ShardPart(Shard(2, 1)),)).save(path)
