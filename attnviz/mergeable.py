@@ -19,24 +19,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from attnviz.corpus import Reading, Shard, TextBlock, TextCorpus
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
+from attnviz.measures.exact_sums import Floats, Integers
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
 from attnviz.resume import refuse_other_run
 
 SCHEMA = "attnviz.record/1"
-
-_HIGH, _LOW = 20, 36
-"""An exact sum is ``high · 2⁻²⁰ + low · 2⁻⁵⁶``, two whole numbers of 64 bits.
-
-There is room for 10⁸ terms, which add up to less than 8 · 10¹² in size.
-"""
 
 UNUSUAL = (
     "longer than what the model was trained on, or of many tokens that its tokenizer does not know"
@@ -48,60 +43,6 @@ _NAMED = 4
 
 _SECONDS = 30.0
 """How often the file of a shard is written anew."""
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-
-def exact(values: ArrayLike) -> Integers:
-    """Return numbers as exact sums (..., 2) of one term, rounded to multiples of 2⁻⁵⁶.
-
-    Raises ValueError for a number that is not finite, or not below 2³⁰ in size.
-    """
-    scaled = np.ldexp(np.asarray(values, np.float64), _HIGH)
-    if not (np.abs(scaled) < 2.0**50).all():  # also False for NaN
-        raise ValueError("an exact sum takes finite numbers below 2**30")
-    high = np.floor(scaled)
-    low = np.rint(np.ldexp(scaled - high, _LOW))
-    return np.stack([high, low], -1).astype(np.int64)
-
-
-def exact_sum(values: ArrayLike) -> Integers:
-    """Return the exact sum (..., 2) of numbers over the first axis; see ``exact``."""
-    found: Integers = exact(values).sum(0)
-    return found
-
-
-def total(sums: Integers) -> Floats:
-    """Return exact sums (..., 2) as floats (...)."""
-    high, low = sums[..., 0].astype(np.float64), sums[..., 1].astype(np.float64)
-    found: Floats = np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - _LOW)
-    return found
-
-
-def mean(sums: Integers, counts: ArrayLike) -> Floats:
-    """Return the means of exact sums (..., 2) of ``counts`` terms each; NaN for no term."""
-    number = np.asarray(counts, np.float64)
-    nothing = np.full(sums.shape[:-1], np.nan)
-    found: Floats = np.divide(total(sums), number, out=nothing, where=number > 0)
-    return found
-
-
-def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
-    """Return the sample variances of terms from exact sums of them and of their squares.
-
-    counts: how many terms each sum has. NaN for fewer than two terms.
-    """
-    one, two = (
-        (each[..., 0].astype(object) << _LOW) + each[..., 1] for each in (sums, squares)
-    )  # whole numbers of any size, in units of 2⁻⁵⁶: a difference of floats would cancel
-    number = np.broadcast_to(np.asarray(counts), one.shape)
-    found = np.full(one.shape, np.nan)
-    for at in zip(*np.nonzero(number > 1), strict=True):
-        n, s, q = int(number[at]), one[at], two[at]
-        apart = (q * n << (_HIGH + _LOW)) - s * s
-        found[at] = max(apart, 0) / (n * (n - 1) << 2 * (_HIGH + _LOW))
-    return found
 
 
 class ShardPart(NamedTuple):

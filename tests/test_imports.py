@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
     "corpus": {"draw", "texts"} | GROUND,
-    "mergeable": {"corpus", "draw", "resume"} | GROUND,
+    "mergeable": {"corpus", "draw", "measures", "resume"} | GROUND,
     "cli": CAPABILITIES
     | {"draw", "engine", "models", "measures", "texts", "regions"}
     | {"corpus", "mergeable"}

@@ -6,36 +6,21 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnviz import mergeable
 from attnviz.corpus import Shard, TextBlock, open_corpus
 from attnviz.errors import LoadError, UsageError
-from attnviz.mergeable import (
-    CorpusRecord,
-    ShardPart,
-    Tallies,
-    exact,
-    exact_sum,
-    mean,
-    merged,
-    read_record,
-    recorded,
-    total,
-    variance,
-)
+from attnviz.measures.exact_sums import exact_sum, mean
+from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_record, recorded
 
 TEXTS = [f"text number {place}" for place in range(300)]
 CORPUS = open_corpus(TEXTS)
 BEGUN = CorpusRecord("patterns", {"model": "tiny", "control": None}, {"top": 4}, (), Tallies())
-numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 
 
 def measured(block: TextBlock) -> Tallies:
@@ -59,40 +44,6 @@ def same(one: CorpusRecord, other: CorpusRecord) -> bool:
     ]
     assert found[0].keys() == found[1].keys()
     return all(values.tobytes() == found[1][name].tobytes() for name, values in found[0].items())
-
-
-@given(st.lists(numbers, min_size=1, max_size=20))
-def test_an_exact_sum_is_that_of_fractions(values: list[float]) -> None:
-    unit = Fraction(1, 2**56)
-    rounded = sum((round(Fraction(value) / unit) * unit for value in values), Fraction(0))
-    high, low = exact_sum(values).tolist()
-    assert abs(Fraction(high, 2**20) + low * unit - rounded) <= len(values) * unit
-    assert float(total(exact_sum(values))) == pytest.approx(math.fsum(values), abs=1e-15, rel=1e-15)
-
-
-@given(st.lists(numbers, min_size=2, max_size=8), st.randoms())
-def test_an_exact_sum_has_no_order(values: list[float], random: object) -> None:
-    mixed = list(values)
-    random.shuffle(mixed)  # type: ignore[attr-defined]
-    one, other = exact_sum(values), exact_sum(mixed[:1]) + exact_sum(mixed[1:])
-    assert one.tobytes() == other.tobytes()
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, 2.0**30, -(2.0**30)])
-def test_an_exact_sum_refuses_what_it_cannot_hold(value: float) -> None:
-    with pytest.raises(ValueError, match="below"):
-        exact([1.0, value])
-
-
-def test_means_and_variances() -> None:
-    values = np.random.default_rng(0).normal(3, 0.1, (50, 2))
-    values[:, 1] = 0.25
-    sums, squares = exact_sum(values), exact_sum(values**2)
-    assert mean(sums, 50).tolist() == pytest.approx([statistics.fmean(values[:, 0]), 0.25])
-    found = variance(sums, squares, 50).tolist()
-    assert found == pytest.approx([statistics.variance(values[:, 0]), 0], rel=1e-9, abs=1e-15)
-    assert np.isnan(variance(exact([1.0]), exact([1.0]), [1])).all()
-    assert np.isnan(mean(exact([0.0]), [0])).all()
 
 
 def test_shards_in_any_order_are_one_process_to_the_bit() -> None:

@@ -15,7 +15,8 @@ from attnviz.inspect.atlas.records import HALF, AtlasReport, Fired, HeadAtlas, P
 from attnviz.inspect.atlas.scan import FIRES, NAMES, distance_group
 from attnviz.inspect.atlas.tally import edges, tokens_of
 from attnviz.inspect.head.records import Firing
-from attnviz.mergeable import CorpusRecord, Tallies, mean
+from attnviz.measures.exact_sums import mean
+from attnviz.mergeable import CorpusRecord, Tallies
 from attnviz.records import Tokens
 
 _TENTHS = 10

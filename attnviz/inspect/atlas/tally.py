@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from attnviz.engine.probing import Probing
 from attnviz.inspect.atlas.scan import FARTHEST, NAMES, TextFound, scan
+from attnviz.measures.exact_sums import exact_sum
 from attnviz.measures.registry import MEASURES
-from attnviz.mergeable import Tallies, best_of, exact_sum
+from attnviz.mergeable import Tallies, best_of
 from attnviz.records import Tokens
 
 BINS = 20

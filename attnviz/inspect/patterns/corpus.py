@@ -30,21 +30,11 @@ from attnviz.inspect.patterns.score import Place, scored_report
 from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends
+from attnviz.measures.exact_sums import Floats, Integers, exact, mean, total, variance
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, find_label
 from attnviz.measures.rows import Conditions
-from attnviz.mergeable import (
-    UNUSUAL,
-    CorpusRecord,
-    Floats,
-    Integers,
-    Tallies,
-    exact,
-    mean,
-    recorded,
-    total,
-    variance,
-)
+from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Tokens

@@ -30,18 +30,9 @@ from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.ablate.scan import AblationSeries, metric_of
 from attnviz.measures.bootstrap import few_note
+from attnviz.measures.exact_sums import Floats, Integers, exact_sum, mean, variance
 from attnviz.measures.one_text import head_scores
-from attnviz.mergeable import (
-    UNUSUAL,
-    CorpusRecord,
-    Floats,
-    Integers,
-    Tallies,
-    exact_sum,
-    mean,
-    recorded,
-    variance,
-)
+from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import HeadLabel, Tokens
