@@ -288,5 +288,5 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
     if options.dtype not in ("auto", *dtypes):
         raise UsageError(
             f"{model!r} computes in {' or '.join(dtypes)}, got {options.dtype}: choose another "
-            "--dtype"
+            "dtype"
         )

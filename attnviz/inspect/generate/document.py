@@ -182,6 +182,9 @@ def finding(report: GenerateReport) -> str:
     head = f"{name} scores {share(one.score)} for {one.said} here ({_base(one)}) {over}."
     if math.isnan(one.score):
         head = f"{name} has no numbers."
+    elif one.name == "first":
+        given = f"gives the first token {share(one.score)} of its attention here"
+        head = f"{name} {given} ({_base(one)}) {over}."
     elif one.name == "spread":
         lead = "" if report.chosen else "No head stands out: "
         head = f"{lead}{name} attends almost uniformly, {share(one.score)} ({_base(one)}) {over}."

@@ -40,6 +40,7 @@ from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares,
 
 _NAMED = 4
 _ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
+_AS_USUAL = "No link between words stands out: every head attends to each word about as usual."
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
@@ -187,8 +188,13 @@ def _of_text(found: HeadsReport) -> str:
         return f"{_ARBITRARY}, links are not tested."
     if links is None:
         return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
+    if not links.pairs:
+        return (
+            "No link is tested: beside sinks, punctuation and unknown tokens this text has under "
+            "two words."
+        )
     if not links.links:
-        return "No two words of this text are linked: there is no link to compare with chance."
+        return _AS_USUAL
     said = said_links(found)
     if not said or not said[0].beats_chance:
         return _nearest(report, links)
@@ -234,7 +240,7 @@ def _nearest(report: HeadsRecord, links: WordLinks) -> str:
     pair = " → ".join(quoted_ends(report, link))
     best = _best(report, link)
     if link.weight - link.habit < NO_MORE:
-        return "No link between words stands out: every head attends to each word about as usual."
+        return _AS_USUAL
     if math.isnan(link.chance):
         heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
         return f"{heads} too few to tell a link from chance. Furthest above usual: {pair} ({best})."

@@ -231,3 +231,8 @@ def test_the_prompt_itself_chooses_the_head(run):
     out = run("generate", PROMPT, "--tokens", "2").out
     assert out.splitlines()[0].startswith("tiny · ")
     assert "L1H2 (induction .87) scores" in out
+
+
+def test_the_finding_says_how_much_goes_to_the_first_token(run):
+    out = " ".join(run("generate", "The cat sat on the mat.", "--tokens", "2").out.split())
+    assert "L1H2 (induction .87) gives the first token ." in out

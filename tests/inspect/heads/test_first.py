@@ -178,6 +178,11 @@ def test_a_checkpoint_of_an_encoder(run: Any, checkpoint: Any, text: str) -> Non
     assert "No link between words stands out" in shown[1]
 
 
+def test_a_text_without_two_words_says_why_no_link_is_tested(run: Any) -> None:
+    shown = " ".join(fits(run, "..."))
+    assert "No link is tested: beside sinks, punctuation and unknown tokens" in shown
+
+
 @pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
 def test_an_encoder_that_rests_on_its_ends(run: Any, text: str, trained_bert: Path) -> None:
     shown = fits(run, text, "--model", str(trained_bert))
