@@ -86,10 +86,20 @@ def _finding(report: RetrieveReport) -> str:
         told = f"{fetches}{bases_said}{without}{_change(report.without)}"
         if report.random is not None:
             heads = counted(len(found), "random head")
-            told += f", without {heads} it {_change(report.random, ends)}"
+            told += (
+                f", but not clearly without {heads}"
+                if _is_unclear(report.random)
+                else f", without {heads} it {_change(report.random, ends)}"
+            )
         if fits_two_lines(f"{told}."):
             break
     return f"{told}."
+
+
+def _is_unclear(change: LossChange) -> bool:
+    """Return True if the interval of a change has zero in it."""
+    low, high = change.ci_low, change.ci_high
+    return low is not None and high is not None and low <= 0 <= high
 
 
 def _change(change: LossChange, whole: bool = True) -> str:
