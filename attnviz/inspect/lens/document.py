@@ -241,7 +241,8 @@ def _caveats(report: LensReport) -> list[str]:
 def _far(report: LensReport) -> str:
     """Return the warning about the readings that are far from the model's own prediction."""
     reading = report.found.blocks[report.far - 1]
-    return f"KL is over {FAR:g} nat up to {report.block_name(reading.block)}: read nothing there."
+    name = report.block_name(reading.block)
+    return f"KL is over {FAR:g} nat up to {name}: the words there may mislead."
 
 
 # The first screen ----------------------------------------------------------------------------

@@ -90,10 +90,11 @@ def first_groups(report: WeightsReport, columns: int) -> list[doc.Group]:
         groups.append(doc.Group([first_table(report)._replace(least=_LEAST_ROWS)]))
     width = full_width(grid)
     if width + _GAP + _RANKING <= columns:
-        groups.append(doc.Group([grid, table], beside=doc.Beside(0, _GAP)))
+        widths = (width, columns - width - _GAP)
+        groups.append(doc.Group([grid, table], beside=doc.Beside(0, _GAP, widths=widths)))
     else:
         groups += [doc.Group([grid], yields=1), doc.Group([table])]
-    return [*groups, doc.Group([held])]
+    return [*groups, doc.Group([held], yields=2)]
 
 
 # Words ---------------------------------------------------------------------------------------
