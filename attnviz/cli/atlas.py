@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.errors import UsageError
 from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.options import ManyTexts, Options, argument
+from attnviz.options import ManyTexts
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -23,21 +22,9 @@ attnviz atlas ./my-checkpoint --texts corpus.jsonl --shard 0/4 --resume part-0.r
 """
 
 
-@dataclass(frozen=True)
-class _Named(Options):
-    """The argument that names the model."""
-
-    name: str | None = argument(
-        "MODEL",
-        "The model: what --model takes.",
-        autocompletion=shared.complete_model,
-        show_default=False,
-    )
-
-
 @command(EXAMPLES, "--texts --out --format --top --shard")
 def atlas(
-    named: _Named,
+    named: shared.ModelArgument,
     many: ManyTexts,
     request: AtlasRequest,
     model: shared.SeededModel,
@@ -53,9 +40,7 @@ def atlas(
     from attnviz.inspect.atlas.directory import with_maps, write_atlas
     from attnviz.texts import built_in_texts
 
-    if named.name is not None and model.model not in ("tiny", named.name):
-        raise UsageError(f"expected one model: give {named.name!r} or --model {model.model}")
-    name = named.name or model.model
+    name = named.chosen(model.model)
     options = shared.load_options(name, loading, model.seed, own)
     outlet = open_outlet(output)
     if request.out is not None:

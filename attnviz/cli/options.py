@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnviz.cli.default_model import blamed, default_model
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.report import EVERY, SCREEN_ENDING
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, UsageError
 from attnviz.options import Options, argument, flag, option
 from attnviz.options import OwnShape as OwnShape
 
@@ -116,6 +116,24 @@ class SeededModel(ModelName):
     """The options on the model, and the seed of its random parameters if it has them."""
 
     seed: int = option("N", "Random seed.", 0, min=0)
+
+
+@dataclass(frozen=True)
+class ModelArgument(Options):
+    """The argument that names the model, as ``--model`` does too."""
+
+    name: str | None = argument(
+        "MODEL",
+        "The model: what --model takes.",
+        autocompletion=complete_model,
+        show_default=False,
+    )
+
+    def chosen(self, model: str) -> str:
+        """Return the model's name; UsageError if ``--model`` names another one."""
+        if self.name is not None and model not in ("tiny", self.name):
+            raise UsageError(f"expected one model: give {self.name!r} or --model {model}")
+        return self.name or model
 
 
 @dataclass(frozen=True)

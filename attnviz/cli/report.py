@@ -7,9 +7,8 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.errors import UsageError
 from attnviz.inspect.report.request import ReportRequest
-from attnviz.options import Options, argument, option
+from attnviz.options import option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -25,15 +24,9 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 
 
 @dataclass(frozen=True)
-class _Named(Options):
+class _Named(shared.ModelArgument):
     """The argument that names the model, and the options on the texts."""
 
-    name: str | None = argument(
-        "MODEL",
-        "The model: what --model takes.",
-        autocompletion=shared.complete_model,
-        show_default=False,
-    )
     text: str | None = option(
         "TEXT", "The text of the maps of the cards (default: a short one).", words=True
     )
@@ -58,9 +51,7 @@ def report(
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts
 
-    if named.name is not None and model.model not in ("tiny", named.name):
-        raise UsageError(f"expected one model: give {named.name!r} or --model {model.model}")
-    name = named.name or model.model
+    name = named.chosen(model.model)
     options = shared.load_options(name, loading, model.seed, own)
     outlet = open_outlet(output)
     text = None if named.text is None else read_text(named.text, None, "report --text")

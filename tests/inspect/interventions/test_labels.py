@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ...small_models import bert_fields
-from ..classifiers import LABELS, save_classifier
+from ..classifiers import LABELS, own_logits, save_classifier
 
 TEXT = "the cat sat on the mat because the cat"
 OTHER = "the mat sat on the cat because the cat"
@@ -20,19 +20,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_classifier(tmp_path_factory.mktemp("classifier"))
 
 
-def own(place: str, ids: list[int]) -> torch.Tensor:
-    from transformers import BertForSequenceClassification
-
-    model = BertForSequenceClassification.from_pretrained(place).eval()
-    with torch.no_grad():
-        found: torch.Tensor = model(torch.tensor([ids])).logits[0].double()
-    return found
-
-
 def test_ablate_measures_the_predicted_label_or_a_named_one(run: Any, place: str) -> None:
     model = ("--model", place)
     found = run("ablate", TEXT, *model, "--json").document
-    logs = own(place, found["token_ids"]).log_softmax(-1)
+    logs = own_logits(place, found["token_ids"]).log_softmax(-1)
     assert found["labels"] == list(LABELS.values())
     assert found["baseline"]["loss"] == pytest.approx(-float(logs.max()), abs=1e-5)
     assert all(one["kl"] >= 0 and one["loss_delta"] is not None for one in found["heads"])
@@ -70,7 +61,7 @@ def test_each_token_has_a_label(run: Any, tmp_path: Any) -> None:
 def test_patch_takes_labels(run: Any, place: str) -> None:
     asked = ("patch", TEXT, OTHER, "--model", place, "--answer", "glad", "--foil", "sad")
     found = run(*asked, "--json").document
-    clean, corrupt = (own(place, found[side]["token_ids"]) for side in ("clean", "corrupt"))
+    clean, corrupt = (own_logits(place, found[side]["token_ids"]) for side in ("clean", "corrupt"))
     assert found["clean"]["metric"] == pytest.approx(float(clean[2] - clean[0]), abs=1e-4)
     assert found["corrupt"]["metric"] == pytest.approx(float(corrupt[2] - corrupt[0]), abs=1e-4)
     assert "“glad”" in run(*asked, "--no-full").out

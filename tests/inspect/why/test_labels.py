@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
-from ..classifiers import LABELS, save_classifier
+from ..classifiers import LABELS, own_logits, save_classifier
 
 TEXT = "the cat sat on the mat because the cat"
 
@@ -17,18 +16,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_classifier(tmp_path_factory.mktemp("classifier"))
 
 
-def own(place: str, ids: list[int]) -> torch.Tensor:
-    from transformers import BertForSequenceClassification
-
-    model = BertForSequenceClassification.from_pretrained(place).eval()
-    with torch.no_grad():
-        found: torch.Tensor = model(torch.tensor([ids])).logits[0].double()
-    return found
-
-
 def test_its_label_is_taken_apart(run: Any, place: str) -> None:
     found = run("why", TEXT, "--model", place, "--json").document
-    logits = own(place, found["token_ids"])
+    logits = own_logits(place, found["token_ids"])
     assert found["labels"] == list(LABELS.values())
     assert found["answer"]["token"] == LABELS[int(logits.argmax())]
     assert found["position"] == 0
@@ -45,7 +35,7 @@ def test_its_label_is_taken_apart(run: Any, place: str) -> None:
 def test_words_are_replaced_for_a_label(run: Any, place: str) -> None:
     asked = ("why", "the cat sat", "--model", place, "--answer", "glad", "--inputs", "--draws", "2")
     found = run(*asked, "--json").document
-    logs = own(place, found["token_ids"]).log_softmax(-1)
+    logs = own_logits(place, found["token_ids"]).log_softmax(-1)
     assert found["inputs"]["value"] == pytest.approx(float(logs[2]), abs=1e-4)
     tokens = found["inputs"]["tokens"]
     assert [one["replaced"] is None for one in tokens] == [True, *[False] * 3, True]
