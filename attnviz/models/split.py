@@ -36,7 +36,8 @@ def is_split(tensor: Any) -> bool:
 
 def mesh_of(module: nn.Module) -> Any:
     """Return the processes over which a module's weights are split, or None if they are whole."""
-    return next((each.device_mesh for each in module.parameters() if is_split(each)), None)  # type: ignore[attr-defined]
+    found: Any = next(filter(is_split, module.parameters()), None)
+    return None if found is None else found.device_mesh
 
 
 def processes_of(model: nn.Module) -> int:
