@@ -53,6 +53,7 @@ class Measure(NamedTuple):
 
     name: of the score and of the label, in JSON and from Python. family: see ``Family``.
     text: a description of the number of each query; the score is the mean over queries.
+    target: the tokens whose weights are summed, if that is the number of each query.
     meaning: a description of heads with this label.
     letter: the label in one letter, different for each label; empty if the measure gives no label.
     colour: the label's colour as RRGGBB, different for each label.
@@ -65,7 +66,7 @@ class Measure(NamedTuple):
 
     name: str
     family: Family
-    text: str
+    text: str = ""
     meaning: str = ""
     letter: str = ""
     colour: str = ""
@@ -74,6 +75,7 @@ class Measure(NamedTuple):
     needs: tuple[Need, ...] = ()
     absent: str = ""
     unit: Literal["share", "nats", "tokens"] = "share"
+    target: str = ""
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
@@ -98,52 +100,52 @@ def _between(dependent: str, head: str) -> str:
 
 # fmt: off
 MEASURES: Mapping[str, Measure] = {
-    measure.name: measure
+    measure.name: measure._replace(text=measure.text or f"weight on {measure.target}")
     for measure in (
         Measure(
-            name="previous", family="position", text="weight on the token before",
+            name="previous", family="position", target="the token before",
             meaning="attends to the token just before",
             letter="P", colour="56b4e9", short="prev", said="previous token", needs=("one text",),
         ),
         Measure(
-            name="first", family="position", text="weight on the first token",
+            name="first", family="position", target="the first token",
             meaning="attends to the very first token: an attention sink, often a no-op",
             letter="F", colour="a8adb5", short="sink", said="sink", needs=("the first token",),
         ),
         Measure(
             name="self", family="position",
-            text="weight on the token itself", meaning="attends to the token itself",
+            target="the token itself", meaning="attends to the token itself",
             letter="S", colour="f0e442", short="curr", said="current token", needs=("one text",),
         ),
         Measure(
             name="next", family="position",
-            text="weight on the token after", meaning="attends to the token just after",
+            target="the token after", meaning="attends to the token just after",
             letter="N", colour="009e73",
             short="next", said="next token", needs=("one text", "the future"),
         ),
         Measure(
-            name="duplicate", family="identity", text="weight on earlier tokens equal to this one",
+            name="duplicate", family="identity", target="earlier copies of the token",
             meaning="attends to earlier copies of the same token",
             letter="D", colour="e69f00", short="dup", said="duplicate token", needs=("one text",),
             absent="no token of {text} repeats",
         ),
         Measure(
             name="induction", family="identity",
-            text="weight on the tokens that followed earlier equals of this one",
+            target="the token after an earlier copy",
             meaning="attends to the token after an earlier occurrence of the current one, and so "
             "can repeat it",
             letter="I", colour="ff6a3d", short="ind", said="induction", needs=("one text",),
             absent="no token of {text} repeats far enough",
         ),
         Measure(
-            name="separator", family="content", text="weight on the special tokens but the first",
+            name="separator", family="content", target="the special tokens but the first",
             meaning="attends to the special tokens that open, close or part a text: an attention "
             "sink, like the first token",
             letter="E", colour="6f7f99",
             short="sep", said="separator", absent="the text has no separator token",
         ),
         Measure(
-            name="delimiter", family="content", text="weight on punctuation and special tokens",
+            name="delimiter", family="content", target="punctuation and special tokens",
             meaning="attends to punctuation, where a clause or a sentence ends",
             letter="L", colour="a0794a", short="punc", said="punctuation",
             absent="{text} has no punctuation and no special token",

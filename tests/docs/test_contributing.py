@@ -107,7 +107,7 @@ def test_a_measure(copied: Path, python: Callable[..., str]) -> None:
     (both,) = blocks("Add a measure of a head")
     pieces = files(both)
     registry, rows = "attnviz/measures/registry.py", "attnviz/measures/rows.py"
-    table = "    measure.name: measure\n    for measure in (\n"
+    table = "    for measure in (\n"
     write_below(copied / registry, table, pieces[registry])
     write_below(copied / rows, "FORMULAS: Mapping[str, Formula] = {\n", pieces[rows])
     arguments = ("heads", TEXT, "--head", "L0H1", "--sort", "second", "--json")

@@ -176,15 +176,15 @@ def finding(report: GenerateReport) -> str:
     The head's attention is compared with uniform attention.
     """
     run, one = report.run, report.found[report.head]
-    name, steps = f"{run.name(report.head)}{_labelled(one)}", counted(one.steps, "step")
-    of = f" of {len(run.steps)} that can show it" * (one.steps < len(run.steps))
-    over = f"over the {steps}{of}" if one.steps > 1 else f"in {steps}{of}"
+    name = f"{run.name(report.head)}{_labelled(one)}"
+    of = f"{one.steps} of " * (one.steps < len(run.steps))
+    over = f"over {of}{counted(len(run.steps), 'step')}"
+    target = label_named(one.name).target
     head = f"{name} scores {share(one.score)} for {one.said} here ({_base(one)}) {over}."
     if math.isnan(one.score):
         head = f"{name} has no numbers."
-    elif one.name == "first":
-        given = f"gives the first token {share(one.score)} of its attention here"
-        head = f"{name} {given} ({_base(one)}) {over}."
+    elif target:
+        head = f"{name} gives {target} {share(one.score)} of its attention ({_base(one)}) {over}."
     elif one.name == "spread":
         lead = "" if report.chosen else "No head stands out: "
         head = f"{lead}{name} attends almost uniformly, {share(one.score)} ({_base(one)}) {over}."
