@@ -60,4 +60,4 @@ def head(
     place = single_head(request.head, info.layers, info.heads, request.index_base)
     steps = Steps(advance)
     (card,) = head_cards(model, [place], text or CARD_TEXT, texts, request, steps)
-    return card
+    return replace(card, asked=text is not None)

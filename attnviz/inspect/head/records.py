@@ -81,7 +81,7 @@ class HeadCard(Report, Provenance):
         head to the prediction of the text. writes: its effect over texts of one token. sources:
         earlier heads with a share in its input. readers: later heads in whose input it has a share.
     cost: its parameters and cache. missing: for each part that is None or empty, the reason.
-    top: the number of rows of a table.
+    top: the number of rows of a table. asked: whether a person gave the text.
     """
 
     model: ModelInfo
@@ -100,6 +100,7 @@ class HeadCard(Report, Provenance):
     cost: HeadCost | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     top: int = 5
+    asked: bool = False
 
     command = "head"
     lists = ("read_from", "read_by")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.numbers import counted, listed, whole_percent
-from attnviz.draw.provenance import fits_two_lines, probability, share
+from attnviz.draw.provenance import fits_two_lines, known_text, probability, share
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom
+from attnviz.inspect.heads.links import strongest_links
 from attnviz.inspect.interventions.ablate.words import (
     effect_words,
     interval_words,
@@ -19,6 +21,7 @@ from attnviz.inspect.interventions.ablate.words import (
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.path import Listener
 from attnviz.inspect.patterns.words import behind, interval, short
+from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.inspect.why.words import logits, placed, quoted
 from attnviz.measures.registry import label_named
 from attnviz.measures.words import joined, word_ranges
@@ -34,16 +37,52 @@ Line = tuple[str, list[str]]
 
 
 def finding(card: HeadCard) -> str:
-    """Return the finding: the head's label and the loss of its ablation, in at most two lines."""
+    """Return the finding, in at most two lines: the head's label, and the loss without the head.
+
+    About a text that a person gave: what the head does there, and what it writes.
+    """
     lead = "" if card.complete else "Incomplete. "
     if card.model.weights == "random":
         return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
     said = ""
-    for label, most in product(_label_sentences(card), (True, False)):
-        said = f"{lead}{label} {_lost(card, most)}".strip()
+    for first, second in _here(card) if card.asked else _everywhere(card):
+        said = f"{lead}{first} {second}".strip()
         if fits_two_lines(said):
             break
     return said
+
+
+def _everywhere(card: HeadCard) -> Iterator[tuple[str, str]]:
+    """Yield pairs of sentences on the label and the loss, from long to short."""
+    for label, most in product(_label_sentences(card), (True, False)):
+        yield label, _lost(card, most)
+
+
+def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
+    """Yield pairs of sentences on the attention and the writing in this text, long to short."""
+    shown = card.map.first
+    label = shown.heads[0].label
+    name = f"{card.name}{f' ({known_text(label)})' if label.is_finding else ''}"
+    measure = label_named(label.name)
+    if label.name == "spread":
+        said = f"{name} attends almost uniformly here, {share(label.score)} (1 = uniform)."
+    elif measure.target and math.isnan(label.on_text):
+        said = f"{name} has no occasion here: {measure.absent.format(text='the text')}."
+    elif measure.target:
+        given = f"{measure.target} {share(label.on_text)} of its attention here"
+        said = f"{name} gives {given} (uniform {share(label.base_rate)})."
+    else:
+        said = f"{name} links no two words here."
+        for link in strongest_links(shown, 1):
+            record = shown.record
+            firing = Firing(0, record.queries, record.keys, link.query, link.key, link.weight)
+            query, key = _ends(firing)
+            said = f"{name} links “{query}” to “{key}” most here, {share(link.weight)}."
+    if card.why is not None and card.written is not None:
+        words, chance, base = _written(card.why, card.written)
+        yield said, f"It writes {words} {chance}{base}."
+        yield said, f"It writes {words}."
+    yield said, ""
 
 
 def _label_sentences(card: HeadCard) -> list[str]:
@@ -176,24 +215,33 @@ def _fires(card: HeadCard) -> list[str]:
 
 def link_words(one: Firing) -> str:
     """Return a link as a string, such as ``Tom → saw``; within one word, its two tokens."""
+    return " → ".join(_ends(one))
+
+
+def _ends(one: Firing) -> tuple[str, str]:
+    """Return the words of the query and of the key of a link, or their tokens within one word."""
     ends = (one.queries, one.query), (one.keys, one.key)
     query, key = (word_at(*end) for end in ends)
     if query == key:
         query, key = (cut(token_label(tokens.texts[at]), _LONGEST) for tokens, at in ends)
-    return f"{query} → {key}"
+    return query, key
 
 
 def _writes(card: HeadCard) -> list[str]:
     if card.why is None or card.written is None:
         return []
-    first, effect = card.why.first, card.written
-    answer = f"{quoted(first.answer)} {probability(dict(first.found.top)[first.found.answer])}"
-    said = f"{logits(effect.value)} of {card.why.logit:.1f} logits of {answer}"
+    first, (said, chance, base) = card.why.first, _written(card.why, card.written)
     source = first.source(card.key)
-    if source is not None:
-        said += f", from {placed(first.keys(card.key), source.place)}"
+    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
+    return [f"{said} {chance}{read}{base}"]
+
+
+def _written(report: WhyReport, effect: HeadEffect) -> tuple[str, str, str]:
+    """Return what the head writes of the answer's logit, the answer's probability, the control."""
+    first = report.first
+    said = f"{logits(effect.value)} of {report.logit:.1f} logits of {quoted(first.answer)}"
     base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
-    return [f"{said}{base}"]
+    return said, probability(dict(first.found.top)[first.found.answer]), base
 
 
 def _copies(card: HeadCard) -> list[str]:

@@ -267,7 +267,7 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.effect is not None
     assert found.why is None
     assert found.missing["writes"] == found.missing["paths"] == "interrupted"
-    assert found.finding.startswith("Incomplete. L1H2: induction")
+    assert found.finding.startswith("Incomplete. L1H2 (induction")
 
 
 def test_from_python(run: Any) -> None:
@@ -313,3 +313,18 @@ def test_heads_and_head_suggest_each_other(refused: Any) -> None:
     said = refused(2, "heads", "L1H2")
     assert said == "expected a text, got the head 'L1H2': attnviz head L1H2 shows its card"
     assert "attnviz heads shows every head over a text" in refused(2, "head", "The cat")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("L1H2", "Then Mary saw Tom. Then Mary saw", "gives the token after an earlier copy"),
+        ("L1H2", "The cat sat on the mat.", "has no occasion here: no token of the text repeats"),
+        ("L3H1", "The cat sat because it was tired.", "links “it” to “because” most here"),
+        ("L4H3", "The cat sat because it was tired.", "attends almost uniformly here"),
+    ],
+)
+def test_the_finding_is_about_a_given_text(name, text, said):
+    card = attnviz.head("tiny", name, text)
+    assert said in card.finding
+    assert f"{card.written.value:+.2f}"[:4] in card.finding
