@@ -286,6 +286,8 @@ def _scored(
             metrics["logit_diff"] = np.mean([change for _, change in changes], 0)
         tokens[no_op] *= 0  # NaN stays
         tokens = None if runner.labels and np.isfinite(tokens[0]).sum() < 2 else tokens
+    if "loss" not in baseline:
+        baseline["output_square"] = _mean_square(plain.hidden[0], options.positions)
     for measured in metrics.values():
         measured[no_op] = 0
     return _Chunk(metrics, baseline, tokens)
@@ -349,7 +351,7 @@ def _output_metrics(
     of ablations whose difference may be rounding.
     hidden: (1 + ablation, token, width). positions: ``last`` compares the last token only.
     """
-    xp, read = namespace(hidden), slice(-1 if positions == "last" else None, None)
+    xp, read = namespace(hidden), _compared(positions)
     clean = _wide(hidden[0])
     unit, size = _unit(clean[read]), max(1, _CHUNK // (4 * math.prod(clean.shape)))
     least = _ALMOST_NOTHING[hidden.dtype.itemsize] * float(xp.max(xp.abs(clean)))
@@ -367,6 +369,16 @@ def _output_metrics(
         "output_cosine": np.concatenate(cosines, dtype=float),
     }
     return metrics, np.flatnonzero(np.concatenate(largest) <= least).tolist()
+
+
+def _mean_square(hidden: Array, positions: Positions) -> float:
+    """Return the mean square of unchanged hidden states (token, width), as a scale of changes."""
+    xp = namespace(hidden)
+    return float(xp.mean(xp.square(_wide(hidden)[_compared(positions)])))
+
+
+def _compared(positions: Positions) -> slice:
+    return slice(-1 if positions == "last" else None, None)
 
 
 def _unit(rows: Array) -> Array:

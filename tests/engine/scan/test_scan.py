@@ -252,6 +252,10 @@ def test_a_model_without_a_language_model_head_has_its_output_only():
     model = GPT2Model(small_model("gpt2").config).eval()
     scan = torch_scan(model)
     assert set(measured(scan, every(scan))) == {"output_mse", "output_cosine"}
+    (piece,) = scan.scan(0, every(scan), range(len(every(scan))))
+    with torch.inference_mode():
+        own = model(torch.tensor([IDS])).last_hidden_state.square().mean()
+    assert piece.baseline == {"output_square": pytest.approx(float(own), rel=1e-6)}
 
 
 def test_an_encoder_without_a_decoder_text_has_its_output_only():

@@ -47,7 +47,7 @@ _LARGEST = 2.0**14
 """An effect of this size or more counts as one that overflowed."""
 
 _NAMES = tuple(METRICS)
-_BASELINE = ("loss", "logit_diff")
+_BASELINE = ("loss", "logit_diff", "output_square")
 
 
 def refuse_for_corpus(request: AblateRequest) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
-from attnviz.draw.numbers import counted, listed
+from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import model_words
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
@@ -90,10 +90,9 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
-        change = effect_words(report, effect)
-        by = f": {change}"
-        if report.metric == "output_mse":
-            by = f" by a mean square of {change.removeprefix(f'{report.ranked_by.label} ')}"
+        by = f" ({_mean_square(report, effect)})"
+        if report.metric != "output_mse":
+            by = f": {effect_words(report, effect)}"
         return f"Without {name} the output changes{by}"
     what, unit = _measured(report)
     if not value:
@@ -131,7 +130,9 @@ def _ranking_words(report: AblationReport) -> str:
         return f"{found}, 95% interval {ends}{unclear}."
     order = report.ranking(tried)
     if not metric.signed:
-        return f"{metric.title} is largest without {_largest(report, order.matter[:_NAMED])}."
+        moved = report.metric == "output_mse"
+        most = "The output changes most" if moved else f"{metric.title} is largest"
+        return f"{most} without {_largest(report, order.matter[:_NAMED])}."
     units = f"{len(report.singles) or tried} {UNITS[report.unit]}s"
     by_loss = report.metric == "loss_delta"
     unit = UNITS[report.unit]
@@ -161,11 +162,24 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
     """
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
+    if report.metric == "output_mse":
+        amount = _mean_square(report, first[0])
     names = f"{leader} ({amount})" + (f", then {listed(others)}" if others else "")
     known = [effect.means[report.metric] for effect in first]
     if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
         return names
-    return f"{names}, but as large for random directions of equal norm"
+    much = "much" if report.metric == "output_mse" else "large"
+    return f"{names}, but as {much} for random directions of equal norm"
+
+
+def _mean_square(report: AblationReport, effect: Effect) -> str:
+    """Return the change of the output, such as ``mean square 0.00334, 1.2% of its own``.
+
+    The second number, beside the mean square of the output itself, is a scale for the first.
+    """
+    value, own = effect.shown("output_mse").value, report.baseline.get("output_square")
+    said = f"mean square {_three_digits(value, False)}"
+    return f"{said}, {percent(value / own)} of its own" if own else said
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import attnviz
+from attnviz.inspect.interventions.ablate.words import without_words
 from attnviz.models.bundled import Bundled
 from attnviz.texts import built_in_texts
 
@@ -301,6 +303,10 @@ def test_the_own_attention(run: Any, scan: Any) -> None:
     assert document["metric"] == "output_mse"
     assert document["heads"][0]["loss_delta"] is None
     assert document["heads"][0]["output_mse"] > 0
+    report = attnviz.ablate("mha", "a b c a b", head="L0H1")
+    (effect,) = report.effects
+    share = 100 * effect.value("output_mse") / report.to_dict()["baseline"]["output_square"]
+    assert f"{share:.1f}% of its own" in without_words(report, effect)
     screen = run("ablate", *options).out
     assert "Random weights: differences are noise, not a ranking." in screen
     assert "Mean squared change of the output when one head is ablated" in screen
