@@ -196,6 +196,8 @@ def _of_text(found: HeadsReport) -> str:
     if not links.links:
         return _AS_USUAL
     said = said_links(found)
+    if said and _repeats(report, said[0]):
+        return _of_repeat(report, links, said[0])
     if not said or not said[0].beats_chance:
         return _nearest(report, links)
     first, *others = said
@@ -215,8 +217,9 @@ def _of_text(found: HeadsReport) -> str:
 def said_links(found: HeadsReport) -> list[WordLink]:
     """Return the links between words that the text of ``finding`` names.
 
-    They are at most two that beat chance, or the one that comes nearest. The list is empty if
-    ``finding`` is about something else: chosen heads, several runs, random parameters.
+    They are at most two that beat chance, or one by which an induction head follows a repetition,
+    or the one that comes nearest. The list is empty if ``finding`` is about something else: chosen
+    heads, several runs, random parameters.
     """
     report = found.first
     about_text = len(found.reports) == 1 and not report.selected and report.sorted_by is None
@@ -225,10 +228,34 @@ def said_links(found: HeadsReport) -> list[WordLink]:
     links = found.agreed_links.links
     beyond = [link for link in links if link.beats_chance]
     if not beyond:
-        return [link for link in links[:1] if link.weight - link.habit >= NO_MORE]
+        repeats = [link for link in links if _repeats(report, link)]
+        return [link for link in [*repeats, *links][:1] if link.weight - link.habit >= NO_MORE]
     first = beyond[0]
     apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
     return [first, *apart[:1]]
+
+
+def _repeats(report: HeadsRecord, link: WordLink) -> bool:
+    """Return whether an induction head follows a repetition by a link that is no more than chance.
+
+    The head must be known from other texts. Its key follows an earlier copy of the query's token.
+    """
+    record, label = report.record, report.scores(link.layer, link.head).label
+    if link.beats_chance or record.kind == "cross" or label.name != "induction":
+        return False
+    ids, before, last = record.queries.ids, link.key.start - 1, link.query.stop - 1
+    return label.is_known and 0 <= before < last and ids[before] == ids[last]
+
+
+def _of_repeat(report: HeadsRecord, links: WordLinks, link: WordLink) -> str:
+    """Return the sentence on a link by which an induction head follows a repetition."""
+    query, key = quoted_ends(report, link)
+    text = report.record.queries
+    before = _quoted(text, range(link.key.start - 1, link.key.start), report.index_base)
+    most = f"{_heads(links, link)}, most in " if link.heads > 1 else ""
+    said = f"{query} attends to {key}, which followed {before}, in {most}the induction head"
+    weights = f"{share(link.weight)}, usual {share(link.habit)}"
+    return f"{said} {report.name(link.layer, link.head)} ({weights}). No other link beats chance."
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:

@@ -122,7 +122,7 @@ def finding(report: WhyReport) -> str:
         return "The model has no attention head whose part could be ranked."
     most = report.ordered[0]
     name, value = report.name(most.head), logits(most.value)
-    largest = f"the largest, {name}, writes {value}"
+    largest = f"the largest head, {name}, writes {value}"
     if report.model.weights == "random":
         return (
             "Random weights: no head stands out, contributions are arbitrary; "
@@ -133,7 +133,7 @@ def finding(report: WhyReport) -> str:
         return _of_one(report, best, most, little)
     if little:
         whole = f"{explained_logit(report)} ({report.logit:.2f})"
-        return f"{prompts}: no head writes a tenth of {whole}; {largest}."
+        return f"{prompts}: {_together(report)} of {whole}; {largest}."
     larger = f"; largest {name} {value}" if report.shown and most is not best else ""
     return f"{prompts}: {_writes(report, best)}{_base(report, best)}{larger}."
 
@@ -146,8 +146,9 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool)
     """
     lead, whole = _predicted(report), f"{report.logit:.2f} logits"
     if little:
-        largest = f"the largest, {report.name(most.head)}, writes {logits(most.value)}"
-        return f"{lead} No head writes a tenth of its {whole}; {largest}. One prompt."
+        largest = f"the largest head, {report.name(most.head)}, writes {logits(most.value)}"
+        said = _together(report)
+        return f"{lead} {said[0].upper()}{said[1:]} of its {whole}; {largest}. One prompt."
     label = report.labels.get(best.head)
     called = "" if label is None else f" ({label_named(str(label.name)).said})"
     against = best.value * report.logit < 0
@@ -164,6 +165,12 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool)
         if fits_two_lines(shown):
             break
     return shown
+
+
+def _together(report: WhyReport) -> str:
+    """Return a clause on what all heads and all MLPs write, where no head writes a tenth."""
+    heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
+    return f"all heads together write {heads} and the MLPs {feed_forward}"
 
 
 def _predicted(report: WhyReport) -> str:

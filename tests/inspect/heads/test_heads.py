@@ -229,3 +229,12 @@ def test_a_hostile_text_does_nothing_to_the_screen(run: Any) -> None:
         assert not {c for c in out if (c < " " and c != "\n") or "\x7f" <= c <= "\x9f"}
         assert not {"\u202e", "\u202c", "\u200b"} & set(out)
     assert "[bold]b[/bold]" in run("heads", HOSTILE, "--model", "mha", "--width", "200").out
+
+
+def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(run):
+    text = "When Nancy met John, nobody knew why Nancy met"
+    said = " ".join(run("heads", text).out.split())
+    assert "“met” (10) attends to “John”, which followed “met” (3), in 3 of 24 heads" in said
+    unknown = " ".join(run("heads", text, "--no-known-labels").out.split())
+    assert "which followed" not in unknown
+    assert "No link between words beats chance" in unknown
