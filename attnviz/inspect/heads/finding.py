@@ -252,10 +252,12 @@ def _of_repeat(report: HeadsRecord, links: WordLinks, link: WordLink) -> str:
     query, key = quoted_ends(report, link)
     text = report.record.queries
     before = _quoted(text, range(link.key.start - 1, link.key.start), report.index_base)
-    most = f"{_heads(links, link)}, most in " if link.heads > 1 else ""
-    said = f"{query} attends to {key}, which followed {before}, in {most}the induction head"
-    weights = f"{share(link.weight)}, usual {share(link.habit)}"
-    return f"{said} {report.name(link.layer, link.head)} ({weights}). No other link beats chance."
+    said = f"{query} attends to {key}, which followed {before}, in the induction head"
+    said += (
+        f" {report.name(link.layer, link.head)} ({share(link.weight)}, usual {share(link.habit)})"
+    )
+    more = f" and {link.heads - 1} more of {links.heads} heads" if link.heads > 1 else ""
+    return f"{said}{more}."
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:

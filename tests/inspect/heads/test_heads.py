@@ -234,7 +234,9 @@ def test_a_hostile_text_does_nothing_to_the_screen(run: Any) -> None:
 def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(run):
     text = "When Nancy met John, nobody knew why Nancy met"
     said = " ".join(run("heads", text).out.split())
-    assert "“met” (10) attends to “John”, which followed “met” (3), in 3 of 24 heads" in said
+    assert (
+        "“met” (10) attends to “John”, which followed “met” (3), in the induction head L1H3" in said
+    )
     unknown = " ".join(run("heads", text, "--no-known-labels").out.split())
     assert "which followed" not in unknown
     assert "No link between words beats chance" in unknown
