@@ -97,8 +97,8 @@ def both_sides(
             f"{len(texts.texts)} and {len(texts_b.texts)}"
         )
     found: list[Side] = []
-    each_options = _options(request, a, b, options, texts.texts)
     read = (texts, texts if texts_b is None else texts_b)
+    each_options = _options(request, a, b, options, [*read[0].texts, *read[1].texts])
     for side, each, own in zip((a, b), each_options, read, strict=True):
         if not isinstance(side, str):
             found.append(LiveSide(side.info.name, each, own, side))
@@ -139,7 +139,7 @@ def _options(
 ) -> tuple[LoadOptions, LoadOptions]:
     """Return the options with which A and B are loaded.
 
-    a, b: a name or a loaded model. options: for models given by name. texts: what A reads.
+    a, b: a name or a loaded model. options: for models given by name. texts: what A and B read.
     """
     found = []
     for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
