@@ -123,6 +123,8 @@ def _provenance(report: ScalingReport) -> list[doc.Part]:
 
 _LEAST_BARS = 3
 _COLUMNS_A_CASE, _LEAST_COLUMNS = 18, 26
+_TALL = 50
+"""The lines from which a first screen has every measure, and what they show in words."""
 _TOLD = (
     "score_variance",
     "normalised_entropy",
@@ -146,7 +148,8 @@ def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.G
         pair = _histograms(report, case, rows, brief=True)
         return [doc.Group([overview]), doc.Group([pair], yields=1)]
     cases = _spread(report.cases, max((columns - _LEAST_COLUMNS) // _COLUMNS_A_CASE, 2))
-    table = _compared(report, cases)
+    tall = lines >= _TALL
+    table = _compared(report, cases, tuple(LABELS) if tall else _TOLD)
     if len(cases) == 1:
         return [doc.Group([_histograms(report, cases[0], lines - 12)]), doc.Group([table])]
     rows = max((lines - len(table.rows) - 8) // 2, _LEAST_BARS)
@@ -159,7 +162,8 @@ def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.G
             for case, side in zip(cases, sides, strict=True)
         ]
         plots.append(doc.Group([doc.Plot((), histograms=drawn, rows=rows)]))
-    return [*plots, doc.Group([table])]
+    words = [doc.Group([doc.Say(text, _LONGEST) for text in seen(report)])] if tall else []
+    return [*plots, doc.Group([table]), *words]
 
 
 def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
@@ -169,12 +173,14 @@ def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
     return cases if len(cases) <= most else [cases[place] for place in sorted(places)]
 
 
-def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
+def _compared(
+    report: ScalingReport, cases: Sequence[ScalingCase], names: Sequence[str] = _TOLD
+) -> doc.Table:
     """Return a table with a row per measure and a column per case: without → with the scale.
 
-    cases: the columns.
+    cases: the columns. names: the measures.
     """
-    rows = [doc.Row([LABELS[name], *(both_ways(name, case) for case in cases)]) for name in _TOLD]
+    rows = [doc.Row([LABELS[name], *(both_ways(name, case) for case in cases)]) for name in names]
     columns = [doc.Column("without → with", right=False)]
     columns += [doc.Column(report.name(case)) for case in cases]
     return doc.Table(columns, rows)

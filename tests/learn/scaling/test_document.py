@@ -229,3 +229,14 @@ def test_the_first_screen_has_columns_for_each_d_k(random_report: ScalingReport)
         for side in (case.plain, case.scaled)
     ]
     assert found == pytest.approx(measured, rel=2e-3)
+
+
+def test_a_tall_first_screen_has_every_measure_and_the_theory(random_report: ScalingReport) -> None:
+    document = scaling_document(random_report)
+    tall, usual = (
+        first_screen(document, PLAIN, *size).plain.splitlines() for size in ((200, 59), (120, 39))
+    )
+    for label in LABELS.values():
+        assert any(line.startswith(label) for line in tall)
+    assert any(line.startswith("Theory: ") for line in tall)
+    assert not any(line.startswith("Theory: ") for line in usual)
