@@ -48,9 +48,10 @@ def given_text(
 
 
 def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None) -> str | None:
-    """Return the text of ``patterns``, or None; UsageError for regions without a text.
+    """Return the text that ``patterns`` is given; None if it is given none.
 
     asked: the options of regions. argument: TEXT as typed. file: that of ``--file``.
+    Raises UsageError if regions are named without a text.
     """
     if argument is not None or file is not None or asked.chat is not None:
         return given_text(asked, argument, file, "patterns")

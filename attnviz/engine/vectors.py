@@ -19,9 +19,10 @@ _MOST = 2_000_000
 
 
 def vectors_of(model: Model, wanted: Asked, removed: Collection[Head] = ()) -> HeadVectors:
-    """Return what makes the weights of one text; its notes say what is missing, and why.
+    """Return the queries, keys and value norms behind the attention weights of one text.
 
-    removed: heads whose outputs are zero; queries and keys are then those of no run, and left out.
+    The notes of the result say what the model does not show, and why.
+    removed: heads whose outputs are zero. Queries and keys are then left out: no run has made them.
     """
     notes, found = list[str](), HeadVectors()
     try:

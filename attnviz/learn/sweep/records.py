@@ -30,11 +30,11 @@ class Reference:
 class SweepTask:
     """The facts of the task that the models learn.
 
-    name: the value of ``--task``, or ``text``. words: what is to be predicted, a sentence.
+    name: the value of ``--task``, or ``text``. words: a sentence that says what is to be predicted.
     vocabulary: number of tokens, including the one that begins a sequence.
     length: tokens of a sequence, without its beginning.
-    chance: the result of random letters. best: that of the least possible loss; None if unknown.
-        between: those of rules that are simpler than the task.
+    chance: the result of guessing letters at random. best: the result at the least possible loss;
+        None if unknown. between: the results of rules that are simpler than the task.
     text: the facts of the training text given by ``--text``; None for other tasks.
     """
 
