@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 import attnviz
 from attnviz.models.model import Model
 
-from .asked import MODELS, REFUSED, RULES, flat, questions, saved
+from .asked import MODELS, REFUSED, RULES, TEXT, flat, questions, saved
 
 _REPOSITORY = Path(__file__).parents[3]
 
@@ -53,13 +55,13 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def answers_of(checkpoints: Path, *arguments: str) -> list[dict[str, Any]]:
-    """Return the answers of two processes, which share each model."""
+def start(module: str, checkpoints: Path, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Start two processes of a module of this folder, as torchrun would."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     own = {"XDG_CACHE_HOME": str(checkpoints / "cache"), "PYTHONPATH": str(_REPOSITORY)}
-    started = [
+    return [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.split.process", str(checkpoints), *arguments],
+            [sys.executable, "-m", f"tests.engine.split.{module}", *arguments],
             env=os.environ | shared | own | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -68,6 +70,11 @@ def answers_of(checkpoints: Path, *arguments: str) -> list[dict[str, Any]]:
         )
         for rank in range(2)
     ]
+
+
+def answers_of(checkpoints: Path, *arguments: str) -> list[dict[str, Any]]:
+    """Return the answers of two processes, which share each model."""
+    started = start("process", checkpoints, str(checkpoints), *arguments)
     for one in started:
         printed, _ = one.communicate(timeout=600)
         assert one.returncode == 0, printed[-3000:]
@@ -160,3 +167,29 @@ def test_one_process_says_in_one_line_why_all_end(processes: list[dict[str, Any]
     assert (codes, outs) == ((2, 2), ("", ""))
     assert "".join(errs).startswith("attnviz: ")
     assert "".join(errs).count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "sent", "code"), [((0, 1), signal.SIGINT, 130), ((1,), signal.SIGKILL, 3)]
+)
+def test_all_end_with_one_line(
+    ended: tuple[int, ...], sent: signal.Signals, code: int, checkpoints: Path, tmp_path: Path
+) -> None:
+    """Ctrl-C reaches every process of a terminal; a process that is killed ends the other."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text(f"{TEXT}\n" * 2_000)
+    model = ("--model", str(checkpoints / "grouped"), "--tp")
+    started = start("endless", checkpoints, "ablate", "--texts", str(texts), *model, str(tmp_path))
+    try:
+        while not all((tmp_path / f"begun-{rank}").exists() for rank in range(2)):
+            assert all(one.poll() is None for one in started)
+            time.sleep(0.1)
+        for rank in ended:
+            started[rank].send_signal(sent)
+        printed = [one.communicate(timeout=120)[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    lines = "".join(printed).splitlines()
+    assert started[0].returncode == code
+    assert len([line for line in lines if line.startswith("attnviz: ")]) == len(lines) == 1
