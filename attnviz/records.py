@@ -125,7 +125,7 @@ class Input:
         return self.text if kind == "cross" else self.queries(kind)
 
 
-NO_PREDICTIONS = "predictions cannot be measured"
+NO_PREDICTIONS = "no token is predicted"
 """The end of a note that matters only if something is predicted."""
 
 
