@@ -158,6 +158,13 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and not ranks.is_together()
 
 
+def is_corpus(file: Path) -> bool:
+    """Return True if the texts of ``--texts`` are too many to be kept: a large file, or no file."""
+    if file.is_file():
+        return file.suffix.lower() == ".parquet" or file.stat().st_size > TEXT_BYTES
+    return not file.exists() and _is_data_set(str(file))
+
+
 def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCorpus:
     """Return a corpus: a file that exists, the name of a hub's data set, or texts in memory.
 
@@ -182,15 +189,22 @@ def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCo
         return TextCorpus("standard input", lambda: _file_lines(path))
     if path.exists():
         return TextCorpus(shown, lambda: _file_lines(path), path.stat().st_size)
-    name, _, rest = os.fspath(named).partition(":")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")) or path.suffix in _ENDINGS:
+    if not _is_data_set(os.fspath(named)):
         raise LoadError(f"cannot read {shown!r}: there is no such file")
+    name, _, rest = os.fspath(named).partition(":")
     split, _, column = rest.partition(":")
     rows = _hub(name, split or _SPLIT)
     return TextCorpus(shown, lambda: _rows(shown, rows, column or _COLUMN))
 
 
 _ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".gz")
+
+
+def _is_data_set(named: str) -> bool:
+    """Return True if a string has the form of a hub's data set, ``OWNER/NAME[:SPLIT[:COLUMN]]``."""
+    name = named.partition(":")[0]
+    one = name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    return one and Path(named).suffix not in _ENDINGS
 
 
 def _file_lines(path: Path) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.corpus import BLOCK, Line, Reading, Shard, open_corpus, read_shard
+from attnviz.corpus import BLOCK, Line, Reading, Shard, is_corpus, open_corpus, read_shard
 from attnviz.errors import LoadError, UsageError
 
 TEXTS = [f"text number {place}" for place in range(150)]
@@ -139,3 +139,14 @@ def test_torchrun_gives_the_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_shard(None, Path("to/a.record")) == (Shard(2, 3), Path("to/a-2.record"))
     assert read_shard(None) == (Shard(2, 3), None)
     assert read_shard("0/4", Path("a.record")) == (Shard(0, 4), Path("a.record"))
+
+
+def test_a_large_file_or_a_data_set_is_a_corpus(tmp_path: Path) -> None:
+    small, large, rows = (tmp_path / name for name in ("a.txt", "b.txt", "c.parquet"))
+    small.write_bytes(b"a\n" * 2**21)
+    large.write_bytes(b"a\n" * 2**21 + b"a")
+    rows.touch()
+    assert [is_corpus(file) for file in (small, large, rows)] == [False, True, True]
+    named = ("owner/name", "owner/name:train:text", "name", "-", "no/such.txt", "/no/such")
+    assert [is_corpus(Path(one)) for one in named] == [True, True, False, False, False, False]
+    assert not is_corpus(tmp_path)

@@ -48,6 +48,7 @@ def ablate(
     from attnviz.corpus import (
         RECKONED_TEXTS,
         RECKONED_TOKENS,
+        is_corpus,
         open_corpus,
         read_shard,
         under_torchrun,
@@ -57,7 +58,8 @@ def ablate(
 
     options = shared.load_options(model.model, loading, model.seed, own, limits_runs=True)
     outlet = open_outlet(output)
-    if share.shard is not None or under_torchrun():
+    large = texts.texts is not None and is_corpus(texts.texts)
+    if share.shard is not None or under_torchrun() or large:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
         if texts.texts is None or texts.text is not None or texts.file is not None:

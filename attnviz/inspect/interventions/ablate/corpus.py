@@ -61,7 +61,7 @@ def refuse_for_corpus(request: AblateRequest) -> None:
         and request.reference is None,
     }
     for name in (name for name, there in given.items() if there):
-        raise UsageError(f"{name} is not for a share of a corpus: leave it or --shard out")
+        raise UsageError(f"{name} is not for a corpus: leave it out, or --shard and a large file")
 
 
 def ablate_over(
@@ -82,7 +82,7 @@ def ablate_over(
     began = time.monotonic()
     if "decoder" in model.kinds:
         raise UnsupportedError(
-            f"{model.info.name!r} writes a target for each text: leave --shard out"
+            f"{model.info.name!r} writes a target for each text: name a short file, without --shard"
         )
     request = replace(request, resume=None)
     able = (line for line in corpus.lines() if len(model.encode(line.text)) > 1)

@@ -131,8 +131,8 @@ def _ranking_words(report: AblationReport) -> str:
     order = report.ranking(tried)
     if not metric.signed:
         moved = report.metric == "output_mse"
-        most = "The output changes most" if moved else f"{metric.title} is largest"
-        return f"{most} without {_largest(report, order.matter[:_NAMED])}."
+        lead = "The output changes most" if moved else f"{metric.title} is largest"
+        return f"{lead} without {_largest(report, order.matter[:_NAMED])}."
     units = f"{len(report.singles) or tried} {UNITS[report.unit]}s"
     by_loss = report.metric == "loss_delta"
     unit = UNITS[report.unit]

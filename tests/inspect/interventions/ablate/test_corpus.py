@@ -126,7 +126,7 @@ def test_a_shard_without_a_text_says_so() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"mode": "mean"}, "--mode mean without --reference FILE is not for a share"),
+        ({"mode": "mean"}, "--mode mean without --reference FILE is not for a corpus"),
         ({"by_token": True}, "--by-token is not for"),
         ({"method": "gradient"}, "--method gradient is not for"),
         ({"budget": "3 heads"}, "--budget is not for"),
@@ -149,3 +149,17 @@ def test_an_encoder_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bundled, "kinds", ("encoder", "decoder", "cross"))
     with pytest.raises(UnsupportedError, match="writes a target for each text"):
         attnviz.ablate("tiny", TEXTS, shard="0/2")
+
+
+def test_a_large_file_needs_no_shard(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(TEXTS), encoding="utf-8")
+    asked = ("ablate", "--texts", str(file), "--head", "L1H2", "--json")
+    one = run(*asked, "--shard", "0/1").document
+    monkeypatch.setattr("attnviz.corpus.TEXT_BYTES", 100)
+    assert without_times(run(*asked).document) == without_times(one)
+    refused = run(*asked, "--by-token")
+    assert refused.code == 2
+    assert "--by-token is not for a corpus: leave it out" in refused.err
