@@ -16,7 +16,7 @@ from attnviz.inspect.atlas.records import HALF, AtlasReport, Fired, HeadAtlas, P
 from attnviz.inspect.atlas.scan import FIRES, NAMES
 from attnviz.inspect.atlas.tally import BINS, distances, edges
 from attnviz.inspect.head.records import Hurt
-from attnviz.inspect.head.words import around, link_words
+from attnviz.inspect.head.words import around, link_ends, link_words
 from attnviz.measures.registry import said_name
 
 _NAMED, _DRAWN, _LISTED = 3, 4, 64
@@ -119,10 +119,11 @@ def _strongest(report: AtlasReport) -> str:
     if not best.fires:
         return "No text has two words: no head can fire."
     first = best.fires[0]
+    query, key = link_ends(first.link)
     return (
         f"No head prefers a token beyond chance. {_name(report, best)} fires most above its usual "
-        f"weight: {link_words(first.link)} {share(first.link.weight)} (usual {share(first.usual)}, "
-        f"even {share(first.even)})."
+        f"weight: “{query}” attends to “{key}”, {share(first.link.weight)} (usual "
+        f"{share(first.usual)}, even {share(first.even)})."
     )
 
 

@@ -76,7 +76,7 @@ def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
         for link in strongest_links(shown, 1):
             record = shown.record
             firing = Firing(0, record.queries, record.keys, link.query, link.key, link.weight)
-            query, key = _ends(firing)
+            query, key = link_ends(firing)
             said = f"{name} links “{query}” to “{key}” most here, {share(link.weight)}."
     if card.why is not None and card.written is not None:
         words, chance, base = _written(card.why, card.written)
@@ -215,10 +215,10 @@ def _fires(card: HeadCard) -> list[str]:
 
 def link_words(one: Firing) -> str:
     """Return a link as a string, such as ``Tom → saw``; within one word, its two tokens."""
-    return " → ".join(_ends(one))
+    return " → ".join(link_ends(one))
 
 
-def _ends(one: Firing) -> tuple[str, str]:
+def link_ends(one: Firing) -> tuple[str, str]:
     """Return the words of the query and of the key of a link, or their tokens within one word."""
     ends = (one.queries, one.query), (one.keys, one.key)
     query, key = (word_at(*end) for end in ends)
