@@ -4,8 +4,8 @@ All pattern scores, entropy, the largest weights and 64 × 64 pooled maps of eve
 sums (``--reduce fused``), or the scores from blocks of rows for comparison. Layers are alike: a
 model of few of them has the ratio of the whole one. The memory is that above the plain pass.
 
-    python tests/benchmarks/bench_long.py [--tokens 1024,16384] [--layers 2] [--shape gpt2|llama1b]
-        [--dtype bfloat16]
+    python tests/benchmarks/bench_long.py [--tokens 1024,16384] [--layers 2] [--dtype bfloat16]
+        [--shape gpt2|llama1b|llama8b] [--device cuda]
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ CONDITIONS = Conditions("self", causal=True, ranked=True)
 def config_of(shape: str, layers: int, tokens: int) -> GPT2Config | LlamaConfig:
     if shape == "gpt2":
         return GPT2Config(n_layer=layers, n_positions=tokens)
+    hidden, inner = (4096, 14_336) if shape == "llama8b" else (2048, 8192)
     return LlamaConfig(
         vocab_size=32_000,
-        hidden_size=2048,
-        intermediate_size=8192,
+        hidden_size=hidden,
+        intermediate_size=inner,
         num_hidden_layers=layers,
         num_attention_heads=32,
         num_key_value_heads=8,
@@ -75,8 +76,16 @@ class Scores:
         assert rows.found.pooled is not None
 
 
-def spent(run: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the processor, and megabytes by which the peak of the process's memory grew."""
+def spent(run: Callable[[], object], device: str) -> tuple[float, float]:
+    """Seconds, and megabytes by which the peak of the processor's or a GPU's memory grew."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held, start = torch.cuda.memory_allocated(), time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - start
+        return seconds, (torch.cuda.max_memory_allocated() - held) / 2**20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
     run()
@@ -84,12 +93,15 @@ def spent(run: Callable[[], object]) -> tuple[float, float]:
     return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
-def measure(shape: str, layers: int, tokens: int, repeats: int, blocks: bool, dtype: str) -> None:
-    config = config_of(shape, layers, tokens)
-    made = AutoModel.from_config(config, dtype=getattr(torch, dtype))
-    model = prepared(shape, made, None, torch.device("cpu"))
+def measure(asked: argparse.Namespace, tokens: int) -> None:
+    shape, layers, device = asked.shape, asked.layers, asked.device
+    with torch.device(device):
+        made = AutoModel.from_config(
+            config_of(shape, layers, tokens), dtype=getattr(torch, asked.dtype)
+        )
+    model = prepared(shape, made, None, torch.device(device))
     text = natural(tokens)
-    ids = torch.tensor([text.ids])
+    ids = torch.tensor([text.ids], device=device)
     backend = backend_of(model)
     short = Scores(text.cut(48))
     backend.read_sums(short, [Input(text.cut(48))])  # the trial
@@ -106,13 +118,13 @@ def measure(shape: str, layers: int, tokens: int, repeats: int, blocks: bool, dt
         backend.observe(Scores(text), [Input(text)], held="blocks")
 
     plain()
-    found = [(spent(plain), spent(fused)) for _ in range(repeats)]
+    found = [(spent(plain, device), spent(fused, device)) for _ in range(asked.repeats)]
     forward, sums = (min(pair[which][0] for pair in found) for which in (0, 1))
-    extra = max(pair[1][1] for pair in found)
+    extra = max(pair[1][1] - pair[0][1] * (device != "cpu") for pair in found)
     line = f"{shape} {tokens:,} tokens, {layers} layers: trunk {forward:.2f} s, sums {sums:.2f} s"
     line += f" = {sums / forward:.2f} ×, +{extra:,.0f} MB"
-    if blocks:
-        line += f"; scores in blocks {spent(in_blocks)[0] / forward:.2f} ×"
+    if asked.blocks:
+        line += f"; scores in blocks {spent(in_blocks, device)[0] / forward:.2f} ×"
     print(line, flush=True)
 
 
@@ -120,14 +132,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", default="1024,16384")
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--shape", choices=("gpt2", "llama1b"), default="gpt2")
+    parser.add_argument("--shape", choices=("gpt2", "llama1b", "llama8b"), default="gpt2")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--blocks", action="store_true")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     asked = parser.parse_args()
     torch.manual_seed(0)
     for tokens in map(int, asked.tokens.split(",")):
-        measure(asked.shape, asked.layers, tokens, asked.repeats, asked.blocks, asked.dtype)
+        measure(asked, tokens)
 
 
 if __name__ == "__main__":
