@@ -58,14 +58,15 @@ def ablate(
 
     options = shared.load_options(model.model, loading, model.seed, own, limits_runs=True)
     outlet = open_outlet(output)
-    large = texts.texts is not None and is_corpus(texts.texts)
+    alone = texts.texts if texts.text is None and texts.file is None else None
+    large = alone is not None and is_corpus(alone)
     if share.shard is not None or under_torchrun() or large:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
-        if texts.texts is None or texts.text is not None or texts.file is not None:
+        if alone is None:
             raise UsageError("--shard is for a corpus: give --texts FILE alone")
         refuse_for_corpus(request)
-        corpus, (shard, kept) = open_corpus(texts.texts), read_shard(share.shard, request.resume)
+        corpus, (shard, kept) = open_corpus(alone), read_shard(share.shard, request.resume)
         options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
         loaded = outlet.load(model.model, options)
         with outlet.resumable(kept), outlet.advancing("ablating heads", long=True) as watch:

@@ -70,7 +70,9 @@ _TRIAL = 48
 
 _TRIAL_CELLS = 1_000
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
-_HALF_TOLERANCE = 0.02
+_HALF_TOLERANCE = 0.05
+"""Each way runs the model, whose layers add up their rounding: two random layers in the shape of an
+8B Llama differ by .024 in bfloat16."""
 
 _PLAIN_OPTIONS = {
     "scaling", "dropout", "is_causal", "sliding_window", "position_ids", "use_cache",

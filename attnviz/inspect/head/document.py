@@ -57,6 +57,9 @@ _LEFT_OUT = (
 )
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
 
+_LEFT_OUT_HERE: Sequence[Sequence[str]] = (_IN_TABLES, ())
+"""The same of a card whose finding is about the text, and so says neither label nor loss."""
+
 _PAGE = 100
 """The columns of the maps that a page shows."""
 
@@ -269,7 +272,8 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     maps = examples(card.map, HeadsView(), _map_room(card, columns), lines)
     wide = columns - _map_columns(card, maps) - _GAP
     high = _map_lines(card, maps)
-    for without in _LEFT_OUT:  # tables show some lines better, if there is room for them
+    left_out = _LEFT_OUT_HERE if card.asked else _LEFT_OUT
+    for without in left_out:  # tables show some lines better, if there is room for them
         facts = _lines(card, without)
         tall = lines_of(facts, wide - _LEAD)
         left = lines - max(tall, high) - 1

@@ -196,10 +196,9 @@ def _of_text(found: HeadsReport) -> str:
     if not links.links:
         return _AS_USUAL
     said = said_links(found)
-    if said and _repeats(report, said[0]):
-        return _of_repeat(report, links, said[0])
     if not said or not said[0].beats_chance:
-        return _nearest(report, links)
+        repeats = said and _repeats(report, said[0])
+        return _of_repeat(report, links, said[0]) if repeats else _nearest(report, links)
     first, *others = said
     chance = _reached(max(link.chance for link in (first, *others)))
     ends = quoted_ends(report, first)
@@ -236,28 +235,28 @@ def said_links(found: HeadsReport) -> list[WordLink]:
 
 
 def _repeats(report: HeadsRecord, link: WordLink) -> bool:
-    """Return whether an induction head follows a repetition by a link that is no more than chance.
+    """Return whether a link is that of an induction head that follows a repetition.
 
-    The head must be known from other texts. Its key follows an earlier copy of the query's token.
+    The key follows an earlier copy of the query's last token. Other texts must show that the head
+    is an induction head, since this link is no evidence for that.
     """
     record, label = report.record, report.scores(link.layer, link.head).label
-    if link.beats_chance or record.kind == "cross" or label.name != "induction":
+    if record.kind == "cross" or label.name != "induction" or not label.is_known:
         return False
     ids, before, last = record.queries.ids, link.key.start - 1, link.query.stop - 1
-    return label.is_known and 0 <= before < last and ids[before] == ids[last]
+    return 0 <= before < last and ids[before] == ids[last]
 
 
 def _of_repeat(report: HeadsRecord, links: WordLinks, link: WordLink) -> str:
     """Return the sentence on a link by which an induction head follows a repetition."""
     query, key = quoted_ends(report, link)
-    text = report.record.queries
-    before = _quoted(text, range(link.key.start - 1, link.key.start), report.index_base)
-    said = f"{query} attends to {key}, which followed {before}, in the induction head"
-    said += (
-        f" {report.name(link.layer, link.head)} ({share(link.weight)}, usual {share(link.habit)})"
-    )
+    text, before = report.record.queries, link.key.start - 1
+    copy = words_of_tokens(text)[before]
+    head = f"the induction head {report.name(link.layer, link.head)}"
+    weights = f"({share(link.weight)}, usual {share(link.habit)})"
     more = f" and {link.heads - 1} more of {links.heads} heads" if link.heads > 1 else ""
-    return f"{said}{more}."
+    followed = f"which followed {_quoted(text, copy, report.index_base)}"
+    return f"{query} attends to {key}, {followed}, in {head} {weights}{more}."
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:

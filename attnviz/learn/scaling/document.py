@@ -174,7 +174,7 @@ def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
 
 
 def _compared(
-    report: ScalingReport, cases: Sequence[ScalingCase], names: Sequence[str] = _TOLD
+    report: ScalingReport, cases: Sequence[ScalingCase], names: Sequence[str]
 ) -> doc.Table:
     """Return a table with a row per measure and a column per case: without → with the scale.
 

@@ -12,6 +12,8 @@ import pytest
 
 import attnviz
 from attnviz.draw.labels import width
+from attnviz.draw.terminal import first_screen
+from attnviz.draw.theme import Theme
 from attnviz.engine.attribution.copying import copying_scores
 from attnviz.engine.attribution.one_token import one_token_writes
 from attnviz.inspect.head import job
@@ -328,3 +330,11 @@ def test_the_finding_is_about_a_given_text(name, text, said):
     card = attnviz.head("tiny", name, text)
     assert said in card.finding
     assert f"{card.written.value:+.2f}"[:4] in card.finding
+
+
+def test_a_small_screen_on_a_given_text_keeps_label_and_loss():
+    """The finding is about the text then, and says neither."""
+    card = attnviz.head("tiny", "L1H2", "Anna lost the key, so Peter asked Anna where the key")
+    shown = first_screen(card.document(), Theme(colour=False), 80, 23).plain.splitlines()
+    assert any(line.startswith("label    induction .87 · chance .02") for line in shown)
+    assert any(line.startswith("without  +0.0343 nats/token") for line in shown)

@@ -240,3 +240,9 @@ def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(run):
     unknown = " ".join(run("heads", text, "--no-known-labels").out.split())
     assert "which followed" not in unknown
     assert "No link between words beats chance" in unknown
+
+
+def test_the_word_that_came_before_is_quoted_whole(run):
+    """The tokens of “Anna” are “An”, “n” and “a”; the last one is what repeats."""
+    said = " ".join(run("heads", "Anna lost the key, so Peter asked Anna").out.split())
+    assert "“Anna” (11) attends to “lost”, which followed “Anna” (1), in the induction" in said

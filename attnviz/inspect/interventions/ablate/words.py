@@ -90,10 +90,9 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
-        by = f" ({_mean_square(report, effect)})"
-        if report.metric != "output_mse":
-            by = f": {effect_words(report, effect)}"
-        return f"Without {name} the output changes{by}"
+        if report.metric == "output_mse":
+            return f"Without {name} the output changes ({_mean_square(report, effect)})"
+        return f"Without {name} the output changes: {effect_words(report, effect)}"
     what, unit = _measured(report)
     if not value:
         return f"Without {name} {what} stays at {at:.3f}{unit}"
