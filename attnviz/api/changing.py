@@ -143,6 +143,7 @@ def patch(
     *,
     pairs: AnyPairs = None,
     tokenizer: Any = None,
+    second: str | None = None,
     align: Literal["start", "end"] | None = None,
     what: What = "output",
     direction: Direction = "denoise",
@@ -168,8 +169,9 @@ def patch(
     """Patch activations between two prompts; measure which heads cause the different predictions.
 
     model, tokenizer: see ``capture``. clean, corrupt: the prompts. pairs: many of them instead, a
-        file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer`` and ``foil``; the
-        built-in ones by default.
+        file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil`` and
+        ``and``; the built-in ones by default. second: a text that is joined to both prompts, for
+        models that compare two.
     The options are those of ``attnviz patch``; see ``PatchRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
@@ -181,7 +183,7 @@ def patch(
     from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PatchRequest.of(given)
-    read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
+    read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, request.second)
     opening = for_tokens(question.reckoned(read, request), changed=True)
     return question.patch(open_given(model, tokenizer, opening), read, request)
 

@@ -35,7 +35,7 @@ def patch(
 
     options = shared.load_options(model.model, loading, model.seed, limits_runs=True)
     outlet = open_outlet(output)
-    pairs = read_pairs(request.clean, request.corrupt, request.pairs)
+    pairs = read_pairs(request.clean, request.corrupt, request.pairs, request.second)
     tokens = question.reckoned(pairs, request)
     loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
     with outlet.resumable(request.resume), outlet.advancing("patching", long=True) as advance:

@@ -10,10 +10,13 @@ import numpy as np
 
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.stack_model import StackModel
+from attnviz.options import RegionOptions
 from attnviz.records import Input, Tokens
+from attnviz.regions import RegionReader, region_reader
 
 _T = TypeVar("_T")
 
@@ -74,9 +77,12 @@ def encode_pair(
     align: whether prompts of unequal length are aligned at the start or end of the tokens that
         differ; None if they must be equally long. target: the decoder's tokens so far. Raises
         UsageError for prompts that are equal or too long, and for unequal lengths without
-        ``align``.
+        ``align``, UnsupportedError if the model cannot join two texts.
     """
-    clean, corrupt = model.encode(prompts.clean), model.encode(prompts.corrupt)
+    encode = model.encode
+    if prompts.second is not None:
+        encode = joining(model, prompts.clean, prompts.second).encode
+    clean, corrupt = encode(prompts.clean), encode(prompts.corrupt)
     for tokens in (clean, corrupt):
         if model.context is not None and len(tokens) > model.context:
             raise UsageError(
@@ -102,6 +108,22 @@ def encode_pair(
     if target is not None:
         raise UsageError("--align is for models of one stack: choose prompts of equal length")
     return TokenPair(clean, corrupt, _places(len(clean), len(corrupt), begin, end, align))
+
+
+def joining(model: Model, text: str, second: str) -> RegionReader:
+    """Return an encoder of ``text``, or of another one, that joins ``second`` to it.
+
+    Raises UnsupportedError for a model in NumPy that tells two texts apart, since words that are
+    masked or replaced there are no longer these two texts, and for one that cannot join texts.
+    """
+    if isinstance(model, StackModel) and model.stack.has_segments:
+        raise UnsupportedError(
+            f"{model.info.name!r} has embeddings for two texts, which torch reads: add --backend "
+            "torch"
+        )
+    reader = region_reader(model, text, RegionOptions(second=second))
+    assert reader is not None
+    return reader
 
 
 def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
@@ -254,4 +276,4 @@ def _randomised(
     ids, texts = list(own.ids), list(own.texts)
     for place, number, text in zip(places, drawn, vocabulary.texts(drawn), strict=True):
         ids[place], texts[place] = number, text
-    return Tokens(tuple(ids), tuple(texts), own.special)
+    return replace(own, ids=tuple(ids), texts=tuple(texts))

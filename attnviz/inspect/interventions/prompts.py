@@ -14,20 +14,22 @@ from attnviz.reading import PACKAGED
 from attnviz.texts import read_rows
 
 _BUILT_IN = PACKAGED / "probes" / "pairs.jsonl"
-_NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
+_NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil", "and")
 
 
 class Prompts(NamedTuple):
     """A clean and a corrupt prompt as they were given, with the expected next tokens.
 
     answer, foil: the right and the wrong next token; None for the model's predictions after
-        ``clean`` and after ``corrupt``.
+        ``clean`` and after ``corrupt``. second: a text that the tokenizer joins to each prompt, for
+        models that compare two texts.
     """
 
     clean: str
     corrupt: str
     answer: str | None = None
     foil: str | None = None
+    second: str | None = None
 
 
 class PromptPairs(NamedTuple):
@@ -68,8 +70,8 @@ class PromptPair(Options):
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",
-        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
-        "reads standard input.",
+        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer, foil and and (a "
+        "second text); - reads standard input.",
     )
 
     def __post_init__(self) -> None:
@@ -82,13 +84,19 @@ class PromptPair(Options):
 
 
 def read_pairs(
-    clean: str | None, corrupt: str | None, file: Path | PromptPairs | None
+    clean: str | None,
+    corrupt: str | None,
+    file: Path | PromptPairs | None,
+    second: str | None = None,
 ) -> PromptPairs:
     """Return the prompt pairs: ``clean`` and ``corrupt``, those in ``file``, or built-in ones.
 
     clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
+    second: the text to join to both prompts, None for none.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
+    if second is not None and corrupt is None:
+        raise UsageError("--and joins a text to CLEAN and CORRUPT: of many pairs the file has it")
     if file is not None:
         if clean is not None:
             raise UsageError("expected one source of prompts: CLEAN and CORRUPT, or --pairs")
@@ -104,22 +112,23 @@ def read_pairs(
         raise UsageError(
             'expected two prompts: attnviz patch "CLEAN" "CORRUPT", or --pairs FILE for many'
         )
-    for name, text in (("CLEAN", clean), ("CORRUPT", corrupt)):
-        if not text.strip():
+    for name, text in (("CLEAN", clean), ("CORRUPT", corrupt), ("--and", second)):
+        if text is not None and not text.strip():
             raise UsageError(f"{name} is empty: expected at least one word")
-    return PromptPairs((Prompts(clean, corrupt),))
+    return PromptPairs((Prompts(clean, corrupt, second=second),))
 
 
 def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
     """Return the prompt pairs that Python code gave; raise UsageError for anything else.
 
-    rows: a mapping for each pair, with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil``.
+    rows: a mapping for each pair, with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil``
+        and ``and``.
     """
     made = []
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:
             raise UsageError(
-                "expected mappings with clean, corrupt and, if wanted, answer and foil; got "
+                "expected mappings with clean, corrupt and, if wanted, answer, foil and and; got "
                 f"{row!r:.60}"
             )
         if not all(isinstance(text, str) and text.strip() for text in row.values()):
@@ -131,4 +140,4 @@ def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
 
 
 def _prompts(row: Mapping[str, str]) -> Prompts:
-    return Prompts(row["clean"], row["corrupt"], row.get("answer"), row.get("foil"))
+    return Prompts(row["clean"], row["corrupt"], *map(row.get, _ALLOWED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def test_refused(refused: Any, place: str, arguments: tuple[str, ...], said: str
 # Two texts -----------------------------------------------------------------------------------
 
 ONE, TWO = "She opened the door slowly", "the animal was tired"
+OTHER_ONE = "She opened the door quickly"
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +135,46 @@ def test_two_texts_are_read_as_two(run: Any, entailment: str) -> None:
         return (torch.cat([torch.zeros_like(args[0][..., :7]), args[0][..., 7:]], -1), *args[1:])
 
     output = model.bert.encoder.layer[1].attention.output.dense
-    output.register_forward_pre_hook(silence)
+    removal = output.register_forward_pre_hook(silence)
     (head,) = [one for one in ablated["heads"] if (one["layer"], one["head"]) == (1, 0)]
     assert head["loss_delta"] == pytest.approx(float(expected[2] - logs()[2]), abs=1e-4)
+    removal.remove()
+
+
+def test_patch_reads_two_texts(run: Any, entailment: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, BertForSequenceClassification
+
+    model = BertForSequenceClassification.from_pretrained(entailment).eval()
+    tokenizer = AutoTokenizer.from_pretrained(entailment)
+    output, seen = model.bert.encoder.layer[1].attention.output.dense, list[torch.Tensor]()
+
+    def difference(first: str) -> float:
+        read = tokenizer(first, TWO, return_tensors="pt")
+        assert read["token_type_ids"].any()
+        with torch.no_grad():
+            logits = model(**read).logits[0].double()
+        return float(logits[2] - logits[0])
+
+    def take(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        seen.append(args[0])
+        return (torch.cat([seen[0][..., :7], args[0][..., 7:]], -1), *args[1:])
+
+    corrupt, other = difference(OTHER_ONE), output.register_forward_pre_hook(take)
+    clean, patched = difference(ONE), difference(OTHER_ONE)
+    other.remove()
+    asked = ("--model", entailment, "--what", "output")
+    typed = (ONE, OTHER_ONE, "--and", TWO, "--answer", "glad", "--foil", "sad")
+    found = run("patch", *typed, *asked, "--json").document
+    assert found["clean"]["metric"] == pytest.approx(clean, abs=1e-4)
+    assert found["corrupt"]["metric"] == pytest.approx(corrupt, abs=1e-4)
+    (head,) = [one for one in found["heads"] if (one["layer"], one["head"]) == (1, 0)]
+    assert head["metric"] == pytest.approx(patched, abs=1e-4)
+
+    pair = {"clean": ONE, "corrupt": OTHER_ONE, "and": TWO, "answer": "glad", "foil": "sad"}
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(json.dumps(pair))
+    same = run("patch", "--pairs", str(file), *asked, "--json").document
+    assert same["clean"]["metric"] == found["clean"]["metric"]
 
 
 def test_two_texts_of_other_models(run: Any, refused: Any, trained_bert: Path) -> None:
@@ -146,3 +185,8 @@ def test_two_texts_of_other_models(run: Any, refused: Any, trained_bert: Path) -
     assert "which torch reads" in refused(5, "ablate", *pair, "--model", str(trained_bert))
     assert "leave out --texts, or --and" in refused(2, "ablate", "--and", TWO)
     assert "--and is empty" in refused(2, "lens", ONE, "--and", " ")
+    assert "--and is empty" in refused(2, "patch", ONE, OTHER_ONE, "--and", " ")
+    assert "of many pairs the file has it" in refused(2, "patch", "--and", TWO)
+    assert "which torch reads" in refused(
+        5, "patch", ONE, OTHER_ONE, *pair[1:], "--model", str(trained_bert)
+    )

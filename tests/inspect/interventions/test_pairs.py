@@ -27,7 +27,7 @@ def test_the_built_in_pairs_are_those_that_the_script_makes() -> None:
     assert FILE.read_text(encoding="utf-8") == written()
     found = read_pairs(None, None, None)
     assert found.source == "40 built-in pairs"
-    assert [prompts._asdict() for prompts in found.prompts] == list(made())
+    assert list(found.prompts) == [Prompts(**row) for row in made()]
 
 
 @pytest.mark.parametrize("row", list(made()), ids=lambda row: row["answer"])

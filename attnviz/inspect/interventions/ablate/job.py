@@ -17,18 +17,17 @@ from attnviz.engine.capture import Choice, attention_kind, encoded, written_targ
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
+from attnviz.inspect.interventions.pairs import joining
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, model_identity
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
-from attnviz.models.stack_model import StackModel
-from attnviz.options import RegionOptions
 from attnviz.progress import Advance, Watch
 from attnviz.records import Kind, ModelInfo, Tokens
-from attnviz.regions import both_texts, region_reader
+from attnviz.regions import both_texts
 from attnviz.resume import digest, texts_digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
@@ -247,18 +246,12 @@ def _joined(
 ) -> tuple[tuple[Tokens, ...], tuple[str, ...]]:
     """Return the tokens of the one text and of ``--and``, joined, and a note on how they are.
 
-    Raises UsageError for several texts, UnsupportedError for a model in NumPy that tells them
-    apart, since words that are masked or replaced there are no longer these two texts.
+    Raises UsageError for several texts, UnsupportedError as ``joining``.
     """
     if len(texts.texts) > 1:
         raise UsageError("--and joins a text to one other: leave out --texts, or --and")
-    if isinstance(model, StackModel) and model.stack.has_segments:
-        raise UnsupportedError(
-            f"{model.info.name!r} has embeddings for two texts, which torch reads: add --backend "
-            "torch"
-        )
-    reader = region_reader(model, texts.texts[0], RegionOptions(second=request.second))
-    assert reader is not None
+    assert request.second is not None
+    reader = joining(model, texts.texts[0], request.second)
     tokens = encoded(model, texts.texts[0], request.truncate, reader.encode)
     return (tokens,), reader.notes(tokens)
 

@@ -22,6 +22,7 @@ from attnviz.inspect.interventions.pairs import (
     decoder_text,
     encode_pair,
     fitting,
+    joining,
 )
 from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
@@ -33,6 +34,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Kind, Tokens
+from attnviz.regions import both_texts
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of
 
@@ -225,12 +227,15 @@ def prepare(
         ),
     )
     measured = {one.index: one for one in asked.values()}
-    copies = len(encoded) - len(kept)
+    copies, first = len(encoded) - len(kept), next(iter(asked))
+    shown, joined = given.prompts[first], tuple[str, ...]()
+    if shown.second is not None:
+        joined = joining(model, shown.clean, shown.second).notes(encoded[first].clean)
     return PatchJob(
         model=model,
         request=request,
         kind=kind,
-        text=given.prompts[next(iter(asked))].clean,
+        text=both_texts(shown.clean, shown.second),
         source=given.source,
         wanted=len(given.prompts),
         asked=tuple(measured.values()),
@@ -243,7 +248,7 @@ def prepare(
         places=places,
         together=together,
         threshold=_threshold(model, patching, request),
-        notes=(*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked),
+        notes=(*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked, *joined),
         patching=patching,
         opened=opened,
     )

@@ -17,6 +17,7 @@ from attnviz.options import (
     Known,
     Options,
     Ranked,
+    SecondText,
     Seed,
     flag,
     option,
@@ -41,8 +42,8 @@ def _names(whole: bool) -> str:
 
 
 @dataclass(frozen=True)
-class _PromptChoice(PromptPair):
-    """The options that give a prompt pair, whose prompts may differ in length."""
+class _PromptChoice(PromptPair, SecondText):
+    """The options that give a prompt pair, whose prompts may differ in length, or be two texts."""
 
     align: Literal["start", "end"] | None = option(
         "END",

@@ -319,7 +319,7 @@ def test_refused(
         (
             '{"clean": "a", "corrupt": "b", "wrong": "c"}\n',
             2,
-            "line 1 has 'wrong': expected answer",
+            "line 1 has 'wrong': expected and, answer",
         ),
         (
             '{"clean": "a", "corrupt": "a"}\n',
