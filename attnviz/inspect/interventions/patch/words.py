@@ -117,7 +117,7 @@ def _answer(report: PatchReport) -> str:
         apart = abs(report.clean_metric - report.corrupt_metric)
         carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
     place = SITES[report.what].lead + report.names(first)
-    said = f"{place} carries {whole_percent(first.share.value)} of {carried}"
+    said = f"{place} carries {whole_percent(first.share.value)} of {carried} between the prompts"
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
@@ -131,8 +131,8 @@ def _answer(report: PatchReport) -> str:
 def _base(effect: PatchEffect, named: bool = False) -> str:
     """Return what the control of a patch carries, in brackets. named: say what the control is."""
     base = effect.share.base_rate
-    control = "control, an unrelated prompt:" if named else "control"
-    return "" if base is None else f" ({control} {whole_percent(base)})"
+    control = "patched from an unrelated prompt " if named else ""
+    return "" if base is None else f" ({control}{whole_percent(base)})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:
@@ -159,7 +159,8 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
     if reached is None:
         return f"In no layer does {name} carry half of the difference."
     layer = report.name(found.places[reached])
-    return f"On entering {layer}, {name} carries {whole_percent(values[reached])}."
+    carried = f"{whole_percent(values[reached])} of {METRICS[report.metric].carried}"
+    return f"On entering {layer}, {name} carries {carried}."
 
 
 def token_name(report: PatchReport, token: int) -> str:

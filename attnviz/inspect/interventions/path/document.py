@@ -116,11 +116,11 @@ def finding(report: PathReport) -> str:
         max(report.listeners, key=lambda one: one.share.value)
     ]
     said = (
-        f"{_percent(first.share.value)} of the difference between the prompts in the "
-        f"{SITES[first.into].words} of {report.name(first.place, first.into)}"
+        f"{_percent(first.share.value)} of how {report.name(first.place, first.into)}'s "
+        f"{SITES[first.into].words} differ between the prompts"
     )
     for one in others:
-        said += f", {_percent(one.share.value)} in those of {report.name(one.place, one.into)}"
+        said += f", {_percent(one.share.value)} of how {report.name(one.place, one.into)}'s do"
     usual = first.share.base_rate
     other = "" if usual is None else f"; other heads of its layer {_percent(usual)} on average"
     if clear:

@@ -84,27 +84,28 @@ def test_golden(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "L0H0 carries 60% of the logit difference (control, an unrelated prompt: 20%), "
-             "L0H1 30% (control 10%). One pair."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (control, an "
-                        "unrelated prompt: 20%), L0H1 30% (control 10%)."),
+        ({}, "L0H0 carries 60% of the logit difference between the prompts (patched from an "
+             "unrelated prompt 20%), L0H1 30% (10%). One pair."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference between the prompts (patched "
+                        "from an unrelated prompt 20%), L0H1 30% (10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
-                       "difference (control, an unrelated prompt: 20%), L0H1 30% (control 10%)."),
+                       "difference between the prompts (patched from an unrelated prompt 20%), "
+                       "L0H1 30% (10%)."),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
-         "L1H1 carries 60% of the KL divergence (control, an unrelated prompt: 20%), "
-         "L1H2 30% (control 10%)."),
+         "L1H1 carries 60% of the KL divergence between the prompts (patched from an unrelated "
+         "prompt 20%), L1H2 30% (10%)."),
         ({"together": JOINT}, "L0H0 L0H1 together carry 70% of the "
                               "logit difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
          "Incomplete, 9 of 40 pairs. L0H0 carries"),
         ({"what": "mlp"}, "The MLP of L0 carries 60% of"),
         ({"what": "residual", "by_token": True},
-         "On entering L1, “Tom” (7), which predicts, carries 50%."),
+         "On entering L1, “Tom” (7), which predicts, carries 50% of the logit difference."),
         ({"by_token": True}, "L0H0 carries 60% of the logit diff"),
         ({"corrupt_metric": 5.0}, "The clean prompt favours the answer less "
                                   "than the corrupt one does. L0H0 carries 60% of"),
         ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, Mean(2.2)),), "corrupt_metric": 3.45},
-         "L0H0 carries 220% of the logit difference of 0.55 logits."),
+         "L0H0 carries 220% of the logit difference of 0.55 logits between the prompts."),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
     ],
