@@ -322,7 +322,10 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
         )
         for link in links
     ]
-    said = f"furthest {'beyond chance' if tested else 'above usual'} first"
+    said = "furthest above usual first"
+    if tested:
+        beyond = any(link.beats_chance for link in links)
+        said = "least likely by chance first" if beyond else "none beats chance, nearest first"
     title = [("links", True), (said, False), *[("norm-weighted", False)] * report.norm_weighted]
     columns = [Column("", right=False), Column("best", right=False, tone="strong")]
     columns += [Column("weight"), Column("usual", keep=4), Column("heads", keep=5)]
@@ -332,7 +335,7 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
 
 
 def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
-    """Return a table of the links between words that are furthest beyond chance, or None.
+    """Return a table of the links between words that are least likely by chance, or None.
 
     sink: True lists links with the sink, too. count: how many links.
     If the text is too long to test, the strongest links are listed, with the sink. None means that
