@@ -257,7 +257,8 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
     """
     most = max(len(shapes), _MOST_SHARED) if shapes else _MOST_REPEATED
     layers, experts = 0, 0
-    for field, value in fields.items():
+    for key, value in fields.items():
+        field = str(key)  # a config that transformers has read numbers its labels
         if isinstance(value, dict):
             check_layers(name, value, shapes)
         if field == "attention_types" and value is not None:

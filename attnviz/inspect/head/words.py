@@ -239,7 +239,8 @@ def _writes(card: HeadCard) -> list[str]:
 def _written(report: WhyReport, effect: HeadEffect) -> tuple[str, str, str]:
     """Return what the head writes of the answer's logit, the answer's probability, the control."""
     first = report.first
-    said = f"{logits(effect.value)} of {report.logit:.1f} logits of {quoted(first.answer)}"
+    whole = f"{report.logit:.1f}" if abs(report.logit) >= 1 else logits(report.logit)
+    said = f"{logits(effect.value)} of {whole} logits of {quoted(first.answer)}"
     base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
     return said, probability(dict(first.found.top)[first.found.answer]), base
 

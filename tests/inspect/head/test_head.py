@@ -20,6 +20,7 @@ from attnviz.inspect.head import job
 from attnviz.texts import BUILT_IN_TEXT
 
 from ...first_screens import SIZES
+from ..classifiers import save_classifier
 
 TEXT = "Then Mary saw Tom. Then Mary saw"
 TEXTS = [
@@ -338,3 +339,15 @@ def test_a_small_screen_on_a_given_text_keeps_label_and_loss():
     shown = first_screen(card.document(), Theme(colour=False), 80, 23).plain.splitlines()
     assert any(line.startswith("label    induction .87 · chance .02") for line in shown)
     assert any(line.startswith("without  +0.0343 nats/token") for line in shown)
+
+
+def test_the_card_of_a_classifier(run: Any, texts: str, tmp_path: Path) -> None:
+    """Its labels have numbers as keys in the config that transformers has read."""
+    place = save_classifier(tmp_path)
+    found = run("head", "L1H0", WORDS, "--model", place, "--texts", texts, "--json", "-q").document
+    (other,) = run("heads", WORDS, "--model", place, "--head", "L1H0", "--json").document["heads"]
+    np.testing.assert_allclose(found["map"]["weights"], other["weights"], atol=1e-6)
+    why = run("why", WORDS, "--model", place, "--json", "-q").document
+    assert found["writes"]["answer"] == why["answer"]["token"]
+    total = run("params", place, "--json").document["total"]
+    assert attnviz.params(attnviz.load(place)).to_dict()["total"] == total
