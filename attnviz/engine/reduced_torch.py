@@ -4,10 +4,14 @@ Scores are computed for some queries at a time, and each block of weights is red
 the processor's cache: maximum, normaliser, entropy, and products with columns. On a processor this
 takes less time than fused attention calls with the columns in the place of the values: those would
 compute the scores again in each call, and give neither the normaliser nor the largest weight.
+
+Scores are logarithms of weights to base 2: torch's ``exp`` takes forty times as long where it
+underflows, as it does for hidden keys, and ``exp2`` does not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -27,6 +31,9 @@ _HIDDEN = -1e30
 
 _ROWS = 128
 """The most rows in a block: of causal attention, half of a square of these is computed in vain."""
+
+_BITS = math.log2(math.e)
+"""A natural logarithm times this is one to base 2."""
 
 SINKS = "s_aux"
 """The option with the score of a learned sink of each head, as gpt_oss has it."""
@@ -50,10 +57,12 @@ class TorchLayer:
         self.first, self.past = ranges
         groups = len(query) // len(key)
         wide = torch.promote_types(query.dtype, torch.float32)
-        self._query = (query.to(wide) * scale).unflatten(0, (len(key), groups))
+        self._query = (query.to(wide) * (scale * _BITS)).unflatten(0, (len(key), groups))
         self._key = key.to(wide)
         self._logarithms: Tensor | None = None
-        self._sink = None if sink is None else sink.to(wide).reshape(len(key), groups, 1, 1)
+        self._sink = None
+        if sink is not None:
+            self._sink = sink.to(wide).reshape(len(key), groups, 1, 1) * _BITS
         self.output: Tensor | None = None
 
     @property
@@ -76,18 +85,18 @@ class TorchLayer:
             pooled = self._query.new_zeros(*shape[:2], *size)
         for heads, start, stop, low, scores in self._blocks(buckets or 1):
             rows = (heads, slice(None), slice(start, stop))
-            most = scores.amax(-1, keepdim=True)
+            best = most = scores.amax(-1, keepdim=True)
             if self._sink is not None:
-                most = torch.maximum(most, self._sink[heads])
+                most = torch.maximum(best, self._sink[heads])
             shifted = scores.sub_(most)
-            raised = shifted.exp()
+            raised = shifted.exp2()
             own = raised.sum(-1, keepdim=True)
-            every = own if self._sink is None else own + (self._sink[heads] - most).exp()
-            share, logs[rows] = own / every, (most + every.log())[..., 0]
+            every = own if self._sink is None else own + (self._sink[heads] - most).exp2()
+            share, logs[rows] = own / every, (most + every.log2())[..., 0]
             surprise = -shifted.mul_(raised).sum(-1, keepdim=True) / every
             total[rows] = share[..., 0]
-            entropy[rows] = (surprise + share * every.log())[..., 0]
-            largest[rows] = (raised.amax(-1, keepdim=True) / every)[..., 0]
+            entropy[rows] = (surprise + share * every.log2())[..., 0] / _BITS
+            largest[rows] = ((best - most).exp2() / every)[..., 0]
             seen = slice(low, low + raised.shape[-1])
             mixed[rows][..., : mixing.shape[1]] = (raised @ mixing[seen]) / every
             if pooled is not None and buckets is not None:
@@ -108,13 +117,12 @@ class TorchLayer:
     def rows(self, start: int, stop: int) -> Weights:
         found = self._query.new_zeros(*self._query.shape[:2], stop - start, self._key.shape[1])
         for heads, begin, end, low, scores in self._blocks(1, start, stop):
+            high = low + scores.shape[-1]
             if self._sink is not None:
                 edge = self._sink[heads].expand(-1, -1, end - begin, 1)
-                weights = torch.cat([scores, edge], -1).softmax(-1)[..., :-1]
-            else:
-                weights = scores.softmax(-1)
-            place = slice(low, low + scores.shape[-1])
-            found[heads, :, begin - start : end - start, place] = weights
+                scores = torch.cat([scores, edge], -1)
+            weights = scores.div_(_BITS).softmax(-1)[..., : high - low]
+            found[heads, :, begin - start : end - start, low:high] = weights
         return _numpy(found.flatten(0, 1))
 
     def outputs(self, queries: Sequence[int]) -> Weights:
@@ -127,7 +135,7 @@ class TorchLayer:
         found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
         groups, left_out = self._query.shape[1], self._index(hidden)
         for heads, start, stop, low, scores in self._blocks(1):
-            weights = (scores - self._log_sums[heads, :, start:stop, None]).exp_()
+            weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
             keys = weights.shape[-1]
             weights.masked_fill_(left_out[low : low + keys], 0)
             best = weights.flatten(0, 1).flatten(1)
@@ -143,13 +151,13 @@ class TorchLayer:
     def single(self, keys: Ints) -> Weights:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
         scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
-        return _numpy((scores - self._log_sums).exp().flatten(0, 1))
+        return _numpy((scores - self._log_sums).exp2().flatten(0, 1))
 
     def sources(self, shares: Weights) -> Weights:
         given = self._tensor(shares)
         found = given.new_zeros(len(shares), self._key.shape[1])
         for heads, start, stop, low, scores in self._blocks(1):
-            weights = (scores - self._log_sums[heads, :, start:stop, None]).exp_()
+            weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
             whole = weights.flatten(0, 1).sum(0)
             found[:, low : low + whole.shape[-1]] += given[:, start:stop] @ whole
         return _numpy(found / self.heads)
@@ -158,7 +166,7 @@ class TorchLayer:
         """Return the share of each row that no sink takes, (query, head, 1)."""
         if self._sink is None:
             return torch.ones((), device=self._query.device)
-        share: Tensor = 1 - (self._sink[..., 0] - self._log_sums).exp()
+        share: Tensor = 1 - (self._sink[..., 0] - self._log_sums).exp2()
         return share.flatten(0, 1).T[..., None]
 
     def equal(self, groups: Sequence[Equals], orders: int) -> Weights:
@@ -182,7 +190,7 @@ class TorchLayer:
                     seen = (keys[:, None] < queries[..., None]) & (keys[:, None] >= first)
                     scores -= self._at(self._log_sums, 2, shown)[..., None]
                     scores.masked_fill_(~self._index(seen), _HIDDEN)
-                    mass = scores.exp_().unflatten(-1, (2, size)).sum(-1).movedim(-1, 0)
+                    mass = scores.exp2_().unflatten(-1, (2, size)).sum(-1).movedim(-1, 0)
                     there = np.nonzero(queries >= 0)
                     at = self._index(order[group : group + many][there[0]])
                     found[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
@@ -190,13 +198,15 @@ class TorchLayer:
 
     @property
     def _log_sums(self) -> Tensor:
-        """Return the logarithm of each row's normaliser, (key/value head, group, query)."""
+        """Return each row's normaliser as a logarithm, (key/value head, group, query)."""
         if self._logarithms is None:
             found = self._query.new_empty(self._query.shape[:3])
             for heads, start, stop, _, scores in self._blocks(1):
-                found[heads, :, start:stop] = scores.logsumexp(-1)
+                most = scores.amax(-1, keepdim=True)
+                sums = scores.sub_(most).exp2_().sum(-1, keepdim=True)
+                found[heads, :, start:stop] = (most + sums.log2())[..., 0]
             if self._sink is not None:
-                found = torch.logaddexp(found, self._sink[..., 0])
+                found = torch.logaddexp2(found, self._sink[..., 0])
             self._logarithms = found
         return self._logarithms
 

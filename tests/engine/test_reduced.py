@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_bfloat16_is_reduced_in_float32() -> None:
     """The sums are those of the rounded queries and keys, to float32."""
     narrow = random_layer(torch.bfloat16)
     wide = TorchLayer(
-        narrow._query.flatten(0, 1).double() / 0.3,
+        narrow._query.flatten(0, 1).double() / (0.3 * math.log2(math.e)),
         narrow._key.double(),
         0.3,
         ranges=(narrow.first, narrow.past),
