@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from attnviz.models.pool import spread
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
-
-_DOUBLED = 24.0
-"""The largest x for which exp(x) − 1 is computed by doubling."""
 
 _ROWS, _WORDS = 512, 512
 """The rows and words of a tile that stays in a cache."""
@@ -130,32 +127,36 @@ class NumpyUnembedding:
                 target[at] = tile[at, :, wanted[at] - first]
             delta -= mean[..., None]
             np.maximum(largest, delta.max(-1), out=largest)
-            _expm1(delta, largest)
+            _expm1(delta)
             expansion += np.matmul(delta, chances[:, words, None])[..., 0]
         return expansion, largest, best, moved_top, moved_word
 
 
-def _expm1(x: Floats, largest: Floats) -> None:
-    """Replace x by exp(x) − 1 in place, with the relative error of float32 near zero as well.
+def _expm1(x: Floats) -> None:
+    """Replace x by exp(x) − 1 in place, with the relative error of its dtype near zero as well.
 
-    largest: entries that are at least as large as those of x. In float32 NumPy's own function takes
-    five times as long as these products. They compute e = exp(y) − 1 for y = x/32 as
-    y / (1 − y/2 + Σ B_n yⁿ/n!) with the Bernoulli numbers B_2, B_4 and B_6, which leaves out less
-    than 1e-7 up to x = 24, and double y five times: e ↦ e (e + 2). From x = −30 down the result is
-    −1 in float32.
+    Beyond 80, where rows are recomputed, it is cut off. Without wide vectors NumPy computes this
+    function of float32 entry by entry; then it is (u − 1) x / ln u for u = exp x, whose rounding
+    errors cancel (Kahan; Higham, Accuracy and Stability of Numerical Algorithms, section 1.14.1).
     """
-    if x.dtype != np.float32 or not (largest <= _DOUBLED).all():
+    if x.dtype != np.float32 or _in_wide_vectors():
         np.expm1(x, out=x)
         return
-    np.maximum(x, np.float32(-30), out=x)
-    x *= np.float32(1 / 32)
-    square = x * x
-    below = square * np.float32(1 / 30240)
-    for factor in (-1 / 720, 1 / 12):
-        below += np.float32(factor)
-        below *= square
-    below += 1
-    below -= np.multiply(x, np.float32(0.5), out=square)
-    x /= below
-    for _ in range(5):
-        x *= np.add(x, 2, out=below)
+    np.clip(x, np.float32(-80), np.float32(80), out=x)
+    raised = np.exp(x)
+    logarithm = np.log(raised)
+    raised -= 1
+    raised *= x
+    np.divide(raised, logarithm, out=x, where=logarithm != 0)
+
+
+@cache
+def _in_wide_vectors() -> bool:
+    """Return whether NumPy has a vector version of expm1 of float32 for this processor."""
+    introspect = getattr(np.lib, "introspect", None)  # NumPy 2.0 has none
+    if introspect is None:
+        return False
+    versions = introspect.opt_func_info(func_name="^expm1$", signature="^float32$")
+    return any(
+        not one["current"].startswith("baseline") for one in versions.get("expm1", {}).values()
+    )
