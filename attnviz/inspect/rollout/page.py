@@ -27,7 +27,8 @@ def rollout_page(report: RolloutReport) -> Page:
     Of a long text it has the tokens that were followed, and its columns are sums over keys.
     """
     read = report.text if report.target is None else report.target
-    weights, queries, keys = [report.matrix, report.raw], report.tokens, report.tokens
+    weights: list[NDArray[np.floating]] = [report.matrix, report.raw]
+    queries = keys = report.tokens
     causal, texts, at_sink = report.causal, (read, read), report.at_sink
     if report.sampled is not None:
         starts = key_starts(report, _COLUMNS, at_sink)
