@@ -235,7 +235,7 @@ def _heading(part: doc.Part) -> Iterator[str]:
 
 def _maps(part: doc.Maps, palette: str) -> Iterator[str]:
     if part.scale is not None:
-        yield svg_element(scale_figure(part.scale), palette)
+        yield f'<div class="scroll">{svg_element(scale_figure(part.scale), palette)}</div>'
     if not part.maps:
         return
     yield '<div class="maps">'

@@ -13,7 +13,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import advised, model_words, named, notes_group, share
-from attnviz.inspect.rollout.page import rollout_page
+from attnviz.inspect.rollout.page import key_starts, rollout_page, summed_keys
 from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
 
@@ -93,7 +93,7 @@ def rollout_document(
         quoted=text if target is None else target,
         finding=_finding(report),
         first=advised(partial(_first, report, kept), report.tokens),
-        page=None if report.sampled is not None else partial(rollout_page, report),
+        page=partial(rollout_page, report),
     )
 
 
@@ -167,19 +167,13 @@ def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
         "last layer, mean of its heads": kept.layer,
     }
     if report.sampled is not None:
-        size = -(-len(report.tokens) // _POOLED)
-        starts = range(0, len(report.tokens), size)
-        hidden = report.causal & (np.array(starts) > np.array(report.sampled)[:, None])
+        starts = key_starts(report, _POOLED).tolist()
+        size = starts[1] if len(starts) > 1 else len(report.tokens)
         tokens, keys = report.tokens.taken(report.sampled), report.tokens.taken(starts)
-        sums = {
-            f"{name}, sums over {size:,} keys": np.add.reduceat(
-                np.nan_to_num(matrix), starts, axis=1
-            )
-            for name, matrix in matrices.items()
-        }
         return [
-            doc.Map(name, np.where(hidden, np.nan, each), tokens, keys)
-            for name, each in sums.items()
+            doc.Map(f"{name}, sums over {size:,} keys", summed, tokens, keys)
+            for name, matrix in matrices.items()
+            for summed in [summed_keys(report, matrix, starts)]
         ]
     tokens, square = report.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     return [

@@ -6,6 +6,7 @@ Firefox is asked over its own socket (Marionette), which needs no driver and no 
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import shutil
 import socket
@@ -16,6 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import attnviz
+
+from .conftest import MARY
 
 _NAMES = ("firefox", "firefox-esr")
 _START = 120  # seconds, on a busy machine
@@ -31,12 +36,25 @@ INKED = """const colours = (pen, wide, high) =>
 return [...document.querySelectorAll("#map canvas, #lines canvas, #grid canvas")].map((one) =>
   colours(one.getContext("2d"), one.width, one.height));"""
 
+BOX = """const map = document.querySelector("#map");
+map.scrollIntoView({ block: "center" });
+return map.getBoundingClientRect();"""
+READOUT = "return document.querySelector('#readout').textContent"
+
 
 class Firefox:
     """A Firefox without a window, and what it is asked."""
 
     def __init__(self, path: str, profile: Path) -> None:
-        (profile / "user.js").write_text('user_pref("marionette.port", 0);\n')
+        self.folder = profile / "downloads"
+        self.folder.mkdir()
+        wanted = {
+            "marionette.port": 0,
+            "browser.download.folderList": 2,
+            "browser.download.dir": str(self.folder),
+        }
+        lines = [f"user_pref({json.dumps(key)}, {json.dumps(to)});\n" for key, to in wanted.items()]
+        (profile / "user.js").write_text("".join(lines))
         given = ["--headless", "--no-remote", "--remote-allow-system-access", "--marionette"]
         self.process = subprocess.Popen(
             [path, *given, "--profile", str(profile)],
@@ -70,11 +88,26 @@ class Firefox:
         name = "WebDriver:ExecuteAsyncScript" if wait else "WebDriver:ExecuteScript"
         return self.ask(name, script=script, args=[])["value"]
 
+    def press(self, key: str) -> None:
+        self._act(
+            {
+                "type": "key",
+                "actions": [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}],
+            }
+        )
+
+    def point(self, x: float, y: float) -> None:
+        move = {"type": "pointerMove", "x": round(x), "y": round(y), "duration": 0}
+        self._act({"type": "pointer", "actions": [move]})
+
+    def _act(self, what: dict[str, Any]) -> None:
+        self.ask("WebDriver:PerformActions", actions=[{"id": what["type"], **what}])
+        self.js("requestAnimationFrame(() => setTimeout(arguments[0], 50))", wait=True)
+
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.ask("Marionette:Quit")
-            self.process.wait(_START)
         self.socket.close()
+        self.process.kill()
+        self.process.wait(_START)
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +137,31 @@ def test_firefox_paints_the_page_without_an_error(firefox: Firefox, mary: Path) 
     firefox.ask("Marionette:SetContext", value="chrome")
     assert firefox.js(ERRORS) == []
     firefox.ask("Marionette:SetContext", value="content")
+
+
+def test_firefox_answers_the_hand(firefox: Firefox, mary: Path) -> None:
+    firefox.ask("WebDriver:SetWindowRect", width=1440, height=1000)
+    firefox.ask("WebDriver:Navigate", url="about:blank")
+    firefox.ask("WebDriver:Navigate", url=f"{mary.as_uri()}#L1H2")
+    firefox.js(READY, wait=True)
+    firefox.press("k")
+    assert firefox.js("return document.querySelector('#name').textContent") == "L1H3"
+    box = firefox.js(BOX)
+    firefox.point(box["x"] + 0.4 * box["width"], box["y"] + 0.7 * box["height"])
+    query_name, _, key_name, told = firefox.js(READOUT).split()
+    firefox.js("document.querySelector('#save-csv').click()")
+    wanted = firefox.folder / "attnviz-tiny-L1H3-raw.csv"
+    until = time.monotonic() + _START
+    while not (wanted.exists() and wanted.stat().st_size) and time.monotonic() < until:
+        time.sleep(0.05)
+    rows = list(csv.DictReader(wanted.read_text().splitlines()))
+    weights = attnviz.capture("tiny", MARY)["L1H3"]
+    assert len(rows) == 14 * 15 // 2
+    for row in rows:
+        there = weights[int(row["query"]), int(row["key"])]
+        assert float(row["weight"]) == pytest.approx(there, abs=3e-5)
+    names = [query_name.split("#")[0], key_name.split("#")[0]]
+    looked = [
+        float(row["weight"]) for row in rows if [row["query_token"], row["key_token"]] == names
+    ]
+    assert min(abs(weight - float(told)) for weight in looked) < 6e-5

@@ -85,6 +85,7 @@ def test_every_document_with_a_grid_has_it(opened: Open, run: Any, tmp_path: Pat
     asked = {
         "patterns": ["--seed", "0"],
         "why": [CAT],
+        "ablate": [CAT],
         "patch": [
             "When Mary and John went out, John gave a book to",
             "When Mary and John went out, Mary gave a book to",
@@ -100,6 +101,8 @@ def test_every_document_with_a_grid_has_it(opened: Open, run: Any, tmp_path: Pat
         assert sorted(after) == sorted(before)
         assert after != before
         assert shown.js("document.querySelectorAll('.heads td[title]').length") == len(before)
+        shown.page.set_viewport_size({"width": 320, "height": 700})
+        assert shown.js("document.documentElement.scrollWidth") == 320
 
 
 def test_a_document_without_a_grid_runs_nothing(run: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ import pytest
 import attnviz
 from attnviz.cli import browser as browsing
 from attnviz.inspect.head.job import CARD_TEXT
+from attnviz.inspect.rollout import page as rollout_page
+from attnviz.inspect.rollout import rollout
 
 from ...chat_models import CHAT, CHATML, write_chat_model
 from .test_numbers import on_page, worst
@@ -144,6 +147,42 @@ def test_rollout_says_where_a_token_comes_from(opened: Open, tmp_path: Path) -> 
     assert np.abs(np.nan_to_num(on_page(shown, 0, "sinkless") - bare)).max() < 3e-4
     assert shown.js("state.mode") == "sinkless"
     assert not shown.page.locator("#scope").is_visible()
+
+
+@pytest.mark.parametrize("columns", [5, 1024])
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_rollout_of_a_long_text_has_sums_over_keys(
+    opened: Open,
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    columns: int,
+) -> None:
+    monkeypatch.setattr(rollout_page, "_COLUMNS", columns)
+    monkeypatch.setattr(rollout, "_SAMPLED", 5)
+    text = "the cat saw the dog . a man saw ."
+    report = attnviz.rollout(str(checkpoint(name)), text, reduce="fused")
+    assert report.sampled is not None
+    report.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    count, named = len(report.tokens), shown.js("shown.keys.tokens")
+    ends = {*range(0, count, -(-count // columns)), count}
+    ends |= {at + more for at in np.flatnonzero(report.at_sink) for more in (0, 1)}
+    groups = [slice(*two) for two in itertools.pairwise(sorted(ends))]
+    assert len(named) == len(groups)
+    for said, group in zip(named, groups, strict=True):
+        last = f"–{group.stop - 1}" if group.stop - group.start > 1 else ""
+        assert said.endswith(f"({group.start}{last})") or report.tokens.special[group.start]
+    for at, matrix in enumerate((report.matrix, report.raw)):
+        sums = np.stack([matrix[:, group].sum(1) for group in groups], 1)
+        assert worst(on_page(shown, at, "raw"), sums) < 3e-5
+    bare = np.nan_to_num(report.without_sink())
+    sums = np.stack([bare[:, group].sum(1) for group in groups], 1)
+    assert worst(on_page(shown, 0, "sinkless"), sums) < 3e-4
+    assert shown.js("shown.queries.tokens[state.query]").endswith(f"({report.last})")
+    words = shown.text("#words [data-side=keys]")
+    assert text in words
 
 
 def test_two_models_and_their_difference(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -16,6 +17,7 @@ import pytest
 import attnviz
 from attnviz.draw.page import shell
 
+from .conftest import MARY
 from .test_numbers import made
 
 Open = Callable[..., Any]
@@ -138,6 +140,41 @@ def test_a_notebook_shows_the_page_at_a_head(blank: Callable[..., Any]) -> None:
     frame = page.frame_locator("iframe")
     frame.locator("body[data-ready]").wait_for(state="attached")
     assert frame.locator("#name").inner_text() == "L3H1"
+
+
+OPERATED = {
+    "button",
+    "checkbox",
+    "combobox",
+    "DisclosureTriangle",
+    "image",
+    "link",
+    "option",
+}
+"""Roles of what a reader of the screen is told by name."""
+
+
+def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened: Open, mary: Path) -> None:
+    shown = opened(mary, "#L1H3")
+    browser = shown.page.context.new_cdp_session(shown.page)
+
+    def told() -> list[tuple[str, str]]:
+        nodes = browser.send("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if not node["ignored"]
+        ]
+
+    controls = [(role, name.strip()) for role, name in told() if role in OPERATED]
+    assert len(controls) > 60
+    assert [role for role, name in controls if not name] == []
+    shown.js("set({ query: 3, key: 1, locked: true, hover: true }, 'token')")
+    weight = attnviz.capture("tiny", MARY)["L1H3"][3, 1]
+    said = f"and → When  {f'{weight:.4f}'.removeprefix('0')}"
+    shown.wait(f"$('say').textContent.includes({json.dumps(said)})")
+    assert shown.page.locator("#say").get_attribute("role") == "status"
+    assert any(said.split(" →")[0] in name and "attends to" in name for _, name in told())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
