@@ -21,9 +21,7 @@ from attnviz.engine.probing import Probing
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
-from attnviz.records import Input, Kind, ModelInfo, Tokens
-
-Floats = NDArray[np.floating]
+from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
 
 _LEAST_ROWS = 8
 """The fewest rows of a long text that are compared."""
