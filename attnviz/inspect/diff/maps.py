@@ -102,7 +102,7 @@ def model_maps(
         if reads_sums(model.info, max(len(queries), len(keys)), reduce):
             try:
                 stride = stride or _stride(inputs, kind, run(_beginning(given), rows=(0,)))
-                if len(queries) // stride < _LEAST_ROWS:
+                if stride > 1 and len(queries) // stride < _LEAST_ROWS:
                     raise UsageError(
                         f"text {number + 1} has {len(keys):,} tokens, of which {_LEAST_ROWS} rows "
                         f"of attention take more than {MOST_BYTES:,} bytes: shorten it"
