@@ -194,7 +194,7 @@ def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCo
     name, _, rest = os.fspath(named).partition(":")
     split, _, column = rest.partition(":")
     rows = _hub(name, split or _SPLIT)
-    return TextCorpus(shown, lambda: _rows(shown, rows, column or _COLUMN))
+    return TextCorpus(shown, lambda: _rows(shown, rows(), column or _COLUMN))
 
 
 _ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".gz")
@@ -251,37 +251,45 @@ def _rows(source: str, rows: Iterable[Any], column: str) -> Iterator[Line]:
             yield Line(number, text)
 
 
-def _parquet(path: Path) -> Iterable[Any]:
-    """Return the rows of a Parquet file, read a thousand at a time."""
+def _parquet(path: Path) -> Iterator[Any]:
+    """Yield the rows of a Parquet file, read a thousand at a time."""
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise LoadError(_install("a Parquet file")) from error
-
-    class _Rows:
-        def __iter__(self) -> Iterator[Any]:
-            try:
-                with parquet.ParquetFile(path) as file:
-                    for batch in file.iter_batches(1024):
-                        yield from batch.to_pylist()
-            except (OSError, ValueError) as error:
-                raise LoadError(f"cannot read {visible(str(path))}: {error}") from error
-
-    return _Rows()
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(1024):
+                yield from batch.to_pylist()
+    except (OSError, ValueError) as error:
+        raise LoadError(f"cannot read {visible(str(path))}: {error}") from error
 
 
-def _hub(name: str, split: str) -> Iterable[Any]:
-    """Return the rows of a split of a hub's data set, which are fetched while they are read."""
+def _hub(name: str, split: str) -> Callable[[], Iterator[Any]]:
+    """Return a function that yields the rows of a split of a hub's data set as they are fetched.
+
+    Both raise LoadError, in one line, for whatever goes wrong.
+    """
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise LoadError(f"there is no file {name}, and {_install('a data set')}") from error
+
+    def refused(error: Exception) -> LoadError:
+        why = " ".join(str(error).split())[:200]
+        return LoadError(f"cannot read the data set {name}, split {split}: {why}")
+
+    def rows() -> Iterator[Any]:
+        try:
+            yield from found
+        except Exception as error:  # such as a connection that broke
+            raise refused(error) from error
+
     try:
         found: Iterable[Any] = load_dataset(name, split=split, streaming=True)
     except Exception as error:  # the library has no common class for what can go wrong
-        why = " ".join(str(error).split())[:200]
-        raise LoadError(f"cannot read the data set {name}, split {split}: {why}") from error
-    return found
+        raise refused(error) from error
+    return rows
 
 
 def _install(what: str) -> str:

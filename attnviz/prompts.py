@@ -64,6 +64,11 @@ def typed_prompts(
     ], many.source
 
 
+def control_count(asked: int | None, prompts: int) -> int:
+    """Return the number of controls of each prompt: as many as asked for, else 20, of several 5."""
+    return (5 if prompts > 1 else 20) if asked is None else asked
+
+
 def named_error(place: str, error: UsageError) -> UsageError:
     """Return an error whose message begins with the place of the prompt, if it has one."""
     return UsageError(f"{place}: {error}" if place else str(error))

@@ -10,6 +10,9 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.floating]
+"""An array of numbers of any precision."""
+
 Kind = Literal["self", "encoder", "decoder", "cross"]
 """The kind of attention: ``self`` with one stack, or one of the three of an encoder–decoder."""
 
@@ -228,7 +231,7 @@ class LayerWeights:
 
     layer: int
     heads: tuple[int, ...]
-    weights: NDArray[np.floating]
+    weights: Floats
     mask: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
@@ -276,7 +279,7 @@ class AttentionRecord:
         every = np.ones((len(self.queries), len(self.keys)), bool)
         return np.tril(every) if self.causal else every
 
-    def __iter__(self) -> Iterator[tuple[int, int, NDArray[np.floating]]]:
+    def __iter__(self) -> Iterator[tuple[int, int, Floats]]:
         """Yield (layer, head, attention weights (query, key)) for each selected head."""
         for layer in self.layers:
             for index, head in enumerate(layer.heads):
@@ -402,9 +405,9 @@ class HeadVectors:
     notes: what is missing, and why.
     """
 
-    norms: Mapping[int, NDArray[np.floating]] = field(default_factory=dict)
-    queries: Mapping[int, NDArray[np.floating]] = field(default_factory=dict)
-    keys: Mapping[int, NDArray[np.floating]] = field(default_factory=dict)
+    norms: Mapping[int, Floats] = field(default_factory=dict)
+    queries: Mapping[int, Floats] = field(default_factory=dict)
+    keys: Mapping[int, Floats] = field(default_factory=dict)
     factor: float = 1.0
     notes: tuple[str, ...] = ()
 
@@ -457,11 +460,11 @@ class HeadsRecord:
             return f"H{head + self.index_base}"
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
-    def weights(self, layer: int, head: int) -> NDArray[np.floating]:
+    def weights(self, layer: int, head: int) -> Floats:
         """Return the attention weights (query, key) of a selected head; KeyError for another."""
         for kept in self.record.layers:
             if kept.layer == layer and head in kept.heads:
-                found: NDArray[np.floating] = kept.weights[kept.heads.index(head)]
+                found: Floats = kept.weights[kept.heads.index(head)]
                 return found
         raise KeyError(f"{self.name(layer, head)} was not kept")
 

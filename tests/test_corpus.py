@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +92,20 @@ def test_a_data_set_of_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [("someone/stories", "test", True)]
     with pytest.raises(LoadError, match=r"row 1 has no text in 'text': it has body"):
         list(open_corpus("someone/stories").lines())
+
+
+def test_a_data_set_whose_connection_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __iter__(self) -> Iterator[dict[str, str]]:
+            yield {"text": "One."}
+            raise ConnectionError("the peer\nhung up")
+
+    library = SimpleNamespace(load_dataset=lambda name, **options: Broken())
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    lines = open_corpus("someone/stories").lines()
+    assert next(lines) == Line(1, "One.")
+    with pytest.raises(LoadError, match="someone/stories, split train: the peer hung up"):
+        next(lines)
 
 
 def test_without_the_library_a_data_set_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

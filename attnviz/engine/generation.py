@@ -16,10 +16,9 @@ import numpy as np
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely, Texts, likeliest, log_softmax
-from attnviz.engine.observer import Floats
 from attnviz.errors import UsageError
 from attnviz.models.model import HasEnds, Model, Reader, TwoStackModel, require_number
-from attnviz.records import Kind, Tokens
+from attnviz.records import Floats, Kind, Tokens
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from attnviz.attention.stack_reader import shared
 from attnviz.engine.attention_calls import borrowed
 from attnviz.engine.head_run import Run
 from attnviz.engine.hook_points import HookedCall, LostTrackError
-from attnviz.engine.observer import Floats, to_numpy
+from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers
 from attnviz.engine.patching import What
 from attnviz.engine.plain_pass import length_class
@@ -32,7 +32,7 @@ from attnviz.models.model import Reader, cannot_write
 from attnviz.models.split import device_of
 from attnviz.models.third_party import running
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import Floats, Input, Kind, Tokens
 
 OpenHeads = Callable[[Kind, Input, bool], tuple[Run, tuple[str, ...]]]
 

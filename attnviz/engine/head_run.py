@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from attnviz.engine.observer import BlockFacts, Floats, KeepWeights
+from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.errors import UnsupportedError
 from attnviz.measures.reduced import ReducedLayer
-from attnviz.records import Input, Kind, LayerWeights, ModelInfo
+from attnviz.records import Floats, Input, Kind, LayerWeights, ModelInfo
 
 Head: TypeAlias = tuple[int, int]
 """Layer and head, from 0."""

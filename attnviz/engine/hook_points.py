@@ -20,11 +20,11 @@ from torch.utils.hooks import RemovableHandle
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.edges import NOTHING_LEFT
-from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
+from attnviz.engine.observer import Observer, hand_over, to_numpy
 from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError as LostTrackError
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.records import Input, Kind
+from attnviz.records import Floats, Input, Kind
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
-    Floats,
     Held,
     ObserveHeads,
     Observer,
@@ -35,7 +34,7 @@ from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import Floats, Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel

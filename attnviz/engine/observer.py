@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import attention_scores, softmax
 from attnviz.errors import LoadError
 from attnviz.measures.reduced import ReducedLayer
-from attnviz.records import Kind, LayerWeights, ModelInfo
-
-Floats = NDArray[np.floating]
+from attnviz.records import Floats, Kind, LayerWeights, ModelInfo
 
 BLOCK_CELLS = 2**20
 """The number of weights in a block, over all heads and texts: 4 MB as float32."""

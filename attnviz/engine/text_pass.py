@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Asked, no_such_head, record_of
 from attnviz.engine.head_run import Head, HeadRun, Run
-from attnviz.engine.observer import BlockFacts, Floats, KeepWeights
+from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.engine.probing import open_probing
 from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import check_heads
 from attnviz.models.model import Model
-from attnviz.records import AttentionRecord, Kind
+from attnviz.records import AttentionRecord, Floats, Kind
 
 _CELLS = 2**21
 """The number of log-probabilities that are computed at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from attnviz.records import Floats
 
 
 def js_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:

@@ -27,10 +27,9 @@ from attnviz.measures.bootstrap import student_quantile
 from attnviz.measures.labels import clear_deviations
 from attnviz.measures.rows import AttentionRows
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
-from attnviz.records import REST, AttentionRecord, RegionShares, Tokens
+from attnviz.records import REST, AttentionRecord, Floats, RegionShares, Tokens
 
 Bools = NDArray[np.bool_]
-Floats = NDArray[np.floating]
 
 LEAST = 0.1
 """How much more than uniform attention is worth a word, as for links between words."""

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.rows import even_weights
-from attnviz.records import AttentionRecord, Tokens
+from attnviz.records import AttentionRecord, Floats, Tokens
 
 Bools = NDArray[np.bool_]
-Floats = NDArray[np.floating]
 
 SINK_WEIGHT = 0.3
 """The mean weight on the sink above which a head rests on it: ε of Gu et al. 2024, "When Attention

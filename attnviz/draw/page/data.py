@@ -22,9 +22,7 @@ from attnviz.draw.labels import token_label, token_labels, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
-from attnviz.records import REST, SINKS, HeadLabel, Tokens
-
-Floats = NDArray[np.floating]
+from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
 

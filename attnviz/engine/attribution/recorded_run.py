@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_stack import NumpyStack, held_norm
-from attnviz.records import Tokens
-
-Floats = NDArray[np.floating]
+from attnviz.records import Floats, Tokens
 
 
 class RecordedRun(NumpyStack):

@@ -29,9 +29,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.errors import UnsupportedError
-from attnviz.records import Input
-
-Floats: TypeAlias = NDArray[np.floating]
+from attnviz.records import Floats, Input
 
 ReadSide = Literal["query", "key"]
 """Which of the two vectors whose product is a score was written into."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
@@ -21,9 +20,7 @@ from attnviz.engine.attribution.scores import (
     StreamPart,
     largest_heads,
 )
-from attnviz.records import Input
-
-Floats = NDArray[np.floating]
+from attnviz.records import Floats, Input
 
 
 @dataclass(frozen=True)

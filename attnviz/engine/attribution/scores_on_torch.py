@@ -48,9 +48,7 @@ from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import PatchableModel, whole_pass
 from attnviz.errors import UsageError
 from attnviz.models.attention_interface import PreTrainedModel
-from attnviz.records import Input
-
-Floats = NDArray[np.floating]
+from attnviz.records import Floats, Input
 
 
 class _ReachedError(Exception):

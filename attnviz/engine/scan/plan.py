@@ -88,7 +88,9 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
     except LostTrackError:
         clean, blocks = run_pass(model, probe, Untouched(), project_all=True), ((), ())
     unembedding = _unembedding(model, probe, clean)
-    plan = ScanPlan(model, None, *blocks, unembedding, True, probe, clean.hidden)
+    plan = ScanPlan(
+        model, None, *blocks, unembedding, causal=True, probe=probe, hidden=clean.hidden
+    )
     if model.ours:
         return replace(plan, strategy=STRATEGIES[0], ends_short=positions == "last")
     trials = _trials(model)

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.engine.capture import capture
 from attnviz.inspect.atlas.records import HALF, AtlasReport, HeadAtlas
 from attnviz.inspect.atlas.scan import FIRES, NAMES
 from attnviz.inspect.atlas.tally import edges
 from attnviz.models.model import Model
-from attnviz.records import Tokens
+from attnviz.records import Floats, Tokens
 
 _INTERVALS = 10
 _A_ROW, _LEAST = 8, 0.005
@@ -48,8 +47,6 @@ _STATISTICS = {
     "token_share": "Sampled texts whose strongest link has the preferred token",
     "token_base_rate": "That token's share of all tokens",
 }
-
-Floats = NDArray[np.floating]
 
 
 def write_headvis(report: AtlasReport, model: Model, directory: Path) -> None:

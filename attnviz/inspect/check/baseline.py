@@ -27,9 +27,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.model import broken_words
 from attnviz.reading import SETTINGS_BYTES, damaged, optional, parse_json, read_bytes, typed
-from attnviz.records import Kind, ModelInfo
-
-Floats = NDArray[np.floating]
+from attnviz.records import Floats, Kind, ModelInfo
 
 SCHEMA = "attnviz.baseline/1"
 

@@ -21,9 +21,7 @@ from attnviz.engine.probing import Probing
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
-from attnviz.records import Input, Kind, ModelInfo, Tokens
-
-Floats = NDArray[np.floating]
+from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
 
 _LEAST_ROWS = 8
 """The fewest rows of a long text that are compared."""
@@ -104,7 +102,7 @@ def model_maps(
         if reads_sums(model.info, max(len(queries), len(keys)), reduce):
             try:
                 stride = stride or _stride(inputs, kind, run(_beginning(given), rows=(0,)))
-                if len(queries) // stride < _LEAST_ROWS:
+                if stride > 1 and len(queries) // stride < _LEAST_ROWS:
                     raise UsageError(
                         f"text {number + 1} has {len(keys):,} tokens, of which {_LEAST_ROWS} rows "
                         f"of attention take more than {MOST_BYTES:,} bytes: shorten it"

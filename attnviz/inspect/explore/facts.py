@@ -19,10 +19,11 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme, Tone
 from attnviz.engine.likely import Likely
 from attnviz.inspect.explore.heading import ROUNDED, effect_words, likely_words, removed_names
-from attnviz.inspect.explore.session import Floats, same_tokens
+from attnviz.inspect.explore.session import same_tokens
 from attnviz.inspect.explore.view import View, Written
 from attnviz.inspect.heads.finding import described, scored
 from attnviz.measures.registry import MEASURES, said_name
+from attnviz.records import Floats
 
 MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
 """The words for each mode of the weights."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
 from attnviz.draw.provenance import size_words
@@ -35,10 +34,8 @@ from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.options import RegionOptions
-from attnviz.records import HeadsRecord, ModelInfo
+from attnviz.records import Floats, HeadsRecord, ModelInfo
 from attnviz.regions import region_reader
-
-Floats = NDArray[np.floating]
 
 Mode = Literal["raw", "no-sink", "value-weighted"]
 """Weights as they are; rows rescaled without the attention sink; or each weight times the norm of

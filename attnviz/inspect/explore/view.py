@@ -15,10 +15,10 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.scene import Scene
-from attnviz.inspect.explore.session import Floats, Frame, unlike
+from attnviz.inspect.explore.session import Frame, unlike
 from attnviz.inspect.heads.links import LONGEST, link_names
 from attnviz.measures.sinks import sink_of
-from attnviz.records import AttentionRecord
+from attnviz.records import AttentionRecord, Floats
 
 
 @dataclass(frozen=True)

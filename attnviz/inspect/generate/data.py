@@ -26,11 +26,11 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import head_list, labels_of
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError
-from attnviz.inspect.generate.records import Ending, Floats, GenerateReport, WrittenRun
+from attnviz.inspect.generate.records import Ending, GenerateReport, WrittenRun
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.regions import regions_of
 from attnviz.reading import damaged, finite, one_of, parse_json, typed
-from attnviz.records import Kind, LayerWeights, Tokens
+from attnviz.records import Floats, Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -20,13 +20,12 @@ from attnviz.measures.registry import label_named
 from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
-from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, RegionShares, Tokens
+from attnviz.records import Floats, HeadLabel, Kind, LayerWeights, ModelInfo, RegionShares, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
 
-Floats = NDArray[np.floating]
 
 Ending = Literal["tokens", "end", "context", "interrupted", "failed"]
 """Why a text ends: it has as many tokens as requested, an end-of-text token was written, the

@@ -23,9 +23,8 @@ from attnviz.errors import LoadError
 from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
 from attnviz.measures.words import joined
 from attnviz.reading import ARRAY_BYTES, finite, typed
-from attnviz.records import AttentionRecord, HeadVectors, LayerWeights, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, Floats, HeadVectors, LayerWeights, ModelInfo, Tokens
 
-Floats = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
 
 CAPTURE = "attnviz.capture/1"

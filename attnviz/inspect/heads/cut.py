@@ -27,12 +27,11 @@ from attnviz.measures.words import Word, find_word, joined
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import AttentionRecord, HeadsRecord, Input, Kind, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, Floats, HeadsRecord, Input, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
-Floats = NDArray[np.floating]
 
 MOST_ALONE = 64
 """Up to this many heads are each cut alone; if there are more, each layer's heads together."""
@@ -318,7 +317,7 @@ def _quoted(tokens: Tokens, word: Word) -> str:
     return f"{text!r} ({f'token {first}' if first == last else f'tokens {first}-{last}'})"
 
 
-def _edge_weight(weights: NDArray[np.floating], query: Word, key: Word) -> np.floating:
+def _edge_weight(weights: Floats, query: Word, key: Word) -> np.floating:
     """Return a head's attention weight between two words: sum over keys, mean over queries.
 
     weights: (query, key) of one head.

@@ -147,7 +147,9 @@ def _left_out(report: HeadsRecord) -> list[str]:
         return []
     rows = [np.isnan(weights).all(-1) for _, _, weights in report.record]
     blank = int(sum(each.sum() for each in rows))
-    left = f" ({blank:,} of {sum(map(len, rows)):,} rows: nothing left)" if blank else ""
+    left = (
+        f" ({blank:,} of {sum(each.size for each in rows):,} rows: nothing left)" if blank else ""
+    )
     return [f"sink left out, rows rescaled{left}"]
 
 

@@ -42,6 +42,7 @@ from attnviz.records import (
     NO_LABEL,
     SINKS,
     AttentionRecord,
+    Floats,
     HeadLabel,
     HeadScores,
     HeadsRecord,
@@ -52,7 +53,6 @@ from attnviz.records import (
     Source,
 )
 
-Floats = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
 
 _PACKED = 100

@@ -36,13 +36,12 @@ from attnviz.measures.words import Word, find_in
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
 from attnviz.progress import Advance
-from attnviz.records import Input, Kind, ModelInfo, Provenance, RegionShares, Tokens
+from attnviz.records import Floats, Input, Kind, ModelInfo, Provenance, RegionShares, Tokens
 from attnviz.regions import region_reader
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
-Floats = NDArray[np.floating]
 
 _BUCKETS = 64
 _SHOWN = 3

@@ -34,12 +34,9 @@ from attnviz.measures.words import find_in
 from attnviz.models.model import Model, Vocabulary
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.progress import Advance
-from attnviz.prompts import named_error, typed_prompts
+from attnviz.prompts import control_count, named_error, typed_prompts
 from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input, Kind, Tokens
 from attnviz.texts import Texts
-
-_CONTROLS, _FEW = 20, 5
-"""The number of controls for a single prompt, and for each of many."""
 
 _POOL = 2000
 """How many tokens of the vocabulary are looked at for words of the controls."""
@@ -77,14 +74,9 @@ def open_model(
     name: str, options: LoadOptions, prompts: Sequence[LinkPrompt], request: LinkRequest
 ) -> Model:
     """Load a model with the faster of NumPy and torch. prompts: their length decides."""
-    runs = 2 + _wanted(request, len(prompts))
+    runs = 2 + control_count(request.controls, len(prompts))
     tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
     return load(name, replace(options, tokens=tokens))
-
-
-def _wanted(request: LinkRequest, prompts: int) -> int:
-    usual = _FEW if prompts > 1 else _CONTROLS
-    return usual if request.controls is None else request.controls
 
 
 def link(
@@ -115,7 +107,7 @@ def link(
     labels = {} if known is None else known.named()
     head, splitter = _head_of(request, model), backend_of(model).open_splitter(kind, inputs[0])
     found: list[LinkedPrompt] = []
-    wanted = _wanted(request, len(pairs))
+    wanted = control_count(request.controls, len(pairs))
     for number, (prompt, given) in enumerate(pairs):
         try:
             asked = _asked(model, kind, prompt, given, head, labels)

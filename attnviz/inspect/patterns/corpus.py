@@ -69,7 +69,7 @@ def patterns_over(
     probing = open_probing(model, attention_kind(model, Choice(kind=request.kind)))
     attention = Conditions(probing.kind, probing.causal, request.view, probing.ranked)
     heads = choose_heads(request.layer, request.head, info.layers, info.heads, base)
-    control = None if request.control is None else request.seed + (info.seed == request.seed)
+    control = request.control_seed(info.seed)
     twin = None if control is None else probing.twin(control)
 
     def measured(block: TextBlock) -> Tallies:

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts, Floats
+from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import COPIES, OWN, ProbeText
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
 from attnviz.inspect.patterns.sums import in_view
 from attnviz.measures.registry import View, label_named
-from attnviz.records import Input, Kind
+from attnviz.records import Floats, Input, Kind
 
 _SENTENCE = "The cat sat on the mat, and the dog slept by the door."
 _COPIES = (8, 2, 0)

@@ -83,14 +83,9 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
         return Cell(0.0, None, "", _NONE, tip, _values(entry))
     strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # None if the text cannot show it
     tint = label_tint(entry.label, strength)
-    letter = label_named(entry.label).short
-    return Cell(strength, tint, short(entry.score), letter, tip, _values(entry), *_look(entry))
-
-
-def _look(entry: PatternScores) -> tuple[str, str]:
-    """Return what a head does and its colour; two empty texts without a label."""
-    label = label_named(entry.label or "")
-    return (label.said, label.colour) if entry.label is not None else ("", "")
+    label = label_named(entry.label)
+    values, score = _values(entry), short(entry.score)
+    return Cell(strength, tint, score, label.short, tip, values, label=label.said, hue=label.colour)
 
 
 def _values(entry: PatternScores) -> dict[str, float]:
@@ -105,8 +100,9 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
     for entry in report.heads:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
         tint = None if value is None else label_tint(name, strength)
-        shown = Cell(strength, tint, short(value), "", _tip(report, entry), _values(entry))
-        cells.append(shown._replace(label=_look(entry)[0]))
+        said = "" if entry.label is None else label_named(entry.label).said
+        tip, values = _tip(report, entry), _values(entry)
+        cells.append(Cell(strength, tint, short(value), "", tip, values, label=said))
     label = label_named(name)
     title: Words = [(f"{label.said}: score of every head", True), (label.meaning, False)]
     return _grid(report, cells, title, (), _scale(name))

@@ -103,7 +103,7 @@ def patterns(
         targets=targets,
         sentences=sentences,
         seeds=range(request.seed, request.seed + SEEDS),
-        control=_control_seed(request, info.seed),
+        control=request.control_seed(info.seed),
         heads=choose_heads(request.layer, request.head, info.layers, info.heads, base),
         progress=lambda done, total: advance(done / max(total, 1)),
         index_base=base,
@@ -164,13 +164,3 @@ def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
     sentences: those that are annotated.
     """
     return [*LABELS, *(pair.relation for sentence in sentences for pair in sentence.pairs)]
-
-
-def _control_seed(request: PatternsRequest, drawn: int | None) -> int | None:
-    """Return the seed of the random baseline, a model with random parameters; None without one.
-
-    drawn: the seed of the model's own parameters if they are random: the baseline must differ.
-    """
-    if request.control is None:
-        return None
-    return request.seed + 1 if drawn == request.seed else request.seed

@@ -86,3 +86,10 @@ class PatternsRequest(
         return self.view == "raw" and not (
             self.raw or self.probe or self.control or self.layer or self.head
         )
+
+    def control_seed(self, drawn: int | None) -> int | None:
+        """Return the seed of the random baseline, a model with random parameters; None without one.
+
+        drawn: the seed of the model's own parameters if they are random: the baseline must differ.
+        """
+        return None if self.control is None else self.seed + (self.seed == drawn)

@@ -14,23 +14,21 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts, Floats, no_numbers
+from attnviz.engine.observer import BlockFacts, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.rollout.records import Matrix, RolloutReport, last_content
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import Floats, Input, Kind, Tokens
 
 
-def rollout_after(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
+def rollout_after(mean: Floats, before: Matrix | None) -> Matrix:
     """Return the attention rollout (query, key) after one more layer; rows sum to one.
 
     mean: the layer's attention weights (query, key), mean over its heads. before: the rollout of
-        the layers
-    below, None for the first layer.
+        the layers below, None for the first layer.
     """
     mixed: Matrix = 0.5 * mean.astype(np.float64)
     mixed[np.diag_indices_from(mixed)] += 0.5

@@ -34,13 +34,10 @@ from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.options import HeadChoice, RegionOptions
 from attnviz.progress import Advance
-from attnviz.prompts import named_error, typed_prompts
+from attnviz.prompts import control_count, named_error, typed_prompts
 from attnviz.records import HeadLabel, Input, Kind, Tokens
 from attnviz.regions import both_texts, region_reader
 from attnviz.texts import Texts, answer_and_foil, words_of
-
-_CONTROLS, _FEW = 20, 5
-"""The number of controls for a single prompt, and for each of many."""
 
 _TRIED = 8
 """How many tokens are tried for each control."""
@@ -98,7 +95,7 @@ def why(
         raise UsageError("--and joins a text to one prompt: leave out --texts, or --and")
     if request.inputs and asked[1:]:
         raise UsageError("--inputs explains one prompt: leave out --texts, or --inputs")
-    wanted = _wanted(request, len(asked))
+    wanted = control_count(request.controls, len(asked))
     first = asked[0][1]
     attributor = backend_of(model).open_attributor(first)
     found: list[ExplainedPrompt] = []
@@ -162,7 +159,7 @@ def open_model(
     """
     if request.copying:
         return load(name, options)
-    runs = 1 + _wanted(request, len(prompts))
+    runs = 1 + control_count(request.controls, len(prompts))
     tokens = sum(reckoned_tokens(prompt.text) for prompt in prompts)
     if request.inputs and tokens > LONG // 2:  # gradients may be needed
         return load(name, options)
@@ -184,11 +181,6 @@ def load_apart(name: str, options: LoadOptions) -> Model:
     ):
         return load(name, replace(options, tokens=None))
     return model
-
-
-def _wanted(request: WhyRequest, prompts: int) -> int:
-    usual = _FEW if prompts > 1 else _CONTROLS
-    return usual if request.controls is None else request.controls
 
 
 # The question --------------------------------------------------------------------------------
