@@ -56,8 +56,7 @@ def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> D
     """Return the divergences of each pair of heads (one of each model) over each text.
 
     first, second: the attention maps of model A and model B over the same texts. pairs: a head of A
-        and a
-    head of B each, ((layer, head), (layer, head)).
+        and a head of B each, ((layer, head), (layer, head)).
 
     The first query of a causal text, which sees only itself, does not count.
     """
@@ -263,9 +262,8 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
     """Return the pairs of heads with the least sum of divergences: (head of A, head of B).
 
     first, second: the attention maps of model A and model B over the same texts. Heads are paired
-        within
-    layers if both models have equally many layers, else over the whole model. Raises UsageError if
-    too many pairs of heads would have to be compared.
+        within layers if both models have equally many layers, else over the whole model.
+    Raises UsageError if too many pairs of heads would have to be compared.
     """
     heads, others = first.heads, second.heads
     groups = [(heads, others)]

@@ -127,8 +127,7 @@ def _sizes(found: HeadsReport) -> str:
 def finding(found: HeadsReport, view: HeadsView) -> str:
     """Return the most important result in one or two sentences, at most two lines of 80 characters.
 
-    view: the display options; the sentences are about a requested word or word pair, if
-        any.
+    view: the display options; the sentences are about a requested word or word pair, if any.
     """
     report = found.first
     if view.pairs or view.words:

@@ -274,8 +274,7 @@ def links_table(
     """Return a table of links: query → key, weight, head.
 
     title: over the table. sink: whether links with the attention sink are listed. least: how many
-        rows a
-    short screen must show.
+        rows a short screen must show.
     """
     queries, keys = link_names(report.record, LONGEST, report.index_base)
     rows = [

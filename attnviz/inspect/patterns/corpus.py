@@ -22,11 +22,12 @@ from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.inspect.patterns.examples import Place
 from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import FEWEST, OWN, ProbeText
 from attnviz.inspect.patterns.records import PatternReport, Probe
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.inspect.patterns.score import Place, scored_report
+from attnviz.inspect.patterns.score import scored_report
 from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends

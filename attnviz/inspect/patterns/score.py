@@ -15,7 +15,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import Reduce
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.patterns.examples import examples_of
+from attnviz.inspect.patterns.examples import Place, examples_of
 from attnviz.inspect.patterns.measure import cells_of, measure
 from attnviz.inspect.patterns.probes import (
     SENTENCES,
@@ -47,8 +47,6 @@ from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
 from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
-
-Place = tuple[int, int]
 
 _REACH = 0.1
 """The least share of queries that must be able to show a score, such as by a separator in their

@@ -37,8 +37,7 @@ from attnviz.records import Input
 
 Difference = Callable[[Any], tuple[float, float]]
 """A function from a loaded model to the largest absolute error of its outputs, and the largest
-error
-that is allowed."""
+error that is allowed."""
 
 _COMPARED = 64
 """The most tokens over which outputs are compared."""
