@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,11 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
     sides = {"A": [a for _, a, _ in example.every], "B": [b for _, _, b in example.every]}
     changes = [change for change, _, _ in example.every]
     heads = [
-        PageHead(*change.place, report.pair_name(change), values={_JS: json_number(change.js)})
+        PageHead(
+            *change.place,
+            report.pair_name(change),
+            values={_JS: json_number(change.js * math.log(2))},  # in nats, as on the screen
+        )
         for change in changes
     ]
     order = sorted(range(len(changes)), key=lambda at: -np.nan_to_num(changes[at].js))
@@ -40,7 +45,7 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
         )
         for name, maps in sides.items()
     )
-    measure = PageMeasure(_JS, "change of attention", "bits")
+    measure = PageMeasure(_JS, "change of attention", "nats")
     captures = [*with_difference(a, b, "B − A")]
     captures[2:] = [replace(each, heads=heads) for each in captures[2:]]  # all know the change
     clear = [at for at in order[:_LOOK] if changes[at].changed]
