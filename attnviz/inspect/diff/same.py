@@ -82,4 +82,5 @@ def unmeasured(request: DiffRequest, a: LiveSide, b: LiveSide, model: Model) -> 
         notes=tuple(model.info.notes),
         top=request.top,
         index_base=request.index_base,
+        seed=request.seed,
     )

@@ -70,8 +70,8 @@ class PromptPair(Options):
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",
-        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer, foil and and (a "
-        "second text); - reads standard input.",
+        'Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer, foil or "and" '
+        "(a second text); - reads standard input.",
     )
 
     def __post_init__(self) -> None:
@@ -95,8 +95,10 @@ def read_pairs(
     second: the text to join to both prompts, None for none.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
-    if second is not None and corrupt is None:
-        raise UsageError("--and joins a text to CLEAN and CORRUPT: of many pairs the file has it")
+    if second is not None and clean is None:
+        raise UsageError(
+            'expected CLEAN and CORRUPT before --and; a file of pairs gives this text as "and"'
+        )
     if file is not None:
         if clean is not None:
             raise UsageError("expected one source of prompts: CLEAN and CORRUPT, or --pairs")
@@ -122,13 +124,13 @@ def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
     """Return the prompt pairs that Python code gave; raise UsageError for anything else.
 
     rows: a mapping for each pair, with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil``
-        and ``and``.
+        or ``and``.
     """
     made = []
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:
             raise UsageError(
-                "expected mappings with clean, corrupt and, if wanted, answer, foil and and; got "
+                'expected mappings with clean, corrupt and, if wanted, answer, foil or "and"; got '
                 f"{row!r:.60}"
             )
         if not all(isinstance(text, str) and text.strip() for text in row.values()):
@@ -140,4 +142,10 @@ def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
 
 
 def _prompts(row: Mapping[str, str]) -> Prompts:
-    return Prompts(row["clean"], row["corrupt"], *map(row.get, _ALLOWED))
+    return Prompts(
+        clean=row["clean"],
+        corrupt=row["corrupt"],
+        answer=row.get("answer"),
+        foil=row.get("foil"),
+        second=row.get("and"),
+    )
