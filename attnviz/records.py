@@ -81,6 +81,9 @@ class Tokens:
         return self.kept or range(len(self))
 
 
+PAIR = ("first", "second")
+"""The names of the regions of two texts that are read together."""
+
 REST = ("template", "special", "other")
 """The names of the region of tokens that no person named: those of a chat's template, those that
 the tokenizer adds to a pair of texts, and the rest of a text."""

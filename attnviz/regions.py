@@ -19,11 +19,10 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.model import Model, Placed, PlacingModel
 from attnviz.options import RegionOptions
 from attnviz.reading import parse_json, read_bytes, utf8
-from attnviz.records import REST, Tokens
+from attnviz.records import PAIR, REST, Tokens
 from attnviz.texts import as_utf8, lines_of, read_text
 
 TEMPLATE, SPECIAL, OTHER = REST
-PAIR = ("first", "second")
 """The regions of the two texts of a pair."""
 
 _TURN = re.compile(r"(system|developer|user|assistant|tool):[ \t]*(.*)", re.DOTALL)

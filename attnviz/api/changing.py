@@ -91,7 +91,8 @@ def ablate(
         opening = for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
         return ablate_over(open_given(model, tokenizer, opening), corpus, request, share, file)
     read = texts_of(texts) or built_in_texts()
-    opening = for_tokens(question.reckoned(read, request), changed=True)
+    joined = request.second is not None
+    opening = for_tokens(question.reckoned(read, request), changed=True, joined=joined)
     return question.ablate(open_given(model, tokenizer, opening), read, request)
 
 
@@ -184,7 +185,7 @@ def patch(
 
     request = PatchRequest.of(given)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, request.second)
-    opening = for_tokens(question.reckoned(read, request), changed=True)
+    opening = for_tokens(question.reckoned(read, request), changed=True, joined=read.joined)
     return question.patch(open_given(model, tokenizer, opening), read, request)
 
 

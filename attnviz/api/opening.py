@@ -199,13 +199,14 @@ def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
 
 
 def for_tokens(
-    tokens: int | None, *, texts: int = 1, changed: bool = False
+    tokens: int | None, *, texts: int = 1, changed: bool = False, joined: bool = False
 ) -> Callable[[str], Model]:
     """Return a function that loads a model by name, on NumPy or torch, whichever is faster.
 
-    tokens: about how many tokens the model is run on; None for torch. texts, changed: see
-        ``LoadOptions``.
+    tokens: about how many tokens the model is run on; None for torch. texts, changed, joined:
+        see ``LoadOptions``.
     """
     from attnviz.models.resolve import LoadOptions, load
 
-    return lambda name: load(name, LoadOptions(tokens=tokens, texts=texts, changed=changed))
+    options = LoadOptions(tokens=tokens, texts=texts, changed=changed, joined=joined)
+    return lambda name: load(name, options)

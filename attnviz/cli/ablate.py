@@ -76,7 +76,9 @@ def ablate(
         return
     read = read_texts(texts.text, texts.file, texts.texts)
     tokens = question.reckoned(read, request)
-    loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
+    joined = request.second is not None
+    options = replace(options, tokens=tokens, changed=True, joined=joined)
+    loaded = outlet.load(model.model, options)
     drawn = outlet.console is not None and not output.whole
     with outlet.resumable(request.resume), outlet.advancing("ablating heads", long=True) as advance:
         report = question.ablate(

@@ -37,7 +37,8 @@ def patch(
     outlet = open_outlet(output)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs, request.second)
     tokens = question.reckoned(pairs, request)
-    loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
+    options = replace(options, tokens=tokens, changed=True, joined=pairs.joined)
+    loaded = outlet.load(model.model, options)
     with outlet.resumable(request.resume), outlet.advancing("patching", long=True) as advance:
         report = question.patch(loaded, pairs, request, advance=advance)
     outlet.show(report)

@@ -139,10 +139,11 @@ class Backend(Protocol):
         kind: the kind of attention. given: a text for a trial.
         """
 
-    def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
+    def open_patchable(self, kind: Kind, given: Input, *, labels: bool = False) -> PatchableModel:
         """Return a torch model whose heads can be ablated. given: a text for a short trial.
 
-        kind: the kind of attention.
+        kind: the kind of attention. labels: True looks for the layer that puts out the labels of a
+            classifier.
         """
 
     def open_scan(

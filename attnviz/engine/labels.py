@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnviz.engine.answers import START_END, answer_places
 from attnviz.engine.hook_points import hooked
-from attnviz.engine.patchable import PatchableModel, blocks_of, probe_of
+from attnviz.engine.patchable import PatchableModel, blocks_of, logits_in, probe_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.split import whole_modules
 from attnviz.records import Input
@@ -50,7 +51,7 @@ def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableMo
             if isinstance(module, nn.Linear) and module.out_features == count:
                 hooks.enter_context(hooked(module.register_forward_hook(keep)))
         output = opened.root(**opened.inputs(probe_of(given)), **opened.options)
-    logits = getattr(output, "logits", None)
+    logits, answers = logits_in(output), hasattr(output, "start_logits")
     if not isinstance(logits, Tensor) or not seen or logits.shape[-1] != count:
         return opened
     head, last = seen[-1]
@@ -58,7 +59,17 @@ def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableMo
     if not (last.reshape(-1, count) == own).all(-1).any():
         return opened
     names = tuple(str(config.id2label.get(at, at)) for at in range(count))
-    return replace(opened, head=head, labels=names)
+    return replace(opened, head=head, labels=START_END if answers else names, answers=answers)
+
+
+def require_one_choice(model: PatchableModel) -> None:
+    """Raise UnsupportedError for a model that answers questions: it chooses tokens, not labels."""
+    if model.answers:
+        raise UnsupportedError(
+            f"{type(model.root).__name__} chooses the start and the end of an answer among tokens: "
+            "attnviz why, with --inputs too, and attnviz ablate read them, other measures of a "
+            "prediction do not"
+        )
 
 
 def of_labels(logits: Tensor, place: int | None) -> Tensor:
@@ -74,9 +85,11 @@ def of_labels(logits: Tensor, place: int | None) -> Tensor:
 def label_places(model: PatchableModel, given: Input) -> tuple[int, ...]:
     """Return the indices of the tokens whose labels count; the model has labels.
 
-    They are those that are not special. A text's label counts at the token that it is read from, or
-    at the last one if that is several.
+    They are those that are not special, or that may be an answer. A text's label counts at the
+    token that it is read from, or at the last one if that is several.
     """
+    if model.answers:
+        return tuple(answer_places(given.text))
     read = _read_from(model, given)
     if read is not None:
         return (read[0] if len(read) == 1 else len(given.text) - 1,)

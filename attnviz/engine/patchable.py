@@ -63,6 +63,7 @@ class PatchableModel:
     options: more keyword arguments of every call.
     mask_id: the token that hides a word from a masked model; None if there is none.
     labels: the names of a classifier's labels, whose logits ``head`` puts out; empty otherwise.
+    answers: True if the labels are the start and the end of an answer, see ``answers``.
     ours: True for the library's own decoder, whose behaviour need not be tried.
     """
 
@@ -75,6 +76,7 @@ class PatchableModel:
     options: dict[str, Any]
     mask_id: int | None = None
     labels: tuple[str, ...] = ()
+    answers: bool = False
     ours: bool = False
 
     def run(self, *inputs: Input) -> Tensor | None:
@@ -85,8 +87,7 @@ class PatchableModel:
             output = self.root(**together, **self.options)
         if isinstance(output, Tensor):
             return output
-        logits: Tensor | None = getattr(output, "logits", None) if self.head is not None else None
-        return logits
+        return None if self.head is None else logits_in(output)
 
     @property
     def device(self) -> torch.device:
@@ -106,6 +107,17 @@ class PatchableModel:
             point.layer: point.heads for point in self.hook_points.found if point.kind == self.kind
         }
         return dict(sorted(found.items()))
+
+
+def logits_in(output: Any) -> Tensor | None:
+    """Return the logits of a model's output; None without any.
+
+    A question-answering model's are (text, token, 2): of each token as the start and as the end.
+    """
+    logits: Tensor | None = getattr(output, "logits", None)
+    if logits is None and isinstance(getattr(output, "start_logits", None), Tensor):
+        return torch.stack([output.start_logits, output.end_logits], -1)
+    return logits
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,8 @@ class TorchBackend:
     def open_attributor(self, given: Input) -> TorchAttributor:
         kinds = self._model.kinds
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
-        return TorchAttributor.of(self._model.info, self._labelled(kind, given), given)
+        opened = self.open_patchable(kind, given, labels=True)
+        return TorchAttributor.of(self._model.info, opened, given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
         opened = self.open_patchable(kind, given)
@@ -171,20 +172,19 @@ class TorchBackend:
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         return TorchCutter(self.open_patchable(kind, given))
 
-    def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
+    def open_patchable(self, kind: Kind, given: Input, *, labels: bool = False) -> PatchableModel:
         suit(self._model)  # torch may have been imported only now
-        return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
-
-    def _labelled(self, kind: Kind, given: Input) -> PatchableModel:
-        """Return the model to patch; a classifier with the layer that puts out its labels."""
-        opened = self.open_patchable(kind, given)
-        return opened if opened.head is not None else with_labels(self._model.model, opened, given)
+        model = self._model.model
+        opened = patchable_transformers(model, kind, given, mask_id_of(self._model))
+        return with_labels(model, opened, given) if labels and opened.head is None else opened
 
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
-        opened = self._labelled if options.labels else self.open_patchable
-        return torch_scan(opened(kind, inputs[0]), inputs, options, references)
+        opened = self.open_patchable(kind, inputs[0], labels=options.labels)
+        return torch_scan(opened, inputs, options, references)
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-        return torch_patching(self._labelled(kind, pairs[0].corrupt), pairs, options)
+        return torch_patching(
+            self.open_patchable(kind, pairs[0].corrupt, labels=True), pairs, options
+        )

@@ -58,7 +58,7 @@ _MAPS = 2**30
 NumPy would compute whole maps of it, and torch sums over their rows, without the maps. Seconds of
 ``heads`` over 10,402 tokens with a model of two layers: 240 in NumPy, 22 in torch."""
 
-_LABELLED = "ForSequenceClassification", "ForTokenClassification"
+_LABELLED = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -117,12 +117,14 @@ class Work:
 
     tokens: how many in all, in ``texts`` of about one length. changed: whether they are run again
         with each head changed. threads: how many the user requested, or None.
+        joined: whether two texts are joined.
     """
 
     tokens: int
     changed: bool = False
     threads: int | None = None
     texts: int = 1
+    joined: bool = False
 
     def operations(self, sizes: ModelSizes) -> float:
         """Return how many operations the planned work takes. sizes: of the model."""
@@ -162,6 +164,8 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
     if work is not None:
         if work.changed and read.architecture.endswith(_LABELLED):
             raise NotUnderstoodError("the labels of a classifier are read by torch")
+        if work.changed and work.joined and "types.weight" in read.parts:
+            raise NotUnderstoodError("which of two texts a token belongs to is read by torch")
         _check_work(work, sizes, types)
     opened = open_tokenizer(name, directory, fields)
     said = stored_metadata(directory, weights)

@@ -42,7 +42,8 @@ class LoadOptions:
     backend: what runs a checkpoint; ``auto`` takes NumPy if it gives the same result sooner.
     threads: the most threads to use; None for the number that suits the model.
     tokens: about how many the command runs; None for a command that needs torch. texts: in how many
-        texts or runs. changed: whether it runs them again with each head changed.
+        texts or runs. changed: whether it runs them again with each head changed. joined: whether
+        a second text is joined to each.
     seed: of random parameters.
     d_model, heads, kv_heads, causal, score: the sizes and options of ``mha``.
     """
@@ -62,6 +63,7 @@ class LoadOptions:
     tokens: int | None = None
     texts: int = 1
     changed: bool = False
+    joined: bool = False
     seed: int = 0
     d_model: int = 64
     heads: int = 8
@@ -213,7 +215,13 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
         raise NotUnderstoodError("NumPy runs in one process")
     if options.dtype not in ("auto", "float32"):
         raise NotUnderstoodError(f"NumPy computes in float32, not in {options.dtype}")
-    work = Work(options.tokens, options.changed, options.threads, options.texts)
+    work = Work(
+        tokens=options.tokens,
+        changed=options.changed,
+        threads=options.threads,
+        texts=options.texts,
+        joined=options.joined,
+    )
     return open_numpy(source.name, options.revision, None if options.backend == "numpy" else work)
 
 

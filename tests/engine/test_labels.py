@@ -129,10 +129,11 @@ def test_texts_and_hidden_tokens_are_read_for_labels() -> None:
     model = classifier("llama")
     attributor = opened(model)
     other = Input.of_ids([3, 5, 9, 11, 13, 17, 5])
-    both = attributor.logits_of_texts([GIVEN, other], 6)
-    assert both[0] == pytest.approx(logits(model, 6).numpy(), abs=1e-5)
-    assert both[1] == pytest.approx(model(torch.tensor([other.ids])).logits[0].numpy(), abs=1e-5)
-    hidden = attributor.logits_of_texts([GIVEN], 6, [6])
+    both = attributor.log_chances_of_texts([GIVEN, other], 6)
+    second = model(torch.tensor([other.ids])).logits[0]
+    assert both[0] == pytest.approx(logits(model, 6).log_softmax(-1).numpy(), abs=1e-5)
+    assert both[1] == pytest.approx(second.log_softmax(-1).numpy(), abs=1e-5)
+    hidden = attributor.log_chances_of_texts([GIVEN], 6, [6])
     assert hidden[0] == pytest.approx(both[0], abs=1e-5)  # nobody reads the last token
 
 

@@ -24,7 +24,8 @@ from attnviz.models.split import whole_modules
 from attnviz.records import Input
 
 Measure = Callable[[Tensor], Tensor]
-"""Returns the number (text,) that is attributed, from the logits (text, vocab) of a token."""
+"""Returns the number (text,) that is attributed, from logits (text, row, vocab): of the measured
+token alone, or of all tokens."""
 
 FIRST, MOST = 32, 1024
 """The steps of the integral: doubled from the first number on, to the most."""
@@ -55,11 +56,11 @@ class Integrated(NamedTuple):
 
 
 def integrated_gradients(
-    model: PatchableModel, given: Input, place: int, measure: Measure
+    model: PatchableModel, given: Input, place: int | None, measure: Measure
 ) -> Integrated:
     """Return integrated gradients of a measure, with steps doubled until they sum to its change.
 
-    place: the index of the token whose logits are measured.
+    place: the index of the token whose logits are measured; None for those of all tokens.
     Raises UnsupportedError if the model's token embeddings are not found.
     """
     way = _Way(model, given, place, measure)
@@ -78,7 +79,9 @@ def integrated_gradients(
 class _Way:
     """The straight way of a text's embeddings from the mean row to their own values."""
 
-    def __init__(self, model: PatchableModel, given: Input, place: int, measure: Measure) -> None:
+    def __init__(
+        self, model: PatchableModel, given: Input, place: int | None, measure: Measure
+    ) -> None:
         self._model, self._given, self._place, self._measure = model, given, place, measure
         find: Any = getattr(model.root, "get_input_embeddings", None)
         table: Any = find() if find is not None else getattr(model.root, "embed_tokens", None)
@@ -127,4 +130,4 @@ class _Way:
         texts = [self._given] * len(points)
         with hooked(self._table.register_forward_hook(lambda table, args, output: points)):
             logits = batch_logits(self._model, texts[0], self._place, *texts[1:])
-        return self._measure(logits[:, 0].double())
+        return self._measure(logits.double())

@@ -28,6 +28,7 @@ from attnviz.engine.attribution.on_torch import (
 from attnviz.engine.attribution.parts import AskedLogit, HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian
 from attnviz.engine.hook_points import hooked
+from attnviz.engine.labels import require_one_choice
 from attnviz.engine.patchable import PatchableModel, blocks_of
 from attnviz.engine.scan.plan import MISFITS
 from attnviz.errors import UnsupportedError
@@ -45,7 +46,9 @@ def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> 
     does more between its blocks than add to one residual stream, or if what its heads write cannot
     be traced to the logits.
     """
-    model, place = attributor.model, attributor.place_in(given, asked.position)
+    model = attributor.model
+    require_one_choice(model)
+    place = attributor.place_in(given, asked.position)
     with model.hook_points.borrowed():
         with torch.no_grad():
             logits, own = _without_later_blocks(model, given, place)

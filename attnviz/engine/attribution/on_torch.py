@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.engine.answers import (
+    START_END,
+    AnswerSpan,
+    likeliest_answer,
+    log_chances_of_places,
+    no_foil,
+)
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
 from attnviz.engine.attribution.parts import (
     AskedLogit,
@@ -30,6 +37,7 @@ from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
 from attnviz.engine.labels import POOLED, of_labels, place_of_label
+from attnviz.engine.likely import log_softmax
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
@@ -41,6 +49,21 @@ _ROUNDING, _EPSILONS = 1e-4, 8
 """The tolerance relative to the largest logit; in half precision the multiple of its epsilon."""
 
 _NO_ROWS = "the attention weights of some heads could not be read: these have no source tokens"
+
+
+class _Predicted(NamedTuple):
+    """A prediction of the unobserved model, and the logit of it that is explained.
+
+    place: the index of its token. own: the logits (vocab,) there. answer, foil, top, span: as in
+        ``Attribution``.
+    """
+
+    place: int
+    own: Tensor
+    answer: int
+    foil: int | None
+    top: tuple[tuple[int, float], ...]
+    span: AnswerSpan | None = None
 
 
 class TorchAttributor(Attributor):
@@ -71,17 +94,14 @@ class TorchAttributor(Attributor):
         return cls(opened, given)
 
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
-        model, place = self.model, self.place_in(given, asked.position)
+        model = self.model
         chosen = calls_of(model, asked.maps)
         with model.hook_points.borrowed():
             with torch.no_grad():
-                own = logits_of(model, given, place)[0].double()
-            # Of equal logits the first counts, as in NumPy.
-            likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
-            answer, foil = asked.words(likeliest[0], len(own))
+                find = self._predicted_answer if model.answers else self._predicted_token
+                place, own, answer, foil, top, span = find(given, asked)
             run = follow(model, given, place, frozenset(chosen.values()))
         tolerance = tolerance_of(run, own)
-        shares = own.softmax(-1)
         towards = _difference(run.logits, answer, foil)  # (row,)
         slopes = run.slopes(towards[run.row], again=bool(chosen))
         softcap, uncapped = run.before_cap(own, answer, foil, tolerance)
@@ -91,7 +111,7 @@ class TorchAttributor(Attributor):
             position=place,
             answer=answer,
             foil=foil,
-            top=tuple((word, float(shares[word])) for word in likeliest),
+            top=top,
             logit=float(_difference(own, answer, foil)),
             parts=parts,
             rows=rows,
@@ -104,26 +124,51 @@ class TorchAttributor(Attributor):
                 *run.notes,
             ),
             labels=self.labels,
+            span=span,
         )
 
-    def logits_of_texts(
+    def _predicted_token(self, given: Input, asked: AskedLogit) -> _Predicted:
+        place = self.place_in(given, asked.position)
+        own = logits_of(self.model, given, place)[0].double()
+        # Of equal logits the first counts, as in NumPy.
+        likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
+        answer, foil = asked.words(likeliest[0], len(own))
+        shares = own.softmax(-1)
+        top = tuple((word, float(shares[word])) for word in likeliest)
+        return _Predicted(place, own, answer, foil, top)
+
+    def _predicted_answer(self, given: Input, asked: AskedLogit) -> _Predicted:
+        """Return what a question-answering model predicts; its answer's start by default."""
+        logits = logits_of(self.model, given, None).double()
+        logs = log_chances_of_places(logits.cpu().numpy(), given.text)
+        span = likeliest_answer(logs)
+        answer, foil = asked.words(0, len(START_END))
+        if foil is not None:
+            raise no_foil()
+        place = place_of(asked.position, len(logs), (span.start, span.end)[answer])
+        if np.isinf(logs[place, answer]):
+            raise UsageError(f"position {place} is no token of the context: no answer is there")
+        top = ((answer, float(np.exp(logs[place, answer]))),)
+        return _Predicted(place, logits[place], answer, None, top, span)
+
+    def log_chances_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
         model = self.model
+        at = None if model.answers else place
         with torch.no_grad(), model.hook_points.borrowed():
             if not hidden:
-                found = batch_logits(model, texts[0], place, *texts[1:])
+                logits = batch_logits(model, texts[0], at, *texts[1:])
             else:
-                found = torch.cat(
-                    [
-                        self._hidden(given, place, at)
-                        for given, at in zip(texts, hidden, strict=True)
-                    ]
-                )
-        return found[:, 0].double().cpu().numpy()
+                each = zip(texts, hidden, strict=True)
+                logits = torch.cat([self._hidden(given, at, token) for given, token in each])
+        found = logits.double().cpu().numpy()
+        if model.answers:
+            return log_chances_of_places(found, texts[0].text)[:, place]
+        return log_softmax(found[:, 0])
 
-    def _hidden(self, given: Input, place: int, token: int) -> Tensor:
-        """Return logits (1, 1, vocab) at ``place`` while no other token attends to ``token``."""
+    def _hidden(self, given: Input, place: int | None, token: int) -> Tensor:
+        """Return logits (1, row, vocab) at ``place`` while no other token attends to ``token``."""
         heads = [(at, head) for at, heads in self.model.heads.items() for head in range(heads)]
         edges = [(query, token) for query in range(len(given.text)) if query != token]
         try:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from attnviz.engine.answers import AnswerSpan
+
 ONE_TOKEN_BATCH = 64
 """The texts of one token that run together."""
 
@@ -65,6 +67,8 @@ class Attribution:
     tolerance: the allowed difference between sum and logit, in logits; it depends on the dtype.
     notes: sentences that a reader must know about the computation.
     labels: the names that stand for the token ids, if the model is a classifier; else empty.
+    span: the answer of a question-answering model, whose ``top`` has the probability of the
+        explained label at ``position``, among the tokens of the context; None of other models.
     """
 
     position: int
@@ -80,6 +84,7 @@ class Attribution:
     uncapped: float | None = None
     notes: tuple[str, ...] = ()
     labels: Sequence[str] = ()
+    span: AnswerSpan | None = None
 
     def __post_init__(self) -> None:
         heads = self.heads
@@ -185,10 +190,10 @@ class Attributor(ABC):
         """
 
     @abstractmethod
-    def logits_of_texts(
+    def log_chances_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
-        """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
+        """Return ln p (text, vocab) of the token at ``place`` of texts of one length.
 
         hidden: for each text the index of a token to which no other token attends, in any head;
             empty to hide none. Raises UnsupportedError if attention scores cannot be edited.

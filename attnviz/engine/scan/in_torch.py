@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.engine.effects import ScanOptions
+from attnviz.engine.labels import require_one_choice
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.scan.on_torch import TorchRunner
@@ -34,6 +35,7 @@ def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchO
 
     pairs: the prompt pairs.
     """
+    require_one_choice(model)
     runner = TorchRunner(model, pairs[0].corrupt, "last", options.max_memory)
     estimate = Slopes(runner).estimated if options.method == "gradient" else None
     return Patching(runner, pairs, options, estimate)

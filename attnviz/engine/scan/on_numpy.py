@@ -62,6 +62,7 @@ class NumpyRunner:
     kind: Kind = "self"
     threaded = True
     labels: Sequence[str] = ()
+    answers = False
 
     def __init__(
         self,

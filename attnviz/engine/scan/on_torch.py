@@ -64,6 +64,7 @@ class TorchRunner:
         self.rounding = 0.0
         self.notes: list[str] = []
         self.labels: Sequence[str] = model.labels
+        self.answers = model.answers
         self.threaded = False
         self._probe = probe
         self._positions = positions

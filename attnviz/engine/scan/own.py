@@ -27,6 +27,7 @@ class OwnRunner:
     causal = False
     read_out = None
     labels: Sequence[str] = ()
+    answers = False
 
     def __init__(self, model: OwnAttention) -> None:
         self._model = model

@@ -107,6 +107,7 @@ class Runner(Protocol):
     kind: the attention that is changed. heads: the number of heads by layer.
     notes: sentences about how it was done; more may come.
     labels: the names of a classifier's labels, whose logits the read-out gives; empty otherwise.
+    answers: True if these are the start and the end of an answer, chosen among ``label_places``.
     threaded: True if several texts may run at once, each in its own thread.
     All but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is active.
     """
@@ -114,6 +115,7 @@ class Runner(Protocol):
     kind: Kind
     notes: list[str]
     labels: Sequence[str]
+    answers: bool
     threaded: bool
 
     @property

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.ablation import mean_outputs, resampled
+from attnviz.engine.answers import no_foil
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
-from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner
+from attnviz.engine.scan.compared_answers import compared_answers
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Comparison, Ends, ReadOut, Runner
 from attnviz.engine.selection import check_heads
 from attnviz.models.pool import in_turn
 from attnviz.records import Input
@@ -43,6 +45,8 @@ class Scan:
         options: ScanOptions,
         references: Sequence[Input],
     ) -> None:
+        if runner.answers and options.pair is not None:
+            raise no_foil()
         self._runner = runner
         self._inputs = inputs
         self._options = options
@@ -258,13 +262,7 @@ def _scored(
             if each.given != given:
                 answer = runner.ends(ChangedRuns(each.given, variants, replaced))
             rows = _read(answer)[:, list(each.at)]
-            wanted = each.wanted
-            if runner.labels and options.label is not None:
-                wanted = (options.label,) * len(each.at)
-            elif runner.labels:
-                wanted = to_numpy(read_out.logits(rows[0])).argmax(-1).tolist()
-            one = read_out.compare(rows[0], rows[1:], wanted)
-            known, counted = np.array(wanted) >= 0, np.array(each.counted)
+            one, known, counted = _comparison(runner, read_out, options.label, each, rows)
             # NaN at a wanted position stays in the mean.
             found.append(
                 (
@@ -274,7 +272,8 @@ def _scored(
                     one.flips[:, counted],
                 )
             )
-            tokens[:, np.array(each.at)[known] + next_tokens] = one.loss_delta[:, known]
+            if not runner.answers:
+                tokens[:, np.array(each.at)[known] + next_tokens] = one.loss_delta[:, known]
         loss, *others = (np.concatenate(part, -1, dtype=float) for part in zip(*found, strict=True))
         baseline["loss"] = float(loss.mean())
         names: tuple[Metric, ...] = ("loss_delta", "kl", "flip_rate")
@@ -293,6 +292,29 @@ def _scored(
     return _Chunk(metrics, baseline, tokens)
 
 
+def _comparison(
+    runner: Runner, read_out: ReadOut, label: int | None, asked: _Asked, rows: Array
+) -> tuple[Comparison, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the compared predictions of a pass, where they have a loss, and where they count.
+
+    label: of a classifier, whose loss is measured; None for the one that it predicts.
+    rows: the projection's inputs (1 + ablation, position, width), those of the plain run first.
+    """
+    wanted: Sequence[int] = asked.wanted
+    if runner.answers:
+        flat = to_numpy(read_out.logits(rows.reshape(-1, rows.shape[-1])))
+        logits = flat.astype(float).reshape(*rows.shape[:2], -1)
+        one = compared_answers(logits[0], logits[1:], label)
+        every = np.full(len(one.loss), True)
+        return one, every, every
+    if runner.labels and label is not None:
+        wanted = (label,) * len(asked.at)
+    elif runner.labels:
+        wanted = to_numpy(read_out.logits(rows[0])).argmax(-1).tolist()
+    one = read_out.compare(rows[0], rows[1:], wanted)
+    return one, np.array(wanted) >= 0, np.array(asked.counted)
+
+
 def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
     """Return the passes whose predictions are compared; empty if the model predicts nothing.
 
@@ -303,7 +325,7 @@ def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
     if runner.read_out is None:
         return []
     if places := runner.label_places(given):
-        places = places if positions == "all" else places[-1:]
+        places = places[-1:] if positions == "last" and not runner.answers else places
         return [_Asked(given, tuple(at - length for at in places), (), (True,) * len(places))]
     if runner.causal:
         require_two(given)

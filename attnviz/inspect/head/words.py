@@ -240,7 +240,9 @@ def _written(report: WhyReport, effect: HeadEffect) -> tuple[str, str, str]:
     """Return what the head writes of the answer's logit, the answer's probability, the control."""
     first = report.first
     whole = f"{report.logit:.1f}" if abs(report.logit) >= 1 else logits(report.logit)
-    said = f"{logits(effect.value)} of {whole} logits of {quoted(first.answer)}"
+    ends = first.found.span is not None  # of an answer
+    answer = f"the answer's {first.answer}" if ends else quoted(first.answer)
+    said = f"{logits(effect.value)} of {whole} logits of {answer}"
     base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
     return said, probability(dict(first.found.top)[first.found.answer]), base
 

@@ -48,6 +48,11 @@ class PromptPairs(NamedTuple):
         """Return whether these are the built-in pairs."""
         return self.source.endswith("built-in pairs")
 
+    @property
+    def joined(self) -> bool:
+        """Return whether a second text is joined to any of the prompts."""
+        return any(each.second is not None for each in self.prompts)
+
     def place(self, index: int) -> str:
         """Return the words before a message about a prompt pair: none, or ``pair 3 (line 4): ``.
 

@@ -19,6 +19,7 @@ from attnviz.draw.signed import (
     signed_grid,
     signed_scale,
 )
+from attnviz.engine.answers import START_END
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.input_words import input_finding, input_table
 from attnviz.inspect.why.inputs import InputEffects
@@ -143,7 +144,16 @@ def predictions(report: WhyReport) -> list[doc.Part]:
         doc.Row([token_label(report.first.words[token]), probability(value)], (value, 1.0))
         for token, value in found.top
     ]
-    title = f"Most likely at {placed(report.first.given.predicted, found.position)}"
+    tokens = report.first.given.predicted
+    title = f"Most likely at {placed(tokens, found.position)}"
+    if found.span is not None:
+        title, start, end = "Likeliest answer", *found.span[:2]
+        rows = [
+            doc.Row(
+                [f"{name} {placed(tokens, at, quotes=False)}", probability(value)], (value, 1.0)
+            )
+            for name, at, value in zip(START_END, (start, end), found.span[2:], strict=True)
+        ]
     columns = [doc.Column("", right=False), doc.Column("p")]
     return [doc.Table(columns, rows, [(title, True)])]
 

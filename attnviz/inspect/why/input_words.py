@@ -26,7 +26,9 @@ def input_finding(report: WhyReport, inputs: InputEffects) -> str:
     first = report.first
     found, tokens = first.found, first.given.predicted
     word = quoted(first.answer)
-    if not found.labels:
+    if found.span is not None:
+        word = f"{first.answer.capitalize()} at {placed(tokens, found.position)}"
+    elif not found.labels:
         word = next_word(tokens, found.position, first.answer)
     what = "ln p"
     if first.foil is not None:
@@ -50,9 +52,9 @@ def input_finding(report: WhyReport, inputs: InputEffects) -> str:
     rest = [abs(effects[at]) for at in order if at not in clear]
     others = f"; no other by more than {_short(max(rest))}" if rest else ""
     if inputs.steps:
-        return (
-            f"{word}: of {what}, {inputs.own:.1f} above that of mean words, {names} give {falls}."
-        )
+        way, verb = "above" if inputs.own >= 0 else "below", "give" if clear[1:] else "gives"
+        own = f"{_short(abs(inputs.own))} {way} that of mean words"
+        return f"{word}: of {what}, {own}, {names} {verb} {falls}."
     return f"{word}: with another word for {names}, {what} falls by {falls}{others}."
 
 

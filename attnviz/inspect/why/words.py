@@ -5,15 +5,17 @@ from __future__ import annotations
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.numbers import counted, listed
+from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
 from attnviz.engine.attribution.parts import HeadKey
-from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import Tokens
 
 _LONGEST_TOKEN = 14
+_LONGEST_ANSWER = 30
 _NAMED = 3
 """The most heads that the finding names."""
 
@@ -84,6 +86,8 @@ def label_of(report: WhyReport, head: HeadKey) -> str:
 def explained_logit(report: WhyReport) -> str:
     """Return the name of the explained logit, such as ``the logit of “Tom”``."""
     first = report.first
+    if first.found.span is not None:
+        return f"the logit of the answer's {first.answer}"
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
         return "the answer's logit" + (" less the other token's" if pairs else "")
@@ -188,11 +192,23 @@ def _predicted(report: WhyReport) -> str:
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
 
 
+def answer_words(prompt: ExplainedPrompt) -> str:
+    """Return the answer that a question-answering model gives, as a sentence with its tokens."""
+    found, tokens = prompt.found, prompt.given.predicted
+    assert found.span is not None
+    start, end = found.span[:2]
+    pieces = running_pieces(tokens, prompt.text)[start : end + 1]
+    said = cut(token_label("".join(pieces).strip()), _LONGEST_ANSWER)
+    return f"Answer: “{said}” ({start if start == end else f'{start}–{end}'})."
+
+
 def _labelled(report: WhyReport) -> str:
     """Return a classifier's likeliest label with its probability, and an answer that is another."""
     first = report.first
     token, value = first.found.top[0]
     at = placed(first.given.predicted, first.found.position)
+    if first.found.span is not None:
+        return f"{answer_words(first)} {first.answer.capitalize()} at {at} {probability(value)}:"
     said = f"Label at {at}: {quoted(first.words[token])} {probability(value)}."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
@@ -282,7 +298,8 @@ def about(report: WhyReport) -> list[Part]:
         question = answers(report)
     else:
         at = placed(first.given.predicted, first.found.position)
-        question = f"{'asked for' if first.asked else 'the top prediction'} at {at}"
+        chosen = first.found.span is None
+        question = f"{'asked for ' if first.asked else 'the top prediction ' * chosen}at {at}"
     return [*parts, Facts([(explained_logit(report), False), (question, False)])]
 
 

@@ -88,7 +88,7 @@ def test_integrated_gradients_are_an_integral(checkpoint: Any) -> None:
     patchable = backend_of(model).open_patchable("self", given)
     last = len(given.ids) - 1
     found = integrated_gradients(
-        patchable, given, last, lambda logits: logits.log_softmax(-1)[:, 5]
+        patchable, given, last, lambda logits: logits[:, 0].log_softmax(-1)[:, 5]
     )
     plain = AutoModelForCausalLM.from_pretrained(place).double().eval()
     table = plain.get_input_embeddings().weight.detach()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,3 +65,25 @@ def test_other_labels_are_refused(refused: Any, place: str) -> None:
     assert message.endswith("--answer 'angry' is no label of the model: it has sad, Neutral, glad")
     message = refused(2, "lens", TEXT, "--model", place, "--position", "cat")
     assert "read at position 0 alone" in message
+
+
+def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
+    model = "--model", save_classifier(tmp_path, "QuestionAnswering")
+    question = "the cat sat", "--and", "on the mat because tired", *model
+    found = run("why", *question, "--answer", "end", "--json").document
+    assert found["labels"] == ["start", "end"]
+    span = found["span"]
+    assert 3 <= span["start"] <= span["end"] == found["position"]
+    assert found["top"] == [{"id": 1, "token": "end", "probability": span["end_probability"]}]
+    said = " ".join(run("why", *question, "--no-full").lines)
+    assert f"{span['end']}). Start at “" in said
+    lost = run("ablate", *question, "--json").document["baseline"]["loss"]
+    ends = [span["start_probability"], span["end_probability"]]
+    assert lost == pytest.approx(-sum(map(math.log, ends)) / 2, abs=1e-5)
+    assert "answer loss" in run("ablate", *question).out
+    assert "not against each other" in refused(
+        2, "ablate", *question, "--answer", "end", "--foil", "start"
+    )
+    for command in ("lens", "patch"):
+        words = ("the cat sat", "the mat sat") if command == "patch" else ("the cat sat",)
+        assert "among tokens" in refused(5, command, *words, *model)

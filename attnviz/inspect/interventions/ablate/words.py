@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import model_words
+from attnviz.engine.answers import START_END
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
@@ -250,14 +251,14 @@ def _scan_facts(report: AblationReport) -> list[str]:
         facts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
     elif report.classes:
         asked = "predicted with every head" if report.answer is None else f'"{report.answer}"'
-        facts.append(f"label: {asked}")
+        facts.append(f"{'answer' if report.classes == START_END else 'label'}: {asked}")
     return facts
 
 
 def _loss_name(report: AblationReport) -> str:
     """Return the name of the loss: of labels, or a pseudo-loss if each word is masked in turn."""
     if report.classes:
-        return "label loss"
+        return "answer loss" if report.classes == START_END else "label loss"
     seen = report.patterns
     masked = seen is not None and not seen.record.causal and not report.targets
     masked = masked or (report.record is not None and "MaskedLM" in report.model.architecture)

@@ -1,0 +1,194 @@
+"""Question answering: the answer, what writes its start and its end, and what removing heads does.
+
+The oracle is transformers' own model, with plain hooks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForQuestionAnswering
+
+from attnviz.engine.attribution.integrated import integrated_gradients
+from attnviz.engine.attribution.lens_on_torch import torch_lens
+from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.parts import AskedLogit
+from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.labels import with_labels
+from attnviz.engine.patchable import PatchableModel, patchable_transformers
+from attnviz.engine.scan.in_torch import torch_scan
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.records import PAIR, REST, Input, Tokens
+
+from ..small_models import bert_fields
+
+WORDS = 41
+IDS = (3, 5, 7, 11, 13, 17, 5, 9, 21, 4)
+CONTEXT = range(4, 9)
+BERT = bert_fields(21, 37, 31)
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("bert", BERT),
+    "roberta": ("roberta", BERT),
+    "distilbert": ("distilbert", {"dim": 21, "n_layers": 2, "n_heads": 3}),
+}
+
+
+def given(*ids: int) -> Input:
+    """Return a question of two tokens and a context of five, with special tokens around."""
+    ids = ids or IDS
+    special = tuple(at in (0, 3, 9) for at in range(len(ids)))
+    names = [PAIR[1] if at in CONTEXT else PAIR[0] for at in range(len(ids))]
+    names = [REST[1] if one else name for one, name in zip(special, names, strict=True)]
+    return Input(replace(Tokens.bare(ids), special=special, regions=tuple(names)))
+
+
+def model_of(name: str) -> Any:
+    kind, sizes = MODELS[name]
+    torch.manual_seed(7)
+    config = AutoConfig.for_model(kind, vocab_size=WORDS, pad_token_id=0, **sizes)
+    model = AutoModelForQuestionAnswering.from_config(config, attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model.eval().requires_grad_(False)
+
+
+def opened(model: Any) -> PatchableModel:
+    return with_labels(model, patchable_transformers(model, "self", given()), given())
+
+
+def own_logs(model: Any, ids: tuple[int, ...] = IDS) -> torch.Tensor:
+    """Return ln p (2, token of the context) of the start and of the end."""
+    found = model(torch.tensor([ids]))
+    both = torch.stack([found.start_logits[0], found.end_logits[0]]).double()
+    return both[:, list(CONTEXT)].log_softmax(-1)
+
+
+def best(logs: torch.Tensor) -> tuple[int, int]:
+    """Return the places in the context of the likeliest answer, of all that there are."""
+    places = [(a, b) for a in range(len(CONTEXT)) for b in range(a, len(CONTEXT))]
+    return max(places, key=lambda at: float(logs[0, at[0]] + logs[1, at[1]]))
+
+
+def without(model: Any, layer: int, head: int) -> torch.Tensor:
+    """Return ``own_logs`` with the head's part of the output projection's input set to zero."""
+    trunk = model.base_model
+    if hasattr(trunk, "transformer"):
+        output = trunk.transformer.layer[layer].attention.out_lin
+    else:
+        output = trunk.encoder.layer[layer].attention.output.dense
+
+    def remove(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        parts = args[0].unflatten(-1, (3, -1)).clone()
+        parts[..., head, :] = 0
+        return (parts.flatten(-2),)
+
+    hook = output.register_forward_pre_hook(remove)
+    try:
+        return own_logs(model)
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_answer_and_what_writes_its_ends(name: str) -> None:
+    model = model_of(name)
+    attributor = TorchAttributor(opened(model), given())
+    assert attributor.labels == ("start", "end")
+    logs = own_logs(model)
+    ends = best(logs)
+    whole = model(torch.tensor([IDS]))
+    for label, logits in enumerate((whole.start_logits[0], whole.end_logits[0])):
+        found = attributor.attribute(given(), answer=label)
+        assert found.span is not None
+        assert found.span[:2] == tuple(CONTEXT[at] for at in ends)
+        chances = [float(logs[one, at].exp()) for one, at in enumerate(ends)]
+        assert found.span[2:] == pytest.approx(chances, abs=1e-6)
+        assert found.top == ((label, pytest.approx(chances[label], abs=1e-6)),)
+        assert found.position == found.span[label]
+        assert found.logit == pytest.approx(float(logits[found.position]), abs=1e-5)
+        assert found.tallies
+        for key, row in found.rows.items():
+            assert row.sum() == pytest.approx(found.heads[key], abs=1e-5)
+    assert attributor.attribute(given()).answer == 0
+    asked = attributor.attribute(given(), position=6)
+    assert asked.logit == pytest.approx(float(whole.start_logits[0, 6]), abs=1e-5)
+    assert asked.top[0][1] == pytest.approx(float(logs[0, 2].exp()), abs=1e-6)
+
+
+def test_a_single_text_is_its_own_context() -> None:
+    model = model_of("bert")
+    text = Input.of_ids(IDS)
+    found = TorchAttributor(opened(model), text).attribute(text)
+    whole = model(torch.tensor([IDS])).start_logits[0].double().softmax(-1)
+    assert found.top[0][1] == pytest.approx(float(whole[found.position]), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_other_words_change_the_chance_among_the_context(name: str) -> None:
+    model = model_of(name)
+    attributor = TorchAttributor(opened(model), given())
+    other = (3, 5, 8, *IDS[3:])
+    found = attributor.log_chances_of_texts([given(), given(*other)], 5)
+    for row, ids in zip(found, (IDS, other), strict=True):
+        assert row == pytest.approx(own_logs(model, ids)[:, 1].numpy(), abs=1e-5)
+    assert np.isinf(attributor.log_chances_of_texts([given()], 1)).all()
+
+
+def test_integrated_gradients_of_all_tokens() -> None:
+    model = model_of("bert").double()
+    places = list(CONTEXT)
+    found = integrated_gradients(
+        opened(model), given(), None, lambda logits: logits[:, places, 1].log_softmax(-1)[:, 3]
+    )
+    table = model.get_input_embeddings().weight
+    mean = table.mean(0).expand(len(IDS), -1)[None]
+    plain = model(inputs_embeds=mean).end_logits[0, places].log_softmax(-1)[3]
+    assert found.converged
+    assert found.change == pytest.approx(float(own_logs(model)[1, 3] - plain), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_removing_a_head_changes_the_loss_of_the_answer(name: str) -> None:
+    model = model_of(name)
+    heads = [(0, 1), (1, 2)]
+    variants = [Variant((head,)) for head in heads]
+    logs = own_logs(model)
+    ends = best(logs)
+    for label, some in ((None, [0, 1]), (0, [0]), (1, [1])):
+        scan = torch_scan(opened(model), [given()], ScanOptions(labels=True, label=label), [])
+        found = next(iter(scan.scan(0, variants, [0, 1])))
+        before = [-float(logs[at, ends[at]]) for at in some]
+        assert found.baseline["loss"] == pytest.approx(np.mean(before), abs=1e-5)
+        for variant, head in enumerate(heads):
+            changed = without(model, *head)
+            place = found.variants.index(variant)
+            after = [-float(changed[at, ends[at]]) for at in some]
+            kl = (logs.exp() * (logs - changed)).sum(-1)[some].mean()
+            flips = (logs.argmax(-1) != changed.argmax(-1))[some].double().mean()
+            metrics = {name: values[place] for name, values in found.metrics.items()}
+            assert metrics["loss_delta"] == pytest.approx(
+                np.mean(after) - np.mean(before), abs=1e-5
+            )
+            assert metrics["kl"] == pytest.approx(float(kl), abs=1e-5)
+            assert metrics["flip_rate"] == float(flips)
+
+
+def test_what_is_refused() -> None:
+    model = opened(model_of("bert"))
+    attributor = TorchAttributor(model, given())
+    with pytest.raises(UsageError, match="not against each other"):
+        attributor.attribute(given(), answer=0, foil=1)
+    with pytest.raises(UsageError, match="position 1 is no token of the context"):
+        attributor.attribute(given(), position=1)
+    with pytest.raises(UnsupportedError, match="among tokens"):
+        torch_lens(attributor, given(), AskedLogit(None, None, None, ()))
+    with pytest.raises(UsageError, match="not against each other"):
+        torch_scan(model, [given()], ScanOptions(labels=True, pair=(0, 1)), [])
+    empty = Input(Tokens((1, 2), ("", ""), (True, True)))
+    with pytest.raises(UsageError, match="no token that could be an answer"):
+        attributor.attribute(empty)
