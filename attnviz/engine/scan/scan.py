@@ -26,6 +26,7 @@ from attnviz.engine.replacing import Held, Replace
 from attnviz.engine.scan.compared_answers import compared_answers
 from attnviz.engine.scan.runner import ENDING, ChangedRuns, Comparison, Ends, ReadOut, Runner
 from attnviz.engine.selection import check_heads
+from attnviz.errors import UsageError
 from attnviz.models.pool import in_turn
 from attnviz.records import Input
 
@@ -47,6 +48,14 @@ class Scan:
     ) -> None:
         if runner.answers and options.pair is not None:
             raise no_foil()
+        if options.token_losses and runner.labels:
+            with runner.open():
+                one = runner.answers or not runner.label_places(inputs[0])[1:]
+            if one:
+                raise UsageError(
+                    f"--by-token: the text has one {'answer' if runner.answers else 'label'}, not "
+                    "one for each token; leave it out"
+                )
         self._runner = runner
         self._inputs = inputs
         self._options = options

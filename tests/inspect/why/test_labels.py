@@ -84,6 +84,7 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
     assert "not against each other" in refused(
         2, "ablate", *question, "--answer", "end", "--foil", "start"
     )
+    assert "one answer, not one for each token" in refused(2, "ablate", *question, "--by-token")
     for command in ("lens", "patch"):
         words = ("the cat sat", "the mat sat") if command == "patch" else ("the cat sat",)
         assert "among tokens" in refused(5, command, *words, *model)

@@ -17,6 +17,9 @@ from attnviz.inspect.interventions.shown import incomplete
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
 
+_LITTLE = 0.01
+"""The change of the loss in nats, 1% of the perplexity, below which a head changes little."""
+
 _NAMED = 3
 """The most heads that the finding names."""
 
@@ -65,9 +68,22 @@ def answer(report: AblationReport) -> str:
     if report.text_count > 1:
         end = f" {report.text_count} texts are too few for a ranking."
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
+    if len(report.singles) == len(report.effects) > 1 and _is_little(report, best):
+        what, unit = _measured(report)
+        at, value = report.baseline["loss"], best.shown(report.metric).value
+        return (
+            f"No {UNITS[report.unit]} alone changes {what} by {_LITTLE}{unit}: the largest change "
+            f"is {_three_digits(value, True)}, without {report.name(best.variant)} "
+            f"({at:.3f} → {at + value:.3f}).{end}"
+        )
     tried = counted(len(report.effects), UNITS[report.unit])
     most = f", the largest change of {tried}" * (len(report.effects) > 1)
     return f"{without_words(report, best)}{most}.{end}"
+
+
+def _is_little(report: AblationReport, effect: Effect) -> bool:
+    """Return whether a missing head changes the loss by less than ``_LITTLE``."""
+    return report.metric == "loss_delta" and abs(effect.shown("loss_delta").value) < _LITTLE
 
 
 def one_text(report: AblationReport, text: int, texts: int) -> str:
