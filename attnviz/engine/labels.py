@@ -30,9 +30,6 @@ POOLED = (
 _ONE_OF_SEVERAL = ("multi_label_classification", "regression")
 """The problems whose logits are not the choice of one label."""
 
-_COMPARES_TEXTS = "ForMultipleChoice"
-"""The end of the names of classes that choose one of several texts, and run on no text alone."""
-
 
 def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableModel:
     """Return a classifier with the linear layer that puts out the logits of its labels.
@@ -43,8 +40,6 @@ def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableMo
     config = model.config
     count = getattr(config, "num_labels", 0)
     if opened.root is not model or count < 2 or config.problem_type in _ONE_OF_SEVERAL:
-        return opened
-    if type(model).__name__.endswith(_COMPARES_TEXTS):
         return opened
     seen: list[tuple[nn.Linear, Tensor]] = []
 

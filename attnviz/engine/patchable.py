@@ -41,6 +41,10 @@ _SOURCE, _TARGET = 5, 3
 """The lengths in tokens of the short trial texts. They differ so that axes can be recognised."""
 
 
+_COMPARES_TEXTS = "ForMultipleChoice"
+"""The end of the names of classes that choose one of several texts, and run on no text alone."""
+
+
 def probe_of(given: Input) -> Input:
     """Return a short input for a trial, made of the tokens of ``given``, repeated if necessary."""
     target = None if given.target is None else _repeated(given.target, _TARGET)
@@ -318,6 +322,8 @@ def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
     kinds: tuple[Kind, ...] = TWO_STACKS
     if kind == "self":
         kinds = ("self",)
+        if type(model).__name__.endswith(_COMPARES_TEXTS):
+            root = model.base_model
     elif given.target is None:
         root, kinds = model.get_encoder(), ("encoder",)
     inputs = _inputs(model, given)

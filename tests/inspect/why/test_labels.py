@@ -88,3 +88,9 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
     for command in ("lens", "patch"):
         words = ("the cat sat", "the mat sat") if command == "patch" else ("the cat sat",)
         assert "among tokens" in refused(5, command, *words, *model)
+
+
+def test_a_choice_of_several_texts_is_no_label(refused: Any, tmp_path: Path) -> None:
+    model = "--model", save_classifier(tmp_path, "MultipleChoice")
+    for command in ("why", "lens"):
+        assert "neither a token nor one label" in refused(2, command, "the cat sat", *model)
