@@ -108,6 +108,7 @@ def retrieve(
         random=random,
         caches=caches,
         top=request.top,
+        ablated=tuple(sorted(named)),
         source="built-in passages" if request.haystack is None else request.haystack.name,
         notes=(*few_note(len(found), "haystacks"), *([short] if short else []), *notes, *more),
         seed=seed,
@@ -178,7 +179,7 @@ class CacheSize(NamedTuple):
     tokens: int
     whole: int
     least: int
-    each: tuple[int, ...]
+    each: Sequence[int]
     dtype: str
 
 
