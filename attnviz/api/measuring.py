@@ -240,6 +240,7 @@ def atlas(
     texts: AnyCorpus = None,
     *,
     tokenizer: Any = None,
+    kind: Kind | None = None,
     truncate: bool = False,
     top: int = 10,
     out: str | os.PathLike[str] | None = None,
@@ -251,7 +252,8 @@ def atlas(
     """Return on what each head fires most over many texts, beside what is usual for it.
 
     model, tokenizer: see ``capture``. texts: several, a file, or the name of a hub's data set; by
-        default the built-in ones. out: also write the atlas as a new directory.
+        default the built-in ones. kind: of an encoder–decoder: its decoder reads the text too, and
+        for ``"cross"`` what the model itself writes. out: also write the atlas as a new directory.
     shard, resume: see ``patterns``. The other options are those of ``attnviz atlas``; see
         ``AtlasRequest``.
 
