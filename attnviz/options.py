@@ -199,12 +199,18 @@ class Truncation(Options):
 
 
 @dataclass(frozen=True)
-class Kind(Options):
-    """The options on which attention to use of a model that has several."""
+class AttentionKind(Options):
+    """The option on which attention to use of a model that has several."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
     )
+
+
+@dataclass(frozen=True)
+class Kind(AttentionKind):
+    """The options on which attention to use of a model that has several, and over which text."""
+
     target: str | None = option(
         "TEXT",
         "Decoder text for --kind decoder and cross (default: the model's own greedy output).",

@@ -119,10 +119,14 @@ def retrieve(
     top: int = 8,
     index_base: int = 0,
     seed: int = 0,
+    texts: AnyCorpus = None,
+    shard: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
 ) -> RetrieveReport:
     """Find the heads that fetch a fact from a long text, and measure the loss without them.
 
     model, tokenizer: see ``capture``. needle: facts, ``"CUE|ANSWER"``; built-in ones by default.
+    texts: a corpus, whose texts are the haystacks. shard, resume: see ``patterns``.
     The other options are those of ``attnviz retrieve``; see ``RetrieveRequest``.
 
     Raises UsageError (also a ValueError) for needles and lengths that do not fit, LoadError for a
@@ -134,8 +138,17 @@ def retrieve(
     from attnviz.inspect.retrieve.request import RetrieveRequest
 
     request = RetrieveRequest.of(given)
-    sentences, (tokens, texts) = read_sentences(request.haystack), question.reckoned(request)
-    opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))
+    if texts is not None:
+        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+        from attnviz.inspect.retrieve.corpus import refuse_for_corpus, retrieve_over
+
+        refuse_for_corpus(request)
+        corpus = open_corpus(texts)
+        share, file = read_shard(shard, Path(resume) if resume is not None else None)
+        opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+        return retrieve_over(opened, corpus, request, share, file)
+    sentences, (tokens, count) = read_sentences(request.haystack), question.reckoned(request)
+    opened = open_given(model, tokenizer, for_tokens(tokens, texts=count))
     return question.retrieve(opened, sentences, request)
 
 
@@ -227,6 +240,7 @@ def atlas(
     texts: AnyCorpus = None,
     *,
     tokenizer: Any = None,
+    kind: Kind | None = None,
     truncate: bool = False,
     top: int = 10,
     out: str | os.PathLike[str] | None = None,
@@ -238,7 +252,8 @@ def atlas(
     """Return on what each head fires most over many texts, beside what is usual for it.
 
     model, tokenizer: see ``capture``. texts: several, a file, or the name of a hub's data set; by
-        default the built-in ones. out: also write the atlas as a new directory.
+        default the built-in ones. kind: of an encoder–decoder: its decoder reads the text too, and
+        for ``"cross"`` what the model itself writes. out: also write the atlas as a new directory.
     shard, resume: see ``patterns``. The other options are those of ``attnviz atlas``; see
         ``AtlasRequest``.
 

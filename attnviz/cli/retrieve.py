@@ -9,6 +9,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.draw.report import EVERY
 from attnviz.inspect.retrieve.request import RetrieveRequest
+from attnviz.options import ManyTexts
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -18,6 +19,8 @@ attnviz retrieve
 attnviz retrieve --needle "The password is|blue rain" --haystack book.txt --lengths 256,1k
 
 attnviz retrieve --model Qwen/Qwen2.5-0.5B --lengths 1k,4k --save full_attention_heads.tsv
+
+attnviz retrieve --texts books.jsonl --lengths 512 --shard 0/4 --resume part-0.record
 """
 
 
@@ -30,6 +33,7 @@ class _Output(shared.Output):
 
 @command(EXAMPLES, "--needle --haystack --lengths --top", draws="haystacks, random heads")
 def retrieve(
+    many: ManyTexts,
     request: RetrieveRequest,
     model: shared.SeededModel,
     loading: shared.Loading,
@@ -42,6 +46,19 @@ def retrieve(
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
+    if many.texts is not None:
+        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
+        from attnviz.inspect.retrieve.corpus import refuse_for_corpus, retrieve_over
+
+        refuse_for_corpus(request)
+        corpus, (shard, kept) = open_corpus(many.texts), read_shard(many.shard, many.resume)
+        options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
+        loaded = outlet.load(model.model, options)
+        with outlet.resumable(kept), outlet.advancing("fetching needles", long=True) as watch:
+            report = retrieve_over(loaded, corpus, request, shard, kept, watch)
+        if shard.number == 0 or many.shard is not None:  # of a torchrun, one process speaks
+            outlet.show(report)
+        return
     sentences = read_sentences(request.haystack)
     tokens, texts = question.reckoned(request)
     loaded = outlet.load(model.model, replace(options, tokens=tokens, texts=texts))

@@ -29,7 +29,8 @@ def atlas(
     """Return on what each head fires most, over the shard's texts of a corpus.
 
     file: where the record of the shard is kept; see ``mergeable.recorded``. watch: is given the
-        progress. Of an encoder–decoder, the heads are those of the encoder.
+        progress. The decoder of an encoder–decoder reads the text too, and for cross attention what
+        the model itself writes.
     Raises UsageError for a text or option that does not fit, UnsupportedError if its attention
     cannot be observed, KeyboardInterrupt after the record was written.
     """
@@ -38,7 +39,7 @@ def atlas(
             "--out is of all texts: leave it or --shard out; in Python attnviz.merge(…).write "
             "makes the directory of all shards"
         )
-    probing = open_probing(model)
+    probing = open_probing(model, request.kind)
     run = {"kind": probing.kind, "top": request.top, "sample": SAMPLE, "truncate": request.truncate}
     shown = {"source": corpus.source, "index_base": request.index_base}
     shown |= {"model": model_facts(model.info)}
@@ -46,6 +47,8 @@ def atlas(
 
     def measure(block: TextBlock) -> Tallies:
         texts = encode_texts(model, block.texts, request.truncate, 1)
-        return tallies(probing, texts, block.first, request.top)
+        lines = zip(block.lines, texts, strict=True)
+        inputs = [probing.input_of(line.text, tokens) for line, tokens in lines]
+        return tallies(probing, inputs, block.first, request.top)
 
     return report_of(recorded(corpus, shard, begun, measure, file, watch))

@@ -27,7 +27,7 @@ def atlas_data(report: AtlasReport) -> dict[str, Any]:
         "tokens": report.tokens,
         "sampled": report.sampled,
         "bins": {name: edges(name).tolist() for name in NAMES},
-        "distances": [*distances()],
+        "distances": [*distances(report.kind)],
         "heads": [head_data(one) for one in report.heads],
     }
 

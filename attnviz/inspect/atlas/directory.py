@@ -15,6 +15,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.inspect.atlas.data import head_data
 from attnviz.inspect.atlas.headvis import write_headvis
 from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.inspect.atlas.request import refuse_format
 from attnviz.inspect.heads.report import heads_report
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
@@ -38,11 +39,24 @@ def write_atlas(
 
     palette: of the page. Raises UsageError if something is there, LoadError if writing fails.
     """
+    refuse_format(report.kind, form)
     with whole_directory(path) as draft:
         _write_lines(draft / "heads.jsonl", map(head_data, report.heads))
         texts = (
-            {"text": text, "token_ids": list(tokens.ids), "tokens": list(tokens.texts)}
-            for text, tokens in report.kept.items()
+            {
+                "text": text,
+                "token_ids": list(given.text.ids),
+                "tokens": list(given.text.texts),
+                **(
+                    {}
+                    if given.target is None
+                    else {
+                        "target_ids": list(given.target.ids),
+                        "target_tokens": list(given.target.texts),
+                    }
+                ),
+            }
+            for text, given in report.kept.items()
         )
         _write_lines(draft / "texts.jsonl", texts)
         if form == "headvis":
@@ -62,12 +76,12 @@ def with_maps(report: AtlasReport, model: Model) -> AtlasReport:
     maps, info = dict[int, HeadsRecord](), report.model
     for one in report.ranking:
         for first in one.fires[:1]:
-            tokens = first.link.queries
-            large = info.layers * info.heads * len(tokens) ** 2 > _WEIGHTS
+            given, link = report.kept[first.link.text], first.link
+            large = info.layers * info.heads * len(link.queries) * len(link.keys) > _WEIGHTS
             if first.link.text not in maps and len(maps) < _MAPS and not large:
-                record = capture(model, tokens, kind=report.kind)
+                record = capture(model, given.text, kind=report.kind, target=given.target)
                 known = known_labels(model, record.kind)
-                base, text = report.index_base, joined(tokens)
+                base, text = report.index_base, joined(given.text)
                 found = heads_report(record, False, base, text=text, known=known)
                 maps[first.link.text] = found
     return replace(report, maps=maps)

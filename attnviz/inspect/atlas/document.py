@@ -68,7 +68,8 @@ def _groups(report: AtlasReport) -> list[doc.Group]:
 
 def _sizes(report: AtlasReport) -> doc.Words:
     texts = "" if report.source.endswith("built-in texts") else counted(report.texts, "text")
-    words = (report.source, texts, counted(report.tokens, "token"))
+    kind = "" if report.kind in ("self", "encoder") else f"{report.kind} attention"
+    words = (kind, report.source, texts, counted(report.tokens, "token"))
     return [(word, False) for word in words if word]
 
 
@@ -231,7 +232,7 @@ def _histograms(report: AtlasReport) -> doc.Plot:
 
 def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
     """Return the mean weight of a link at each distance, and that of uniform attention."""
-    names = [*distances()]
+    names = [*distances(report.kind)]
     filled = [at for at in range(len(names)) if any(one.even[at] is not None for one in heads)]
 
     def row(name: str, values: Sequence[float | None], faint: bool) -> doc.Row:
@@ -240,7 +241,8 @@ def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
 
     rows = [row("even", heads[0].even, True)] if heads else []
     rows += [row(_name(report, one), one.by_distance, False) for one in heads]
-    title = [("Mean weight by distance", True), ("tokens between two words, no sink", False)]
+    said = "tokens between two words, no sink" if len(names) > 1 else "of a link, no sink"
+    title = [("Mean weight by distance" if len(names) > 1 else "Mean weight", True), (said, False)]
     columns = [doc.Column("head", right=False), *(doc.Column(names[at]) for at in filled)]
     return doc.Table(columns, rows, title)
 

@@ -56,14 +56,18 @@ def write_headvis(report: AtlasReport, model: Model, directory: Path) -> None:
         folder.mkdir(parents=True)
     sampled = {(one.layer, one.head): {*_texts(one.tenths)} for one in report.heads}
     shown = {(one.layer, one.head): {*_texts((one.fires, *one.tenths))} for one in report.heads}
-    for text, tokens in report.kept.items():
+    for text, given in report.kept.items():
         wanted: dict[int, set[int]] = {}
         for (layer, head), texts in shown.items():
             if text in texts:
                 wanted.setdefault(layer, set()).add(head)
-        for layer, head, weights in capture(model, tokens, kind=report.kind, heads=wanted):
+        for layer, head, weights in capture(
+            model, given.text, kind=report.kind, target=given.target, heads=wanted
+        ):
             with (drafts / f"L{layer}H{head}").open("a", encoding="ascii") as stream:
-                stream.write(json.dumps(_sequence(text, tokens, weights)) + "\n")
+                stream.write(
+                    json.dumps(_sequence(text, given.queries(report.kind), weights)) + "\n"
+                )
     for one in report.heads:
         draft = drafts / f"L{one.layer}H{one.head}"
         lines = draft.read_text("ascii").splitlines() if draft.exists() else []

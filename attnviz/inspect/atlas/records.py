@@ -13,7 +13,7 @@ from attnviz.inspect.head.records import Firing
 from attnviz.measures.labels import THRESHOLD, strengths
 from attnviz.measures.registry import LABELS
 from attnviz.mergeable import CorpusRecord
-from attnviz.records import SINKS, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
+from attnviz.records import SINKS, HeadsRecord, Input, Kind, ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -106,9 +106,10 @@ class HeadAtlas:
 class AtlasReport(Report, Provenance):
     """The report of ``attnviz atlas``: on what each head fires most, over many texts.
 
-    texts, tokens: how many were read. kept: the tokens of the texts that the heads' places are in,
-    by their index. sampled: how many of them the tenths are of. maps: of all heads over some of
-    them, for a page. record: the numbers, which add up with those of other shards.
+    texts, tokens: how many were read; of a decoder the tokens are its own. kept: the texts that the
+    heads' places are in, by their index. sampled: how many of them the tenths are of. maps: of all
+    heads over some of them, for a page. record: the numbers, which add up with those of other
+    shards.
     """
 
     model: ModelInfo
@@ -117,7 +118,7 @@ class AtlasReport(Report, Provenance):
     tokens: int
     sampled: int
     heads: tuple[HeadAtlas, ...]
-    kept: Mapping[int, Tokens]
+    kept: Mapping[int, Input]
     record: CorpusRecord
     maps: Mapping[int, HeadsRecord] = field(default_factory=dict, repr=False)
 

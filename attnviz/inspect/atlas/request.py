@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from attnviz.errors import UsageError
-from attnviz.options import IndexBase, Options, Truncation, option
+from attnviz.options import AttentionKind, IndexBase, Options, Truncation, option
+from attnviz.records import Kind
 
 
 @dataclass(frozen=True)
@@ -27,5 +28,15 @@ class _Kept(Options, panel="What is kept"):
 
 
 @dataclass(frozen=True)
-class AtlasRequest(Truncation, _Kept, IndexBase):
+class AtlasRequest(Truncation, AttentionKind, _Kept, IndexBase):
     """All options of ``atlas``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_format(self.kind, self.format)
+
+
+def refuse_format(kind: Kind | None, form: Literal["page", "headvis"]) -> None:
+    """Raise UsageError for attention of a kind that a format cannot hold."""
+    if kind == "cross" and form == "headvis":
+        raise UsageError("--format headvis has no queries of another text: leave it out")

@@ -58,19 +58,31 @@ class Shown(NamedTuple):
 
 
 class TextFound(NamedTuple):
-    """What one text shows. heads: the (layer, head) of each, layer by layer."""
+    """What one text shows.
 
-    tokens: Tokens
+    queries, keys: its tokens, the same but for cross attention. heads: the (layer, head) of each,
+    layer by layer.
+    """
+
+    queries: Tokens
+    keys: Tokens
     heads: tuple[tuple[int, int], ...]
     shown: Shown
 
 
-def distance_group(distance: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the index in ``FARTHEST`` of the group of each distance, which is at least 1."""
+def distance_group(distance: NDArray[np.int64], kind: Kind) -> NDArray[np.int64]:
+    """Return the index in ``FARTHEST`` of the group of each distance, which is not 0.
+
+    kind: of the attention; two texts have no distance, so that of cross attention all are the
+    first group.
+    """
+    if kind == "cross":
+        return np.zeros_like(distance)
+    distance = np.abs(distance)
     return np.minimum(np.searchsorted(FARTHEST, distance), len(FARTHEST) - 1)
 
 
-def scan(probing: Probing, texts: Sequence[Tokens]) -> list[TextFound]:
+def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
     """Run the model over every text; return what each shows, in the order of ``texts``.
 
     Raises UsageError if whole matrices of a layer do not fit into memory, UnsupportedError if the
@@ -78,9 +90,9 @@ def scan(probing: Probing, texts: Sequence[Tokens]) -> list[TextFound]:
     """
     attention = Conditions(probing.kind, probing.causal, ranked=probing.ranked)
     found: dict[int, TextFound] = {}
-    probes = [ProbeText(OWN, Input(each)) for each in texts]
+    probes = [ProbeText(OWN, each) for each in texts]
     for batch in batches(probes):
-        observer = _Scan([each.passage.text for each in batch], attention, probing)
+        observer = _Scan([each.passage for each in batch], attention, probing)
         probing.run(observer, [each.passage for each in batch], cells=None)
         found |= {id(probe): one for probe, one in zip(batch, observer.found(), strict=True)}
     return [found[id(probe)] for probe in probes]
@@ -91,7 +103,7 @@ class _Scan:
 
     norms = False
 
-    def __init__(self, texts: Sequence[Tokens], attention: Conditions, probing: Probing) -> None:
+    def __init__(self, texts: Sequence[Input], attention: Conditions, probing: Probing) -> None:
         self._kind = attention.kind
         self._texts = [_Text(text, attention, probing) for text in texts]
         self._shown: list[dict[int, Shown]] = [{} for _ in texts]
@@ -114,7 +126,7 @@ class _Scan:
             columns = [*zip(*(by_layer[one] for one in layers), strict=True)]
             joined = [np.concatenate(each, -1) for each in columns[:2]]
             joined += [np.concatenate(each) for each in columns[2:]]
-            found.append(TextFound(text.tokens, tuple(heads), Shown(*joined)))
+            found.append(TextFound(text.queries, text.keys, tuple(heads), Shown(*joined)))
         return found
 
 
@@ -138,12 +150,12 @@ class _Links(NamedTuple):
 class _Text:
     """Measures heads over one text."""
 
-    def __init__(self, text: Tokens, attention: Conditions, probing: Probing) -> None:
-        self.tokens = text
-        self._facts = TextFacts(text, text, attention, SHUFFLES, passing=True)
+    def __init__(self, text: Input, attention: Conditions, probing: Probing) -> None:
+        self.queries, self.keys = text.queries(attention.kind), text.keys(attention.kind)
+        self._facts = TextFacts(self.queries, self.keys, attention, SHUFFLES, passing=True)
         self._evens = Evens({}, {})
         self._whole = AttentionRecord(
-            probing.model.info, attention.kind, attention.causal, text, text, ()
+            probing.model.info, attention.kind, attention.causal, self.queries, self.keys, ()
         )
         self._known: dict[bytes, _Links] = {}
 
@@ -186,12 +198,12 @@ class _Text:
     def _links(self, mask: Bools | None) -> _Links:
         key = b"" if mask is None else mask.tobytes()
         if key not in self._known:
-            count = len(self.tokens)
-            seen = visible_keys(count, count, self._whole.causal) if mask is None else mask
+            shape = len(self.queries), len(self.keys)
+            seen = visible_keys(*shape, self._whole.causal) if mask is None else mask
             linked = linking(self._whole, sink=False) & between_words(self._whole) & seen
             cells = np.flatnonzero(linked)
-            ends = np.stack(np.divmod(cells, count))
-            group = distance_group(np.abs(ends[0] - ends[1]))
+            ends = np.stack(np.divmod(cells, shape[1]))
+            group = distance_group(ends[0] - ends[1], self._whole.kind)
             even = even_weights(seen).reshape(-1)[cells]
             self._known[key] = _Links(cells, ends, group, even)
         return self._known[key]

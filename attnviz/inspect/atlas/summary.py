@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from attnviz.draw.values import json_number, model_of
 from attnviz.inspect.atlas.records import HALF, AtlasReport, Fired, HeadAtlas, Preference, Side
 from attnviz.inspect.atlas.scan import FIRES, NAMES, distance_group
-from attnviz.inspect.atlas.tally import edges, tokens_of
+from attnviz.inspect.atlas.tally import distances, edges, input_of
 from attnviz.inspect.head.records import Firing
 from attnviz.measures.exact_sums import mean
 from attnviz.mergeable import CorpusRecord, Tallies
-from attnviz.records import Tokens
+from attnviz.records import Input, Kind, Tokens
 
 _TENTHS = 10
 _LEAST = 8
@@ -32,15 +32,15 @@ Table = NDArray[np.float64]
 def report_of(record: CorpusRecord) -> AtlasReport:
     """Return the report of a record, which needs neither the model nor the texts."""
     tallies, shown = record.tallies, record.shown
-    texts = {index: tokens_of(kept) for index, kept in tallies.texts.items()}
+    texts = {index: input_of(kept) for index, kept in tallies.texts.items()}
     sample = {int(row[1]) for rows in tallies.best.get("sample", ()) for row in _there(rows)}
-    frequency = Counter(each for index in sample for each in _plain(texts[index]))
+    kind: Kind = record.run["kind"]
     places = tallies.most.get("heads", np.zeros((0, 2)))  # none in a shard without texts
-    heads = _Heads(tallies, texts, frequency) if len(places) else None
+    heads = _Heads(tallies, texts, kind, sample) if len(places) else None
     read, tokens = tallies.sums.get("texts", np.zeros(2, np.int64)).tolist()
     return AtlasReport(
         model=model_of(shown["model"]),
-        kind=record.run["kind"],
+        kind=kind,
         texts=read,
         tokens=tokens,
         sampled=len(sample),
@@ -56,14 +56,19 @@ def report_of(record: CorpusRecord) -> AtlasReport:
 class _Heads:
     """Makes what the report says of each head.
 
-    texts: the tokens of the kept texts. frequency: how often each token is in the sampled ones.
+    texts: those that are kept, by their index. kind: of the attention. sample: the indices of those
+    of which it is counted how often each token is among their queries and keys.
     """
 
     def __init__(
-        self, tallies: Tallies, texts: Mapping[int, Tokens], frequency: Counter[str]
+        self, tallies: Tallies, texts: Mapping[int, Input], kind: Kind, sample: Iterable[int]
     ) -> None:
         sums = tallies.sums
-        self._tallies, self._texts, self._frequency = tallies, texts, frequency
+        self._tallies, self._texts, self._kind = tallies, texts, kind
+        self._frequency: dict[Side, Counter[str]] = {
+            "query": Counter(word for at in sample for word in _plain(texts[at].queries(kind))),
+            "key": Counter(word for at in sample for word in _plain(texts[at].keys(kind))),
+        }
         self._scores = mean(sums["scores"], sums["measured"])
         self._chance = mean(sums["chance"], sums["compared"])
         self._usual = mean(sums["weight"], sums["links"])
@@ -79,6 +84,7 @@ class _Heads:
         sample.sort(key=lambda each: each.link.weight)
         tenths = np.array_split(np.arange(len(sample)), _TENTHS)
         layer, head = self._tallies.most["heads"][at].tolist()
+        groups = len([*distances(self._kind)])
         return HeadAtlas(
             layer,
             head,
@@ -90,15 +96,16 @@ class _Heads:
             fires=tuple(self._fired(at, row) for row in _there(best["places"][at])),
             tenths=tuple(tuple(sample[place] for place in tenth) for tenth in tenths),
             prefers=self._prefers([each.link for each in sample]),
-            by_distance=tuple(map(json_number, self._usual[at].tolist())),
-            even=tuple(map(json_number, self._even[at].tolist())),
+            by_distance=tuple(map(json_number, self._usual[at, :groups].tolist())),
+            even=tuple(map(json_number, self._even[at, :groups].tolist())),
         )
 
     def _fired(self, at: int, row: Sequence[float]) -> Fired:
         """Return a place of a head from an entry of the record; see ``tally``."""
         text, query, key = (int(each) for each in row[1:4])
-        tokens, group = self._texts[text], int(distance_group(np.array(abs(query - key))))
-        link = Firing(text, tokens, tokens, query, key, row[4])
+        given, group = self._texts[text], int(distance_group(np.array(query - key), self._kind))
+        queries, keys = given.queries(self._kind), given.keys(self._kind)
+        link = Firing(text, queries, keys, query, key, row[4])
         return Fired(link, float(self._usual[at, group]), row[5])
 
     def _prefers(self, links: Sequence[Firing]) -> Preference | None:
@@ -108,12 +115,14 @@ class _Heads:
         the divergence of the share from the base rate; it must be so small for all heads and all
         tokens at either end together.
         """
-        total, found = self._frequency.total(), list[Preference]()
-        trials = 2 * len(self._frequency) * len(self._tallies.most["heads"])
+        found = list[Preference]()
+        kinds = sum(len(counts) for counts in self._frequency.values())
+        trials = kinds * len(self._tallies.most["heads"])
         for side in _SIDES:
-            ends = Counter(_said(each.keys.texts[getattr(each, side)]) for each in links)
+            frequency = self._frequency[side]
+            ends = Counter(_said(_end(each, side)) for each in links)
             for token, places in ends.items():
-                base, share = self._frequency[token] / total, places / len(links)
+                base, share = frequency[token] / frequency.total(), places / len(links)
                 if places < _LEAST or share <= base:
                     continue
                 apart = share * math.log(share / base)
@@ -127,6 +136,11 @@ def _there(rows: Table) -> list[list[float]]:
     """Return the entries of a head that are not NaN, which stands for a missing one."""
     found: list[list[float]] = rows[np.isfinite(rows[:, 0])].tolist()
     return found
+
+
+def _end(link: Firing, side: Side) -> str:
+    """Return the text of the token at one end of a link."""
+    return link.queries.texts[link.query] if side == "query" else link.keys.texts[link.key]
 
 
 def _plain(tokens: Tokens) -> Iterable[str]:

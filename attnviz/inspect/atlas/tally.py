@@ -15,7 +15,7 @@ from attnviz.inspect.atlas.scan import FARTHEST, NAMES, TextFound, scan
 from attnviz.measures.exact_sums import exact_sum
 from attnviz.measures.registry import MEASURES
 from attnviz.mergeable import Tallies, best_of
-from attnviz.records import Tokens
+from attnviz.records import Input, Kind, Tokens
 
 BINS = 20
 """The bins of the histogram of each score."""
@@ -37,7 +37,7 @@ def edges(name: str) -> NDArray[np.float64]:
     return np.linspace(0.0, 1.0 if unit == "share" else 10.0, BINS + 1)
 
 
-def tallies(probing: Probing, texts: Sequence[Tokens], first: int, top: int) -> Tallies:
+def tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> Tallies:
     """Measure some texts, and return their numbers.
 
     first: the index of the first text in the corpus. top: how many places of a head are kept.
@@ -52,7 +52,7 @@ def tallies(probing: Probing, texts: Sequence[Tokens], first: int, top: int) -> 
     named = {int(index) for each in best.values() for index in each[..., 1].ravel() if index >= 0}
     return Tallies(
         sums={
-            "texts": np.array([len(texts), sum(map(len, texts))]),
+            "texts": np.array([len(found), sum(len(one.queries) for one in found)]),
             "measured": np.isfinite(scores).sum(0),
             "scores": exact_sum(np.nan_to_num(scores)),
             "compared": np.isfinite(chance).sum(0),
@@ -90,13 +90,12 @@ def _entries(found: Sequence[TextFound], first: int, ranked: bool) -> NDArray[np
     """
     columns = []
     for index, one in enumerate(found, first):
-        ids, (weight, even) = (
-            one.tokens.ids,
-            (one.shown.scores[0], one.shown.chance[0]),
-        )
-        drawn, places = _number(ids), one.shown.places.tolist()
+        weight, even = one.shown.scores[0], one.shown.chance[0]
+        queries, keys = one.queries.ids, one.keys.ids
+        read = (queries,) if queries == keys else (queries, keys)
+        drawn, places = _number(*read), one.shown.places.tolist()
         rank = weight if ranked else np.full(len(weight), -drawn, np.float64)
-        what = [_number(_near(ids, q), _near(ids, k)) if ranked else drawn for q, k in places]
+        what = [_number(_near(queries, q), _near(keys, k)) if ranked else drawn for q, k in places]
         rows = np.column_stack(
             [rank, np.full(len(weight), index), *one.shown.places.T, weight, even, what]
         )
@@ -115,18 +114,31 @@ def _number(*ids: Sequence[int]) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=_HASH).digest(), "big")
 
 
-def _kept(tokens: Tokens) -> list[list[object]]:
-    """Return the tokens of a text as JSON values; see ``tokens_of``."""
-    return [[*tokens.ids], [*tokens.texts], [*map(int, tokens.special)]]
+def _kept(given: Input) -> list[list[object]]:
+    """Return a text as JSON values, then the decoder's text if it has one; see ``input_of``."""
+    texts = (given.text, *(() if given.target is None else (given.target,)))
+    found: list[list[object]] = []
+    for tokens in texts:
+        found += [*tokens.ids], [*tokens.texts], [*map(int, tokens.special)]
+    return found
 
 
-def tokens_of(kept: Sequence[Sequence[Any]]) -> Tokens:
-    """Return the tokens of a text from the JSON values of a record."""
-    ids, texts, special = kept
+def input_of(kept: Sequence[Sequence[Any]]) -> Input:
+    """Return a text from the JSON values of a record."""
+    return Input(*(_tokens(*kept[start : start + 3]) for start in range(0, len(kept), 3)))
+
+
+def _tokens(ids: Sequence[Any], texts: Sequence[Any], special: Sequence[Any]) -> Tokens:
     return Tokens(tuple(map(int, ids)), tuple(map(str, texts)), tuple(map(bool, special)))
 
 
-def distances() -> Iterator[str]:
-    """Yield the name of each group of distances, such as ``1`` or ``5–8``."""
+def distances(kind: Kind) -> Iterator[str]:
+    """Yield the name of each group of distances, such as ``1`` or ``5–8``.
+
+    kind: of the attention; cross attention has one group, ``all``.
+    """
+    if kind == "cross":
+        yield "all"
+        return
     for nearest, farthest in zip((1, *(each + 1 for each in FARTHEST[:-1])), FARTHEST, strict=True):
         yield f"{nearest}" if nearest == farthest else f"{nearest}–{farthest}"

@@ -17,6 +17,7 @@ _MODULES: Mapping[str, str] = {
     "ablate": "attnviz.inspect.interventions.ablate.corpus",
     "atlas": "attnviz.inspect.atlas.summary",
     "patterns": "attnviz.inspect.patterns.corpus",
+    "retrieve": "attnviz.inspect.retrieve.corpus",
 }
 """For each command that measures a corpus, the module whose ``report_of`` reports a record."""
 

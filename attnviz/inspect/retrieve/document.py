@@ -40,7 +40,16 @@ def retrieve_document(
     facts = [size, counted(report.questions, "question")]
     facts.append(f"{percent(report.predicted, whole=True)} of answer tokens predicted")
     further = ["--needle 'CUE|ANSWER'", "--haystack FILE", "--lengths 1k,4k", "--save heads.tsv"]
-    about = [(fact, False) for fact in (*facts, f"hidden in {report.source}")]
+    about = [(fact, False) for fact in (*facts, f"hidden in {_place(report)}")]
+    if not report.heads:  # of a shard without a text
+        said = [*about[:1], *[(note, False) for note in report.notes]]
+        groups = [doc.Group([doc.Facts([*model_words(info)])]), doc.Group([doc.Facts(said)])]
+        return doc.Document(
+            f"retrieval heads of {info.name}",
+            f"Retrieval heads of {info.name}",
+            groups,
+            finding="No haystack was measured.",
+        )
     return doc.Document(
         f"retrieval heads of {info.name}",
         f"Retrieval heads of {info.name}",
@@ -66,26 +75,38 @@ def retrieve_document(
     )
 
 
+def _place(report: RetrieveReport) -> str:
+    """Return what the needles are hidden in: a source, or the texts of one."""
+    if report.texts is None:
+        return report.source
+    return f"{counted(report.texts, 'text')}{f' of {report.source}' if report.source else ''}"
+
+
 def _finding(report: RetrieveReport) -> str:
     """Return the finding: the retrieval heads, their base rates, the loss without them."""
     found, best = report.named, report.heads[0]
     shown = found or (best,)
     bases = [max(getattr(one, name) for one in shown) for name in ("unasked", "shuffled")]
     chance = f"(not asked for {share(bases[0])}, words shuffled {share(bases[1])})"
-    if not found or report.without is None:
+    if not found:
         few = report.haystacks < LEAST_TEXTS
         lead = "Too few haystacks to name a head" if few else "No head fetches the needle"
         score = f"{share(best.score)} by {report.head_name(best.place)} {chance}"
         return f"{lead}: the highest score of {len(report.heads)} is {score}."
-    names = [f"{report.head_name(one.place)} {share(one.score)}" for one in found[:_NAMED]]
-    names += [f"{len(found) - _NAMED} more"] if len(found) > _NAMED else []
+    names = [f"{report.head_name(one.place)} {share(one.score)}" for one in found]
+    names = _shortened(names)
     verb, them = ("fetch", "them") if len(found) > 1 else ("fetches", "it")
-    fetches, without = f"{listed(names)} {verb} the needle", f"; without {them} the answer's loss "
+    fetches = f"{listed(names)} {verb} the needle"
+    if report.without is None:
+        return f"{fetches} {chance}."
+    if {one.place for one in found} != set(report.ablated):
+        them = listed(_shortened([report.head_name(place) for place in report.ablated]))
+    without = f"; without {them} the answer's loss "
     told = ""
     for bases_said, ends in ((f" {chance}", True), ("", True), ("", False)):
         told = f"{fetches}{bases_said}{without}{_change(report.without)}"
         if report.random is not None:
-            heads = counted(len(found), "random head")
+            heads = counted(len(report.ablated), "random head")
             told += (
                 f", but not clearly without {heads}"
                 if _is_unclear(report.random)
@@ -94,6 +115,12 @@ def _finding(report: RetrieveReport) -> str:
         if fits_two_lines(f"{told}."):
             break
     return f"{told}."
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    """Return the first names and the number of the others."""
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return [*names[:_NAMED], *more]
 
 
 def _is_unclear(change: LossChange) -> bool:

@@ -90,6 +90,11 @@ def read_sentences(file: Path | None) -> tuple[str, ...]:
     Raises UsageError if the file has no text, LoadError if it cannot be read.
     """
     text = "\n".join(natural_texts()) if file is None else read_text(None, file, "retrieve")
+    return sentences_of(text)
+
+
+def sentences_of(text: str) -> tuple[str, ...]:
+    """Return the sentences of a text; of long ones their pieces."""
     return tuple(piece for part in _SENTENCE.split(text) for piece in wrap(part, _LONGEST))
 
 

@@ -11,13 +11,14 @@ import numpy as np
 from attnviz.count.params.head_cost import ShortCache
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
-from attnviz.draw.values import model_facts, table_of
+from attnviz.draw.values import json_number, model_facts, table_of
 from attnviz.inspect.retrieve.haystacks import DEPTHS
 from attnviz.records import ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
+    from attnviz.mergeable import CorpusRecord
 
 SINK, RECENT = 4, 64
 """A streaming head attends to so many first tokens and so many last ones."""
@@ -75,7 +76,10 @@ class RetrieveReport(Report, Provenance):
     without, random: the rise of the loss without the retrieval heads, and without as many random
         ones, others for each haystack; None if there are no such heads.
     caches: the sizes of the cache, for long texts, if only retrieval heads kept every token.
-    top: the rows of the ranking.
+    top: the rows of the ranking. ablated: the heads of ``without``, which over a corpus are those
+        that its first haystacks name. texts: of a corpus, how many its haystacks are; None for one
+        text. record: of a corpus, all numbers behind the report; it adds up with those of other
+        shards.
     """
 
     model: ModelInfo
@@ -91,6 +95,9 @@ class RetrieveReport(Report, Provenance):
     random: LossChange | None
     caches: tuple[ShortCache, ...]
     top: int = 8
+    ablated: tuple[Place, ...] = ()
+    texts: int | None = None
+    record: CorpusRecord | None = None
 
     command = "retrieve"
 
@@ -101,15 +108,18 @@ class RetrieveReport(Report, Provenance):
 
     def data(self) -> dict[str, Any]:
         cells, changes = self.cells.items(), {"without": self.without, "random": self.random}
-        plain = ("source", "seed", "haystacks", "questions", "predicted", "loss")
+        plain = ("source", "seed", "texts", "haystacks", "questions")
         return {
             "schema": "attnviz.retrieve/1",
             "model": model_facts(self.model),
             **{name: getattr(self, name) for name in plain},
+            "predicted": json_number(self.predicted),
+            "loss": json_number(self.loss),
             "answer_tokens": self.tokens,
             "notes": list(self.notes),
             "lengths": list(self.lengths),
             **{name: None if one is None else one._asdict() for name, one in changes.items()},
+            "ablated": [{"layer": layer, "head": head} for layer, head in self.ablated],
             "heads": [one._asdict() for one in self.heads],
             "best_head": [
                 {"length": at[0], "depth": DEPTHS[at[1]], "score": score} for at, score in cells

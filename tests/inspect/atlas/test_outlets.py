@@ -17,6 +17,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.atlas.directory import with_maps
 from attnviz.inspect.atlas.records import AtlasReport
 
+from ...conftest import without_times
 from ...first_screens import SIZES, fitting
 from .corpus import TEXTS
 
@@ -212,3 +213,43 @@ def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
         attnviz.atlas(tiny, TEXTS, top=0)
     with pytest.raises(LoadError, match="no such file"):
         attnviz.atlas(tiny, "nowhere.txt")
+
+
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
+def test_the_attention_of_a_decoder(checkpoint: Any, tmp_path: Path, kind: Any) -> None:
+    """Links join tokens of the texts that they are of, in every outlet and from shards."""
+    words = ["the cat sat on the mat", "the dog sat on the mat because it was tired"]
+    model = attnviz.load(str(checkpoint("t5")))
+    found = attnviz.atlas(model, words, kind=kind, out=tmp_path / "atlas")
+    assert found.kind == kind
+    assert f"{kind} attention" in str(found)
+    data = found.to_dict()
+    read = lines(tmp_path / "atlas" / "texts.jsonl")
+    kept = {each["text"]: each for each in read}
+    assert data["tokens"] == sum(len(each["target_tokens"]) for each in read)
+    for head in data["heads"]:
+        assert len(head["by_distance"]) == len(data["distances"])
+        for place in head["fires"]:
+            text = kept[place["text"]]
+            assert text["target_tokens"][place["query"]] == place["query_token"]
+            own = text["tokens" if kind == "cross" else "target_tokens"]
+            assert own[place["key"]] == place["key_token"]
+    if kind == "cross":
+        assert data["distances"] == ["all"]
+        with pytest.raises(UsageError, match="headvis has no queries of another text"):
+            attnviz.atlas(model, words, kind=kind, out=tmp_path / "other", format="headvis")
+        with pytest.raises(UsageError, match="headvis has no queries of another text"):
+            found.write(tmp_path / "other", model, "headvis")
+    else:
+        attnviz.atlas(model, words, kind=kind, out=tmp_path / "other", format="headvis")
+        (first, *_) = sorted((tmp_path / "other" / "data" / "heads").iterdir())
+        sequences = json.loads(first.read_text("ascii"))["sequences"]
+        assert all(
+            each["tokens"] == kept[each["sequence_id"]]["target_tokens"] for each in sequences
+        )
+    page = (tmp_path / "atlas" / "index.html").read_text("utf-8")
+    assert "sat" in page
+    merged = attnviz.merge([found.record])
+    assert without_times(merged.to_dict()) == without_times(data)
+    with pytest.raises(UsageError, match="has no self attention: expected --kind"):
+        attnviz.atlas(model, words, kind="self")

@@ -24,6 +24,7 @@ from attnviz.inspect.atlas.scan import FIRES, NAMES, TextFound, scan
 from attnviz.inspect.atlas.summary import report_of
 from attnviz.inspect.atlas.tally import edges
 from attnviz.mergeable import best_of, read_record
+from attnviz.records import Input
 
 from .corpus import TEXTS, TOP
 
@@ -39,7 +40,7 @@ def texts(tiny: Any) -> list[TextFound]:
     return [
         one
         for block in blocks
-        for one in scan(probing, [tiny.encode(line.text) for line in block.lines])
+        for one in scan(probing, [Input(tiny.encode(line.text)) for line in block.lines])
     ]
 
 
@@ -81,7 +82,7 @@ def test_each_kind_of_place_is_listed_once(whole: AtlasReport, texts: list[TextF
         found = []
         for index, one in enumerate(texts):
             query, key = one.shown.places[at].tolist()
-            near = (one.tokens.ids[max(end - 2, 0) : end + 1] for end in (query, key))
+            near = (one.queries.ids[max(end - 2, 0) : end + 1] for end in (query, key))
             found.append((-one.shown.scores[0, at], index, query, key, tuple(near)))
         listed = dict[Any, Any]()
         for weight, index, query, key, near in sorted(found):
@@ -99,7 +100,7 @@ def test_each_kind_of_place_is_listed_once(whole: AtlasReport, texts: list[TextF
 
 def test_tenths_hold_every_different_text_once(whole: AtlasReport, texts: list[TextFound]) -> None:
     """The corpus has fewer different texts than a sample."""
-    different = {one.tokens.ids: index for index, one in reversed([*enumerate(texts)])}
+    different = {one.queries.ids: index for index, one in reversed([*enumerate(texts)])}
     assert whole.sampled == len(different) < len(TEXTS)
     for at, head in enumerate(whole.heads):
         weights = [each.link.weight for tenth in head.tenths for each in tenth]
@@ -123,7 +124,9 @@ def test_a_preferred_token_is_beyond_chance(whole: AtlasReport) -> None:
     tokens = Counter(
         text.strip() or text
         for index in sampled
-        for text, special in zip(whole.kept[index].texts, whole.kept[index].special, strict=True)
+        for text, special in zip(
+            whole.kept[index].text.texts, whole.kept[index].text.special, strict=True
+        )
         if not special
     )
     named = [head for head in whole.heads if head.prefers is not None]

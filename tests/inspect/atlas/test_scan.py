@@ -12,6 +12,7 @@ import attnviz
 from attnviz.engine.capture import capture
 from attnviz.engine.probing import open_probing
 from attnviz.inspect.atlas.scan import NAMES, TextFound, scan
+from attnviz.records import Input
 
 from ...masked_models import masked_model, opened
 
@@ -21,7 +22,7 @@ TEXTS = ("Then Mary saw Tom. Then Mary saw", "It was unbelievable, they said; sh
 
 @pytest.fixture(scope="module")
 def found(tiny: Any) -> list[TextFound]:
-    return scan(open_probing(tiny), [tiny.encode(text) for text in TEXTS])
+    return scan(open_probing(tiny), [Input(tiny.encode(text)) for text in TEXTS])
 
 
 def words_by_hand(tokens: Any) -> list[int]:
@@ -40,7 +41,7 @@ def group_by_hand(distance: int) -> int:
 
 def check(model: Any, one: TextFound, words: list[int], sink: list[int]) -> None:
     """Compare what was found with loops over the cells that each query sees."""
-    record = capture(model, one.tokens, kind=model.kinds[0])
+    record = capture(model, one.queries, kind=model.kinds[0])
     heads = [(layer, head) for layer, head, _ in record]
     assert list(one.heads) == heads
     seen = {layer.layer: record.seen(layer) for layer in record.layers}
@@ -67,14 +68,14 @@ def check(model: Any, one: TextFound, words: list[int], sink: list[int]) -> None
 
 @pytest.mark.parametrize("place", range(len(TEXTS)))
 def test_links_are_those_of_a_loop(tiny: Any, found: list[TextFound], place: int) -> None:
-    check(tiny, found[place], words_by_hand(found[place].tokens), [0])
+    check(tiny, found[place], words_by_hand(found[place].queries), [0])
 
 
 @pytest.mark.parametrize("name", ["sliding, every other layer", "both ways"])
 def test_a_link_is_in_the_window_of_its_layer(name: str) -> None:
     model = opened(name, WORDS, masked_model(name, len(WORDS), spread=0.3, seed=0))
     text = model.encode("the cat sat on the mat , and the dog sat on the cat")
-    (one,) = scan(open_probing(model), [text])
+    (one,) = scan(open_probing(model), [Input(text)])
     sink = [
         at
         for at, special in enumerate(text.special)
@@ -97,7 +98,47 @@ def test_scores_are_those_of_patterns(tiny: Any, found: list[TextFound]) -> None
 
 
 def test_a_text_of_one_word_has_no_link(tiny: Any) -> None:
-    (one,) = scan(open_probing(tiny), [tiny.encode("The")])
+    (one,) = scan(open_probing(tiny), [Input(tiny.encode("The"))])
     assert np.isnan(one.shown.scores[0]).all()
     assert (one.shown.places == -1).all()
     assert not one.shown.links.any()
+
+
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
+def test_links_of_a_decoder_are_those_of_a_loop(checkpoint: Any, kind: Any) -> None:
+    """T5's decoder reads the text, and for cross attention what the model writes."""
+    import torch
+    from transformers import T5ForConditionalGeneration
+
+    model = attnviz.load(str(checkpoint("t5")))
+    text = "the cat sat on the mat because it was tired"
+    probing = open_probing(model, kind)
+    given = probing.input_of(text, model.encode(text))
+    (one,) = scan(probing, [given])
+    assert given.target is not None
+    assert one.queries == given.target
+    assert one.keys == (given.target if kind == "decoder" else given.text)
+    with torch.no_grad():
+        read = {"input_ids": torch.tensor([given.ids])}
+        read["decoder_input_ids"] = torch.tensor([given.target.ids])
+        own = T5ForConditionalGeneration.from_pretrained(
+            checkpoint("t5"), attn_implementation="eager"
+        )
+        maps = own.eval()(**read, output_attentions=True)
+    layers = maps.decoder_attentions if kind == "decoder" else maps.cross_attentions
+    record = [weights for layer in layers for weights in layer[0].numpy()]
+    assert len(one.heads) == len(record)
+    for at, weights in enumerate(record):
+        visible = [
+            (q, k)
+            for q, k in np.ndindex(*weights.shape)
+            if not one.keys.special[k]
+            and (kind == "cross" or (0 < k < q and not one.queries.special[q]))
+        ]
+        best = max(visible, key=lambda link: (weights[link], -link[0], -link[1]))
+        assert tuple(one.shown.places[at]) == best
+        assert one.shown.scores[0, at] == pytest.approx(weights[best], abs=1e-6)
+        assert one.shown.links[at].sum() == len(visible)
+        if kind == "cross":
+            assert one.shown.links[at, 0] == len(visible)
+            assert one.shown.chance[0, at] == pytest.approx(1 / len(one.keys))

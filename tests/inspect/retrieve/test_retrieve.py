@@ -24,7 +24,8 @@ from attnviz.inspect.retrieve.haystacks import (
 )
 from attnviz.inspect.retrieve.records import RetrieveReport
 from attnviz.inspect.retrieve.request import Needle, RetrieveRequest
-from attnviz.inspect.retrieve.retrieve import answered, retrieval_heads
+from attnviz.inspect.retrieve.retrieve import retrieval_heads
+from attnviz.inspect.retrieve.study import answered
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input, Tokens
 

@@ -1,0 +1,224 @@
+"""``attnviz retrieve`` over a corpus: from any shards to the bit, against sums taken by hand."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.corpus import Line
+from attnviz.count.params.head_cost import counted_model, short_cache
+from attnviz.errors import UsageError
+from attnviz.inspect.retrieve import corpus
+from attnviz.inspect.retrieve.haystacks import material, questions, read_sentences, sentences_of
+from attnviz.inspect.retrieve.records import RetrieveReport
+from attnviz.inspect.retrieve.request import RetrieveRequest
+from attnviz.measures.bootstrap import student_t
+from attnviz.models.bundled import Bundled
+
+from ...conftest import without_times
+
+SENTENCES = [*read_sentences(None)] * 2
+LONG = [" ".join(SENTENCES[start : start + 7]) for start in range(0, 42, 3)]
+TEXTS = [LONG[0], "One short text.", *LONG[1:]]
+"""15 texts, one of which is too short: three whole blocks of four and one of three."""
+
+ASKED = {"lengths": "80", "needle": "The key is|blue rain"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_blocks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("attnviz.corpus.BLOCK", 4)
+        yield
+
+
+@pytest.fixture(scope="module")
+def report() -> RetrieveReport:
+    return attnviz.retrieve("tiny", texts=TEXTS, **ASKED)
+
+
+def shards(count: int, **options: Any) -> list[Any]:
+    given = {**ASKED, **options}
+    shares = [f"{number}/{count}" for number in range(count)]
+    return [attnviz.retrieve("tiny", texts=TEXTS, shard=share, **given).record for share in shares]
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport, count: int) -> None:
+    """Named heads, intervals and both ablations too; of five shards one has no text."""
+    merged = attnviz.merge(reversed(shards(count)))
+    assert without_times(merged.to_dict()) == without_times(report.to_dict())
+    assert str(merged).splitlines() == str(report).splitlines()
+    assert list(merged.rows()) == list(report.rows())
+
+
+def test_means_and_intervals_are_those_of_the_texts_one_by_one(report: RetrieveReport) -> None:
+    """Each text stands alone, at its own place behind texts that are too short."""
+    alone = [
+        attnviz.retrieve("tiny", texts=[*["One."] * index, text], **ASKED)
+        for index, text in enumerate(TEXTS)
+        if text in LONG
+    ]
+    assert (report.texts, report.haystacks, report.questions) == (14, 14, 14)
+    assert all(one.haystacks == 1 for one in alone)
+    for entry in report.heads:
+        own = [next(h for h in one.heads if h.place == entry.place) for one in alone]
+        scores = [each.score for each in own]
+        mean = statistics.fmean(scores)
+        reach = student_t(13) * statistics.stdev(scores) / math.sqrt(14)
+        expected = mean, max(mean - reach, 0.0), min(mean + reach, 1.0)
+        assert entry[2:5] == pytest.approx(expected, abs=1e-12)
+        for name in ("unasked", "shuffled", "near", "written"):
+            values = [getattr(each, name) for each in own]
+            assert getattr(entry, name) == pytest.approx(statistics.fmean(values), abs=1e-12)
+    for name in ("loss", "predicted"):
+        values = [getattr(one, name) for one in alone]
+        assert getattr(report, name) == pytest.approx(statistics.fmean(values), abs=1e-12)
+
+
+def test_heads_are_named_above_both_base_rates(report: RetrieveReport) -> None:
+    """The scores of one head are the whole of one question, so that each is 0, a half or 1."""
+    assert {(1, 0), (1, 2)} <= {one.place for one in report.named}
+    assert all(one.score >= 0.1 for one in report.named)
+    assert all((one.ci_low or 0.0) > max(one.unasked, one.shuffled) for one in report.named)
+    assert set(report.ablated) <= {one.place for one in report.named}
+
+
+def test_the_loss_is_that_of_a_model_without_the_heads_that_the_first_texts_name(
+    report: RetrieveReport,
+) -> None:
+    bundled, request = Bundled(), RetrieveRequest(needle=(ASKED["needle"],), lengths="80")
+    removed, rises = bundled.stack.without(list(report.ablated)), []
+    for index, text in enumerate(TEXTS):
+        if text not in LONG:
+            continue
+        losses = []
+        (asked,) = questions(material(bundled, sentences_of(text), request), 80, index, 0)
+        for stack in (bundled.stack, removed):
+            logits = stack.logits(np.array(asked.ids)).astype(np.float64)[asked.start - 1 : -1]
+            logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            answer = list(asked.ids[asked.start :])
+            losses.append(-float(logs[np.arange(len(answer)), answer].mean()))
+        rises.append(losses[1] - losses[0])
+    assert report.without is not None
+    assert report.without.value == pytest.approx(statistics.fmean(rises), abs=1e-4)
+    reach = student_t(13) * statistics.stdev(rises) / math.sqrt(14)
+    assert report.without.ci_low == pytest.approx(report.without.value - reach, abs=1e-3)
+    assert report.random is not None
+    assert f"first {corpus.FIRST} haystacks" in " ".join(report.notes)
+
+
+def test_a_text_is_a_haystack_of_each_length_that_it_fills() -> None:
+    found = attnviz.retrieve("tiny", texts=TEXTS[:9], lengths="64,120", needle=ASKED["needle"])
+    makes = corpus._Haystacks(Bundled(), (64, 120), RetrieveRequest(lengths="64,120"))
+    numbers = [len(makes.of(index, Line(1, text))) for index, text in enumerate(TEXTS[:9])]
+    assert found.haystacks == sum(numbers)
+    assert {length for length, _ in found.cells} == {64, 120}
+    short = 9 - sum(number == 2 for number in numbers)
+    assert f"{short} text" in found.notes[1]
+    assert found.notes[0] == "1 text is too short for 64 tokens"
+
+
+def test_a_haystack_is_of_its_own_text() -> None:
+    """Six words in a row stand in the text, and none of them in another one."""
+    makes = corpus._Haystacks(Bundled(), (64,), RetrieveRequest())
+    for index in (3, 4):
+        ((asked, *_),) = makes.of(index, Line(1, TEXTS[index]))
+        words = "".join(Bundled().vocabulary().texts(asked.ids)).split()
+        runs = [" ".join(words[start : start + 6]) for start in range(len(words) - 5)]
+        assert any(run in TEXTS[index] for run in runs)
+        assert not any(run in TEXTS[10] for run in runs)
+
+
+def test_the_cache_is_that_of_the_named_heads(report: RetrieveReport) -> None:
+    named = {one.place for one in report.named}
+    counted = counted_model(Bundled())
+    assert report.caches == tuple(short_cache(counted, size, named) for size in (32_768, 131_072))
+
+
+def test_other_heads_than_the_named_ones_are_said(report: RetrieveReport) -> None:
+    assert report.record is not None
+    run = {**report.record.run, "ablated": [[0, 0], [0, 1]]}
+    changed = corpus.report_of(replace(report.record, run=run))
+    assert "without L0H0 and L0H1 the answer's loss" in " ".join(str(changed).split())
+    assert "2 random heads" in " ".join(str(changed).split())
+    none = corpus.report_of(replace(report.record, run={**run, "ablated": []}))
+    assert none.named == report.named
+
+
+def test_a_shard_without_a_text_says_so() -> None:
+    empty = attnviz.retrieve("tiny", texts=TEXTS[:3], shard="1/2", **ASKED)
+    assert empty.heads == ()
+    assert "No haystack was measured." in str(empty)
+    assert "1 of 2 shards: 0/2 is missing" in str(empty)
+    assert empty.to_dict()["loss"] is None
+
+
+def test_texts_that_are_all_too_short_are_refused() -> None:
+    with pytest.raises(UsageError, match="no text has 80 tokens, the shortest of --lengths"):
+        attnviz.retrieve("tiny", texts=["One short text.", "Another one."], **ASKED)
+
+
+def test_bad_input_is_one_line(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]), encoding="utf-8")
+    asked = ("retrieve", "--texts", "texts.txt")
+    assert "--haystack is not for a corpus" in refused(2, *asked, "--haystack", "texts.txt")
+    assert "--haystacks is not for a corpus" in refused(2, *asked, "--haystacks", "7")
+    assert "--shard '2/2'" in refused(2, *asked, "--shard", "2/2")
+    assert "add --texts FILE" in refused(2, "retrieve", "--shard", "0/2")
+    assert "cannot be read twice" in refused(2, "retrieve", "--texts", "-")
+
+
+def test_a_missing_shard_is_named(run: Any, refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:5]), encoding="utf-8")
+    options = [f"--{name}={value}" for name, value in ASKED.items()]
+    asked = ("retrieve", "--texts", "texts.txt", *options)
+    for number in range(2):
+        part = f"part-{number}.record"
+        assert run(*asked, "--shard", f"{number}/2", "--resume", part).code == 0
+    merged = run("merge", "part-1.record", "part-0.record", "--json").document
+    assert without_times(merged) == without_times(run(*asked, "--json").document)
+    assert "1 of 2 shards: 0/2 is missing" in refused(2, "merge", "part-1.record")
+    other = refused(2, *asked, "--seed", "1", "--shard", "0/2", "--resume", "part-0.record")
+    assert "its seed is 0, here it is 1" in other
+
+
+_CHILD = f"""
+import attnviz, attnviz.mergeable
+attnviz.mergeable._SECONDS, attnviz.corpus.BLOCK = 0.0, 1
+attnviz.retrieve(texts="corpus.txt", shard="0/2", resume="part", **{ASKED!r})
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_killed_shard_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    """``KILLS=20`` kills it more often, each time somewhere else."""
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    part, draw = tmp_path / "part", np.random.default_rng(0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("attnviz.corpus.BLOCK", 1)
+    expected = attnviz.retrieve(texts=Path("corpus.txt"), shard="0/2", **ASKED)
+    for _ in range(int(os.environ.get("KILLS", "1"))):
+        part.unlink(missing_ok=True)
+        with subprocess.Popen([sys.executable, "-c", _CHILD], cwd=tmp_path) as process:
+            while not part.exists() and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(draw.uniform(0, 0.5))
+            process.send_signal(signal.SIGKILL)
+        found = attnviz.retrieve(texts=Path("corpus.txt"), shard="0/2", resume=part, **ASKED)
+        assert without_times(found.to_dict()) == without_times(expected.to_dict())
