@@ -325,9 +325,10 @@ def _label(label: PageLabel) -> dict[str, Any]:
 def _record(
     capture: PageCapture, labels: dict[PageLabel, int], blocks: list[str], fine: bool
 ) -> dict[str, Any]:
-    """Return what a page says of a capture. labels: their places; a label of other evidence is new.
+    """Return the JSON object of a capture on the page.
 
-    blocks: of the page, to which those of the capture are added. fine: see ``_packed``.
+    labels: the index of each label on the page; a label that is not there yet is added. blocks: the
+        blocks of the page, to which those of the capture are added. fine: see ``_packed``.
     """
     heads, exact = capture.heads, sorted(capture.order[: capture.fine])
     keys = {name: None for head in heads for name in head.values}

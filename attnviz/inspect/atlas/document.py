@@ -260,7 +260,10 @@ def _scores(report: AtlasReport) -> doc.Table:
 
 
 def _places(report: AtlasReport, one: HeadAtlas) -> list[doc.Table]:
-    """Return the tables of a head: where it fires most, and a place of each tenth of the texts."""
+    """Return two tables of a head: where it fires most, and the middle link of each tenth.
+
+    The tenths are ten groups of sampled texts, by the weight of each text's strongest link.
+    """
     place = [doc.Column("link", right=False), *_PLACE, doc.Column("text", right=False, cuts=True)]
     strongest = [doc.Row(_cells(each)) for each in one.fires]
     title = [(f"{_name(report, one)} fires most", True), ("each kind of place once", False)]

@@ -161,7 +161,7 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
 def with_effects(
     capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
 ) -> tuple[PageCapture, PageMeasure]:
-    """Return the capture with what the ablation of each head changes, and the name of that.
+    """Return the capture with the effect of each head's ablation, and the measure of it.
 
     effects: by (layer, head). unit: of the effects.
     """

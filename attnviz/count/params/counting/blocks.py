@@ -152,7 +152,9 @@ def _projections(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 
 
 def _latent(spec: specs.AttentionSpec, latent: specs.LatentSpec) -> tuple[Term, ...]:
-    """Return terms for the matrices of latent attention: down, up to the heads (DeepSeek-V2).
+    """Return terms for the matrices of latent attention (DeepSeek-V2).
+
+    They project each token down to a latent vector, and the latent vector up to the heads.
 
     spec: the attention. latent: its latent vectors.
     """
