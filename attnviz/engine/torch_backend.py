@@ -176,7 +176,7 @@ class TorchBackend:
         return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
 
     def _labelled(self, kind: Kind, given: Input) -> PatchableModel:
-        """Return the model to patch; a classifier with the layer that puts out its labels."""
+        """Return the model to patch; a classifier with the layer that computes its logits."""
         opened = self.open_patchable(kind, given)
         return opened if opened.head is not None else with_labels(self._model.model, opened, given)
 

@@ -320,7 +320,7 @@ class TransformersModel:
 
 
 def _spans(encoding: Any) -> tuple[tuple[int, int], ...]:
-    """Return the characters of each token; nothing for a tokenizer that is written in Python."""
+    """Return the characters of each token; empty for a tokenizer that is written in Python."""
     known = getattr(encoding, "encodings", None)
     return tuple(known[0].offsets) if known else ()
 
