@@ -300,7 +300,10 @@ class TransformersModel:
 
     @property
     def _start_id(self) -> int:
-        """Return the id of the decoder's start token; if no config names one, BOS, else padding."""
+        """Return the id of the decoder's start token, else of BOS, else of padding.
+
+        Raises UsageError if no config names one of them.
+        """
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
                 number = self._known(getattr(config, name, None))

@@ -91,7 +91,7 @@ def finding(report: LinkReport) -> str:
 
 
 def _best(report: LinkReport) -> LinkPart:
-    """Return the part of the key that does most for the lead, or against a negative one."""
+    """Return the key's part with most of the lead; over many prompts a significant one if any."""
     parts = report.of_side("key")
     if report.many:
         clear = [part for part in parts if part.stands_out]
