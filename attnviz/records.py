@@ -30,7 +30,7 @@ class Tokens:
     special: whether the token was added by the tokenizer rather than read from the text.
     kept: the positions of the tokens in the text that they were taken from; empty for a whole text.
     spans: the characters of the text that each token stands for, as (start, stop), from the
-        tokenizer's offsets; nothing for added tokens. Empty if they are not known.
+        tokenizer's offsets; an empty range for added tokens. Empty if they are not known.
     regions: the name of the region that each token is in; empty if no regions were given.
     segments: for a pair of texts 0 or 1, the text that each token belongs to, if the model has an
         embedding for it (BERT's ``token_type_ids``); else empty.

@@ -120,7 +120,7 @@ class GrowingRun:
 
         layer: its index. attention: of that layer. rows: the residual (row, token, width) before
             it. edit: makes the changes. sorts: the kinds of values to change in this layer. kept:
-            the number of tokens.
+            the number of last tokens whose outputs are returned.
         """
         start, groups = self.tokens - rows.shape[1], attention.shape.groups
         read = self._stack.read(layer, rows)

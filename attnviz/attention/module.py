@@ -52,7 +52,7 @@ class MultiHeadAttention(nn.Module):
     query_bias, key_bias, value_bias, output_bias: whether that projection has a bias.
     dropout: the probability in [0, 1) that an attention weight is dropped while training.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
-    rotary: theta of rotary positions on query and key, None for none; for self-attention only.
+    rotary: theta of rotary positions on query and key, or None; for self-attention only.
     score: how a query and a key are compared; ``additive`` has a parameter ``score_weight`` (heads,
         head_dim), the v of ``additive_scores``.
 

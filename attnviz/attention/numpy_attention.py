@@ -39,7 +39,7 @@ class NumpyAttention:
     query_bias, key_bias, value_bias, output_bias: one number for each row of the weight, or None.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
     window: how many keys a query of causal attention sees, itself included; None for all. rotary:
-        rotary positions on query and key, or their theta, None for none; for self-attention only.
+        rotary positions on query and key, or their theta, or None; for self-attention only.
     query_gain, key_gain: (head_dim,), gains of an RMS norm of each head's query and key before they
         are rotated (Henry et al. 2020, "Query-Key Normalization"), None for no norm. norm_eps: its
         ε.
@@ -144,7 +144,7 @@ class NumpyAttention:
     ) -> NumpyAttention:
         """Return the NumPy attention with the parameters of a ``MultiHeadAttention.state_dict()``.
 
-        state: the tensors by name. rotary: theta of rotary positions, None for none.
+        state: the tensors by name. rotary: theta of rotary positions, None without them.
         score: how a query and a key are compared.
         """
 

@@ -256,7 +256,7 @@ class NumpyStack:
                 residual = self.after_layer(layer, residual, attended)
 
     def checked(self, ids: ArrayLike) -> NDArray[np.integer]:
-        """Return token ids as an array; UsageError for none, too many, or ids out of range."""
+        """Return token ids as an array; UsageError if it is empty, too long, or has wrong ids."""
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
             raise UsageError("expected at least one token, got none")

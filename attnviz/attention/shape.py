@@ -102,7 +102,7 @@ class AttentionShape:
     def check_scoring(self, rotary: float | Rotary | None, score: Score) -> None:
         """Raise ValueError for an unknown score, or for rotary positions that do not fit the heads.
 
-        rotary: the positions, or their theta; None for none. score: how a query and a key are
+        rotary: the positions, or their theta, or None. score: how a query and a key are
             compared.
         """
         if rotary is not None:
@@ -151,7 +151,7 @@ class AttentionShape:
 
         In: (..., token, heads · dim). Out: query (..., heads, query, head_dim), key (..., heads,
         key, head_dim), value (..., heads, key, value_dim).
-        rotary: the rotary positions, or their theta; None for none.
+        rotary: the rotary positions, or their theta, or None.
         positions: (token,) or (..., token), of the one text that is query and key; by default
             counted from 0.
         """

@@ -30,7 +30,7 @@ class StackShape:
     norm_eps: added under the norm's root.
     causal: whether a query sees no later key. windows: for each layer the number of keys that a
         query sees, itself included, None for all of them; empty if no layer has a window.
-    rotary: rotary positions of query and key, None for none; unturned: layers without them.
+    rotary: rotary positions of query and key, or None; unturned: layers without them.
     scaled: whether the scores are divided by √head_dim.
     embedding_scale: a number that multiplies the token embeddings.
     padding: the id of the padding token, if positions are counted from the row after it and padding

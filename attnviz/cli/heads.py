@@ -183,7 +183,7 @@ def _show_saved(
 
 
 def _noted(kept: HeadVectors) -> HeadVectors:
-    """Return what a file keeps of queries, keys and norms, with a note on what it does not."""
+    """Return the queries, keys and norms of a run with a note that says which are missing."""
     if kept.notes:
         return kept  # of another program's capture
     missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)

@@ -264,10 +264,10 @@ class HeadGrid(NamedTuple):
         return f"{row}{column}" if row[1:].isdigit() else f"{row} {column}".strip()
 
     def with_known(self, labels: Mapping[str, tuple[str, str]], measure: str = "") -> HeadGrid:
-        """Return the grid with what is known of its heads.
+        """Return the grid with the labels of its heads, and with a new name for its numbers.
 
-        labels: what they do, and its colour, by the names of cells. measure: what the only number
-            of each cell is; empty if its name says so.
+        labels: the label of a head and its colour, by the name of the cell. measure: the new name
+            of the only number of each cell; empty keeps the name that it has.
         """
         cells = dict(self.cells)
         for place, cell in self.cells.items():
@@ -378,7 +378,10 @@ class Mark(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A horizontal line in a plot: a value that curves are compared with. name: for the legend."""
+    """A horizontal line in a plot at a value that curves are compared with.
+
+    name: its name in the legend.
+    """
 
     value: float
     name: str

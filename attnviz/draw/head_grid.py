@@ -51,6 +51,6 @@ def _cell(grid: HeadGrid, place: tuple[int, int], names: list[str], palette: str
 
 
 def _tip(cell: Cell, name: str) -> str:
-    """Return all that is known of a cell, in one line."""
+    """Return the tip of a cell in one line, with the label of its head."""
     tip = " · ".join((cell.tip or f"{name}: {cell.content}").split("\n"))
     return tip if cell.label in tip else f"{tip} · {cell.label}"

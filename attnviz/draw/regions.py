@@ -170,7 +170,7 @@ def region_table(found: RegionShares) -> doc.Table:
     """
     values, even = found.share.mean(0), found.uniform.mean(0)
     rows = [
-        doc.Row([cut(visible(name), _LONGEST), str(size), *map(_beside, values[at], even[at])])
+        doc.Row([cut(visible(name), _LONGEST), str(size), *map(_two_shares, values[at], even[at])])
         for at, (name, size) in enumerate(found.queries.items())
     ]
     title = f"attention between regions, mean of {counted(len(found.heads), 'head')} (uniform)"
@@ -191,7 +191,7 @@ def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Tabl
         doc.Row(
             [
                 name(found.heads[at]),
-                *map(_beside, found.share[at, pair[0]], found.uniform[at, pair[0]]),
+                *map(_two_shares, found.share[at, pair[0]], found.uniform[at, pair[0]]),
             ],
             tone="plain" if found.clear[at, *pair] else "faint",
         )
@@ -208,7 +208,7 @@ def _columns(first: str, found: RegionShares, *more: str) -> list[doc.Column]:
     return [*columns, *(doc.Column(name, keep=9 - min(at, 8)) for at, name in enumerate(names))]
 
 
-def _beside(value: float, even: float) -> str:
+def _two_shares(value: float, even: float) -> str:
     return "–" if math.isnan(value) else f"{share(value)} ({share(even)})"
 
 

@@ -1,8 +1,8 @@
-"""The labels of a running classifier: the linear layer that puts them out, and for which token.
+"""The labels of a classifier: which linear layer computes their logits, and from which token.
 
-No family is known here. The layer is found by a trial: what it puts out are the model's logits.
-A text has one label, read from the token of the final states that the logits depend on, or each
-token has one.
+This module knows no model family. It finds the layer by a short run: the layer's output equals the
+model's logits. Either a text has one label, which depends on one token of the final states or on
+several, or each token has a label.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ONE_OF_SEVERAL = ("multi_label_classification", "regression")
 
 
 def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableModel:
-    """Return a classifier with the linear layer that puts out the logits of its labels.
+    """Return a classifier with the linear layer that computes the logits of its labels.
 
-    ``opened`` itself is returned if the model is none, or if its labels are not one choice of two
-    or more. model: of transformers. given: a text for a short trial.
+    ``opened`` itself is returned if the model is no classifier, or if its labels are not one choice
+    of two or more. model: of transformers. given: a text for a short trial.
     """
     config = model.config
     count = getattr(config, "num_labels", 0)
@@ -85,8 +85,9 @@ def of_labels(logits: Tensor, place: int | None) -> Tensor:
 def label_places(model: PatchableModel, given: Input) -> tuple[int, ...]:
     """Return the indices of the tokens whose labels count; the model has labels.
 
-    They are those that are not special, or that may be an answer. A text's label counts at the
-    token that it is read from, or at the last one if that is several.
+    If each token has a label, they are the tokens that are not special, or that may be an answer.
+    If the text has one label, it counts at the token that it is read from, or at the last token if
+    it is read from several.
     """
     if model.answers:
         return tuple(answer_places(given.text))

@@ -80,7 +80,7 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
 
 
 class _Points(HookPoints):
-    """The attention calls of a transformers model; a base class with what both ways in share.
+    """The attention calls of a transformers model; the base of both ways of finding them.
 
     probe: a short pass of the same kind. found: the calls, in the order in which they run.
     """

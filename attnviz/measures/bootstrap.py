@@ -37,6 +37,11 @@ _CONSTANT = 1e-6
 """A draw counts as constant if its spread is less than this share of the texts' spread."""
 
 
+def includes_zero(interval: tuple[float, float] | None) -> bool:
+    """Return whether an interval includes zero; False if there is none."""
+    return interval is not None and interval[0] <= 0 <= interval[1]
+
+
 def bootstrap_interval(
     values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:

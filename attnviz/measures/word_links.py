@@ -12,7 +12,7 @@ habit is the *excess*.
 One excess is no evidence: a head with random weights has some as well. The evidence is that heads
 agree, and the control keeps what makes them agree for no reason: they all read the same residual
 stream, where a word that is unlike the others draws much or little attention in every head. In a
-*reversed* head the scores beside the sink have the other sign. Random weights are as likely as
+*reversed* head the scores outside the sink have the other sign. Random weights are as likely as
 their negatives, so that a random head is as likely as its reverse. The statistic of a link is the
 sum over heads of its excess minus its excess in the reversed head. In each of ``DRAWS`` draws every
 head is reversed or not at random, for all words alike; the chance of a link is the share of draws
@@ -236,7 +236,7 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
 def _reversed(linked: Floats, seen: Bools, ties: Floats) -> Floats:
     """Return the weights (query, key) that a head has if its scores change their sign.
 
-    seen: (query, key), the words that a query sees beside the sink; they keep their sum. ties:
+    seen: (query, key), the words that a query sees outside the sink; they keep their sum. ties:
         (query, key), in [0, 1], the order of words whose weight is too small for a number.
     """
     scores = np.log(np.maximum(linked, _LEAST)) - np.where(linked < _LEAST, _TIED * ties, 0)

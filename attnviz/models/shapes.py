@@ -108,7 +108,7 @@ def _notes(path: Path, notes: object) -> tuple[str, ...]:
 
 
 def hint(name: str) -> str:
-    """Return the end of an error message on an unknown model name: a hint, or nothing."""
+    """Return the end of an error message on an unknown model name: a hint, or an empty string."""
     if name in shape_names():
         if find_shape(name).config:
             return f"; `--model configs/{name}` builds its shape with random weights"
@@ -121,7 +121,7 @@ def hint(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as ``"; did you mean 'heads'?"``, or nothing if no name is similar.
+    """Return a hint such as ``"; did you mean 'heads'?"``, or an empty string.
 
     name: what was typed. known: the right names.
     """

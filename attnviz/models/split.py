@@ -22,7 +22,7 @@ _QUERIES, _KEYS = {"q_proj", "q_b_proj", "query_key_value", "qkv_proj"}, {"k_pro
 
 
 def device_of(model: Any) -> torch.device:
-    """Return the device on which a model takes its inputs, also if its weights wait elsewhere."""
+    """Return the device for a model's inputs, also if its weights are stored on another one."""
     device = getattr(getattr(model, "_hf_hook", None), "execution_device", None)
     found: torch.device = model.device if device is None else torch.device(device)
     return found

@@ -300,7 +300,10 @@ class TransformersModel:
 
     @property
     def _start_id(self) -> int:
-        """Return the id of the decoder's start token; if no config names one, BOS, else padding."""
+        """Return the id of the decoder's start token, else of BOS, else of padding.
+
+        Raises UsageError if no config names one of them.
+        """
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
                 number = self._known(getattr(config, name, None))
@@ -320,7 +323,7 @@ class TransformersModel:
 
 
 def _spans(encoding: Any) -> tuple[tuple[int, int], ...]:
-    """Return the characters of each token; nothing for a tokenizer that is written in Python."""
+    """Return the characters of each token; empty for a tokenizer that is written in Python."""
     known = getattr(encoding, "encodings", None)
     return tuple(known[0].offsets) if known else ()
 

@@ -119,7 +119,7 @@ def _context(case: Case, cost: CostReport) -> list[_Line]:
 
 
 def _longest(fit: MemoryFit) -> _Line:
-    """Return the label, value and note of the longest context that fits beside the parameters.
+    """Return the label, value and note of the longest context that fits next to the parameters.
 
     The note says what limits it.
     """

@@ -77,9 +77,9 @@ UNLABELLED = PageLabel("", "", "none", "", "")
 
 @dataclass(frozen=True)
 class PageHead:
-    """What a page says of one head.
+    """One head as a page shows it.
 
-    name: such as ``L1H2``. label, score: its label, and its score on that.
+    name: such as ``L1H2``. label, score: its label, and its score for that label.
     facts: further words. values: a number for each measure, None if it was not measured.
     """
 
@@ -309,7 +309,7 @@ def _added(blocks: list[str], content: bytes) -> int:
 
 
 def _label(label: PageLabel) -> dict[str, Any]:
-    """Return a label, which has its colour as texts have it on the light and on the dark page."""
+    """Return the JSON object of a label, with its text colours on the light and the dark page."""
     red, green, blue = bytes.fromhex(label.colour or "000000")
     colours = [to_hex(written_on((red, green, blue), ground)) for ground in _GROUNDS]
     return {
@@ -325,9 +325,10 @@ def _label(label: PageLabel) -> dict[str, Any]:
 def _record(
     capture: PageCapture, labels: dict[PageLabel, int], blocks: list[str], fine: bool
 ) -> dict[str, Any]:
-    """Return what a page says of a capture. labels: their places; a label of other evidence is new.
+    """Return the JSON object of a capture on the page.
 
-    blocks: of the page, to which those of the capture are added. fine: see ``_packed``.
+    labels: the index of each label on the page; a label that is not there yet is added. blocks: the
+        blocks of the page, to which those of the capture are added. fine: see ``_packed``.
     """
     heads, exact = capture.heads, sorted(capture.order[: capture.fine])
     keys = {name: None for head in heads for name in head.values}
@@ -340,7 +341,11 @@ def _record(
         "verbs": capture.verbs,
         "notes": [visible(note) for note in capture.notes],
         "steps": [
-            (step.place, *_told(step.wrote, step.probability), [_told(*one) for one in step.likely])
+            (
+                step.place,
+                *_entry(step.wrote, step.probability),
+                [_entry(*one) for one in step.likely],
+            )
             for step in capture.steps
         ],
         "view": {"head": capture.head, "query": capture.query},
@@ -388,7 +393,7 @@ def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
     }
 
 
-def _told(token: str, probability: float) -> tuple[str, float | None]:
+def _entry(token: str, probability: float) -> tuple[str, float | None]:
     return token_label(token), _number(probability, 4)
 
 

@@ -36,13 +36,13 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
 
 
 def token_spans(tokens: Tokens, text: str) -> Spans:
-    """Return the characters of the text that each token stands for; nothing if that is unknown."""
+    """Return the characters of the text that each token stands for; empty if that is unknown."""
     spans = tokens.spans or _found(tokens, text)
     return () if spans and max(stop for _, stop in spans) > len(text) else spans
 
 
 def _found(tokens: Tokens, text: str) -> Spans:
-    """Return where each token stands in the text, one after the other; nothing if one does not."""
+    """Return where each token stands in the text, in order; empty if one is not found."""
     folded, spans, end = text.lower(), list[tuple[int, int]](), 0
     if len(folded) != len(text):
         return ()

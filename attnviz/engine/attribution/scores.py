@@ -120,7 +120,7 @@ class SplitScores:
         return whole
 
     def limited(self, scores: Floats) -> NDArray[np.float64]:
-        """Return the input of the softmax for scores (..., key): capped, with what is added."""
+        """Return the input of the softmax for scores (..., key): capped, plus bias and mask."""
         capped = scores if self.softcap is None else self.softcap * np.tanh(scores / self.softcap)
         found: NDArray[np.float64] = capped + self.added
         return found
@@ -140,7 +140,8 @@ class SplitScores:
     def matrix(self, coefficients: Floats) -> NDArray[np.float64]:
         """Return the lead by (part of the query, part of the key), before a softcap, in nats.
 
-        coefficients: (key,), of ``coefficients``, or one for the score of one key alone.
+        coefficients: (key,), as ``coefficients`` returns them; or 1 at one key and 0 elsewhere,
+            which gives the parts of that key's score.
         """
         keys = np.einsum("bkd,k->bd", self.key, coefficients)
         found: NDArray[np.float64] = self.query @ keys.T * self.scale

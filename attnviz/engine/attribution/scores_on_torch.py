@@ -248,9 +248,10 @@ class _TrackedRun:
         }
 
     def leads(self, split: SplitScores, asked: AskedLink) -> SideLeads | None:
-        """Return what the parts of each side add to a lead, by two reverse passes; None if lost.
+        """Return what the parts of each side add to a lead, by two reverse passes.
 
-        split: of another text, whose parts, scale and mask are those of this one.
+        Return None if the query or key vectors are not tracked. split: the scores of another text
+        that have the parts, scale and mask of this one.
         """
         values = [leaf.value for leaf in self._flow.leaves]
         found = []

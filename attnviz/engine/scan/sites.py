@@ -136,7 +136,9 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
     points: dict[What, dict[int, HookedCall]] = {"residual": {}, "mlp": {}}
     for call, point in zip(plan.entries, model.hook_points.found, strict=True):
         for each, found in points.items():
-            mine = point.kind == model.kind if each == "residual" else _beside(point, model.kind)
+            mine = (
+                point.kind == model.kind if each == "residual" else _same_stack(point, model.kind)
+            )
             if mine and each in what:
                 block = plan.calls[call].block
                 whole = HookedCall(model.kind, point.layer, block, 1, plan.hidden.shape[-1], each)
@@ -150,7 +152,7 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
     )
 
 
-def _beside(point: HookedCall, kind: Kind) -> bool:
+def _same_stack(point: HookedCall, kind: Kind) -> bool:
     """Return True if the attention call is in the same stack as attention of this kind."""
     return (point.kind == "encoder") == (kind == "encoder")
 

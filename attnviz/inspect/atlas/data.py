@@ -33,7 +33,7 @@ def atlas_data(report: AtlasReport) -> dict[str, Any]:
 
 
 def head_data(one: HeadAtlas) -> dict[str, Any]:
-    """Return what the atlas has of a head as a JSON object, which is a line of ``heads.jsonl``."""
+    """Return the atlas of one head as a JSON object, which is a line of ``heads.jsonl``."""
     return {
         "layer": one.layer,
         "head": one.head,

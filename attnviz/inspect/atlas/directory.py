@@ -75,13 +75,13 @@ def with_maps(report: AtlasReport, model: Model) -> AtlasReport:
     """Return the report with the maps of all heads over texts on which the first ones fire most."""
     maps, info = dict[int, HeadsRecord](), report.model
     for one in report.ranking:
-        for first in one.fires[:1]:
-            given, link = report.kept[first.link.text], first.link
-            large = info.layers * info.heads * len(link.queries) * len(link.keys) > _WEIGHTS
-            if first.link.text not in maps and len(maps) < _MAPS and not large:
-                record = capture(model, given.text, kind=report.kind, target=given.target)
-                known = known_labels(model, record.kind)
-                base, text = report.index_base, joined(given.text)
-                found = heads_report(record, False, base, text=text, known=known)
-                maps[first.link.text] = found
+        if one.strongest is None or len(maps) == _MAPS:
+            continue
+        link = one.strongest.link
+        given = report.kept[link.text]
+        large = info.layers * info.heads * len(link.queries) * len(link.keys) > _WEIGHTS
+        if link.text not in maps and not large:
+            record = capture(model, given.text, kind=report.kind, target=given.target)
+            known, text = known_labels(model, record.kind), joined(given.text)
+            maps[link.text] = heads_report(record, False, report.index_base, text=text, known=known)
     return replace(report, maps=maps)

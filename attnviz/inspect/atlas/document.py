@@ -1,4 +1,4 @@
-"""The document of ``atlas``: which heads fire on what, each beside its base rate."""
+"""The document of ``atlas``: which heads fire on what, each number next to its base rate."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from attnviz.measures.registry import said_name
 _NAMED, _DRAWN, _LISTED = 3, 4, 64
 """The most heads in the finding, with a histogram, and with tables of their own on a page."""
 
+_SCORED = 4096
+"""The most heads in the table of scores."""
+
 _SIDES = {"key": "to", "query": "from"}
 _WIDE = 100
 
@@ -29,7 +32,7 @@ _WIDE = 100
 def atlas_document(
     report: AtlasReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the ranking of heads, their scores, and the places of each.
+    """Return the document: the ranking of heads, their scores, and where each fires most.
 
     explain: True adds a glossary. hints: True adds what to try next on the command line.
     """
@@ -80,7 +83,7 @@ def _hints(report: AtlasReport, explained: bool) -> list[str]:
 
 
 def finding(report: AtlasReport) -> str:
-    """Return the finding: which heads fire on which token, beside its share of all tokens."""
+    """Return the finding: which heads fire on which token, and its share of all tokens."""
     lead = "" if report.complete else f"Incomplete: {counted(report.texts, 'text')}. "
     if report.model.weights == "random":
         return f"{lead}Random weights: where these heads fire is an accident of their seed."
@@ -117,14 +120,14 @@ def _strongest(report: AtlasReport) -> str:
     if not report.heads:
         return "This shard has no text."
     best = report.ranking[0]
-    if not best.fires:
+    place = best.strongest
+    if place is None:
         return "No text has two words: no head can fire."
-    first = best.fires[0]
-    query, key = link_ends(first.link)
+    query, key = link_ends(place.link)
+    weight, usual, even = _numbers(place)
     return (
         f"No head prefers a token beyond chance. {_name(report, best)} fires most above its usual "
-        f"weight: “{query}” attends to “{key}”, {share(first.link.weight)} (usual "
-        f"{share(first.usual)}, even {share(first.even)})."
+        f"weight: “{query}” attends to “{key}”, {weight} (usual {usual}, even {even})."
     )
 
 
@@ -162,8 +165,8 @@ def _ranking(report: AtlasReport, brief: bool = False) -> doc.Table:
         elif preferring:
             cells += ["–", "", ""]
         cells += [] if brief else [whole_percent(one.share)]
-        first = one.fires[0] if one.fires else None
-        cells += ["", "", "", ""] if first is None else [link_words(first.link), *_numbers(first)]
+        place = one.strongest
+        cells += ["", "", "", ""] if place is None else [link_words(place.link), *_numbers(place)]
         cells += [] if brief and preferring else [_pattern(one)]
         faint = preferring and known is None
         rows.append(doc.Row(cells, tone="faint" if faint else "plain"))
@@ -194,7 +197,8 @@ def _numbers(one: Fired) -> list[str]:
 
 def _grid(report: AtlasReport) -> doc.HeadGrid:
     """Return a grid of all heads: the share of texts on which each fires."""
-    layers, heads = (sorted({(one.layer, one.head)[at] for one in report.heads}) for at in (0, 1))
+    layers = sorted({one.layer for one in report.heads})
+    heads = sorted({one.head for one in report.heads})
     cells = {}
     for one in report.heads:
         label = "" if one.prefers is None else _quoted(one.prefers)
@@ -248,10 +252,10 @@ def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
 
 
 def _scores(report: AtlasReport) -> doc.Table:
-    """Return the means of all scores of every head, each above its base rate."""
-    known = [n for n in NAMES if any(one.scores[n] is not None for one in report.heads)]
+    """Return the mean of every score of each head, with its base rate."""
+    known = [name for name in NAMES if any(one.scores[name] is not None for one in report.heads)]
     rows = []
-    for one in report.heads[:4096]:
+    for one in report.heads[:_SCORED]:
         cells = [_name(report, one)]
         for name in known:
             pair = (one.scores[name], one.base_rate[name])
@@ -262,14 +266,18 @@ def _scores(report: AtlasReport) -> doc.Table:
 
 
 def _places(report: AtlasReport, one: HeadAtlas) -> list[doc.Table]:
-    """Return the tables of a head: where it fires most, and a place of each tenth of the texts."""
+    """Return two tables of a head: where it fires most, and the middle link of each tenth.
+
+    The tenths are ten groups of sampled texts, by the weight of each text's strongest link.
+    """
     place = [doc.Column("link", right=False), *_PLACE, doc.Column("text", right=False, cuts=True)]
     strongest = [doc.Row(_cells(each)) for each in one.fires]
     title = [(f"{_name(report, one)} fires most", True), ("each kind of place once", False)]
     found = [doc.Table(place, strongest, title)]
+    from_strongest = zip(range(len(one.tenths), 0, -1), reversed(one.tenths), strict=True)
     tenths = [
         doc.Row([f"{number}", *_cells(tenth[len(tenth) // 2])])
-        for number, tenth in zip(range(len(one.tenths), 0, -1), reversed(one.tenths), strict=True)
+        for number, tenth in from_strongest
         if tenth
     ]
     title = [(f"{_name(report, one)} by tenths of the sampled texts", True)]

@@ -121,7 +121,8 @@ def _head(one: HeadAtlas, sequences: list[dict[str, Any]], sampled: set[int]) ->
     for each in sequences:
         length, tokens = each["seq_len"], each["tokens"]
         pairs = zip(each["attention_indices"], each["attention_values"], strict=True)
-        for (query, key), value in ((divmod(at, length), value) for at, value in pairs):
+        for place, value in pairs:
+            query, key = divmod(place, length)
             gaps[int(abs(query - key)).bit_length()] += 1
             weights["query"][tokens[query]] += value
             weights["key"][tokens[key]] += value
@@ -147,9 +148,8 @@ def _ranked(found: Counter[str]) -> list[dict[str, Any]]:
 
 def _statistics(one: HeadAtlas, drawn: Sequence[float]) -> dict[str, float]:
     found = {"mean_max_activation": float(np.mean(drawn)) if drawn else 0.0, "share": one.share}
-    if one.fires:
-        first = one.fires[0]
-        found |= {"strongest": first.link.weight, "usual": first.usual, "even": first.even}
+    if (place := one.strongest) is not None:
+        found |= {"strongest": place.link.weight, "usual": place.usual, "even": place.even}
     if one.prefers is not None:
         found |= {"token_share": one.prefers.share, "token_base_rate": one.prefers.base_rate}
     return {name: round(value, 4) for name, value in found.items()}

@@ -31,16 +31,16 @@ def atlas_page(report: AtlasReport) -> Page:
 
 
 def _capture(report: AtlasReport, text: int, maps: HeadsRecord) -> tuple[PageCapture, list[Look]]:
-    """Return the maps of a text, those heads first that fire most there, and the places of some."""
+    """Return the maps of a text, and the places worth a look; the heads of these come first."""
     capture = page_capture(maps, f"text {text}")
     places = {(head.layer, head.head): at for at, head in enumerate(capture.heads)}
     look, heads = list[Look](), list(capture.heads)
     for one in report.ranking:
         at = places[one.layer, one.head]
         heads[at] = _head(capture.heads[at], one)
-        for first in one.fires[:1]:
-            if first.link.text == text:
-                look.append(Look(0, at, first.link.query, first.link.key, _words(first)))
+        place = one.strongest
+        if place is not None and place.link.text == text:
+            look.append(Look(0, at, place.link.query, place.link.key, _words(place)))
     order = [*dict.fromkeys([*(each.head for each in look), *capture.order])]
     query = look[0].query if look else capture.query
     shown = replace(capture, heads=heads, order=order, head=order[0], query=query)
@@ -48,10 +48,12 @@ def _capture(report: AtlasReport, text: int, maps: HeadsRecord) -> tuple[PageCap
 
 
 def _head(head: PageHead, one: HeadAtlas) -> PageHead:
-    """Return what a page says of a head, with what the atlas says of it."""
-    facts = [f"fires most {_words(first)}" for first in one.fires[:1]]
+    """Return the head of a page with the numbers and the strongest link that the atlas has."""
+    facts, place = head.facts, one.strongest
+    if place is not None:
+        facts = f"fires most {_words(place)} · {facts}"
     values = {**head.values, FIRES: one.scores[FIRES], _SHARE: one.share}
-    return replace(head, facts=" · ".join([*facts, head.facts]), values=values)
+    return replace(head, facts=facts, values=values)
 
 
 def _words(one: Fired) -> str:

@@ -26,7 +26,7 @@ HALF = 0.5
 
 
 class Fired(NamedTuple):
-    """A strongest link of a head in a text, beside what it would be without the text.
+    """The strongest link of a head in a text, next to two weights to compare it with.
 
     link: the link. usual: the mean weight of the head's links at this distance, over all texts.
     even: the weight that uniform attention gives there.
@@ -89,9 +89,15 @@ class HeadAtlas:
         return best if best is not None and found[best] >= THRESHOLD else None
 
     @property
+    def strongest(self) -> Fired | None:
+        """Return the place where the head fires most; None if it fires nowhere."""
+        return self.fires[0] if self.fires else None
+
+    @property
     def excess(self) -> float:
         """Return the weight of its strongest link above what is usual for it at that distance."""
-        return self.fires[0].link.weight - self.fires[0].usual if self.fires else 0.0
+        place = self.strongest
+        return 0.0 if place is None else place.link.weight - place.usual
 
     @property
     def median(self) -> float | None:

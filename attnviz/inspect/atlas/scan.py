@@ -143,7 +143,7 @@ class _Links(NamedTuple):
     even: Floats
 
     def by_distance(self, weights: Floats | None = None) -> Floats:
-        """Return the sum of the weights at each group of distances; without them the number."""
+        """Return for each group of distances the sum of ``weights``, or the number of links."""
         return np.bincount(self.group, weights, len(FARTHEST)).astype(np.float64)
 
 

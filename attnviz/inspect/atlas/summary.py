@@ -1,4 +1,4 @@
-"""From the numbers of a record to the report: means, places beside their base rates, tenths."""
+"""From the numbers of a record to the report: means, places with their base rates, tenths."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def report_of(record: CorpusRecord) -> AtlasReport:
 
 
 class _Heads:
-    """Makes what the report says of each head.
+    """Makes the ``HeadAtlas`` of each head.
 
     texts: those that are kept, by their index. kind: of the attention. sample: the indices of those
     of which it is counted how often each token is among their queries and keys.
@@ -75,7 +75,7 @@ class _Heads:
         self._even = mean(sums["even"], sums["links"])
 
     def head(self, at: int) -> HeadAtlas:
-        """Return what the report says of the head in this place."""
+        """Return the ``HeadAtlas`` of the head with the index ``at``."""
         sums, best = self._tallies.sums, self._tallies.best
         measured = dict(zip(NAMES, sums["measured"][:, at].tolist(), strict=True))
         histogram = dict(zip(NAMES, map(tuple, sums["histogram"][:, at].tolist()), strict=True))
@@ -120,7 +120,7 @@ class _Heads:
         trials = kinds * len(self._tallies.most["heads"])
         for side in _SIDES:
             frequency = self._frequency[side]
-            ends = Counter(_said(_end(each, side)) for each in links)
+            ends = Counter(_stripped(_end(each, side)) for each in links)
             for token, places in ends.items():
                 base, share = frequency[token] / frequency.total(), places / len(links)
                 if places < _LEAST or share <= base:
@@ -145,10 +145,10 @@ def _end(link: Firing, side: Side) -> str:
 
 def _plain(tokens: Tokens) -> Iterable[str]:
     pairs = zip(tokens.texts, tokens.special, strict=True)
-    return (_said(text) for text, special in pairs if not special)
+    return (_stripped(text) for text, special in pairs if not special)
 
 
-def _said(text: str) -> str:
+def _stripped(text: str) -> str:
     """Return a token without blanks around it, unless it has nothing else."""
     return text.strip() or text
 

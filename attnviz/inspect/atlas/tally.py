@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ def tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> T
     scores = np.stack([one.shown.scores for one in found])
     chance = np.stack([one.shown.chance for one in found])
     links, weight, even = (np.stack([getattr(one.shown, n) for one in found]) for n in _BY_DISTANCE)
-    places, sampled = starmap(_entries, ((found, first, each) for each in (True, False)))
+    places, sampled = (_entries(found, first, ranked) for ranked in (True, False))
     best = {"places": best_of(places, top), "sample": best_of(sampled, SAMPLE)}
     named = {int(index) for each in best.values() for index in each[..., 1].ravel() if index >= 0}
     return Tallies(

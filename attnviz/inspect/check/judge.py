@@ -86,7 +86,7 @@ def _labelled(measured: CheckedModel, rule: LabelRule) -> Outcome:
     if why := _cannot_be_given(report, rule.label):
         raise UsageError(f"no label {rule.label!r} here: {why}")
     heads = report.labelled(rule.label)
-    names = ", ".join(report.name(entry.layer, entry.head) for entry in heads[:_FURTHEST])
+    names = ", ".join(report.head_name((entry.layer, entry.head)) for entry in heads[:_FURTHEST])
     more = f" and {len(heads) - _FURTHEST} more" if len(heads) > _FURTHEST else ""
     return Outcome(rule, len(heads), measured.probed, PROBES, detail=names + more)
 

@@ -157,7 +157,7 @@ def _grid(
         coloured = (layer, head) in clear
         tint = doc.Tint(round(root * (STEPS - 1)), "") if coloured else None
         text = (scale.fitted(value, room) or "") if shown else "n/m"
-        tip = f"{report.name((layer, head))}: {value:.4g}"
+        tip = f"{report.head_name((layer, head))}: {value:.4g}"
         place = layers.index(layer), heads.index(head)
         cells[place] = doc.Cell(
             root if coloured else 0.0, tint, text, tip=tip, values={"change": value}
@@ -230,7 +230,7 @@ def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> li
         ``doc.Maps``.
     """
     change = example.change
-    named, other = report.name(change.place), report.name(change.other)
+    named, other = report.head_name(change.place), report.head_name(change.other)
     apart = example.b - example.a
     limit = float(np.abs(apart).max()) or 1.0
     shown = [

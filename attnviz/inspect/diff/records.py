@@ -194,14 +194,10 @@ class DiffReport(Report, Provenance):
 
         return diff_document(self, explain=explain, hints=hints)
 
-    def name(self, head: Head) -> str:
-        """Return a head's name, such as ``L2H5``. head: (layer, head)."""
-        return self.head_name(head)
-
     def pair_name(self, change: HeadChange) -> str:
         """Return the head's name, with that of its partner if that has another layer or index."""
-        name = self.name(change.place)
-        return name if change.place == change.other else f"{name}→{self.name(change.other)}"
+        name = self.head_name(change.place)
+        return name if change.place == change.other else f"{name}→{self.head_name(change.other)}"
 
     @property
     def ranked(self) -> tuple[HeadChange, ...]:

@@ -127,10 +127,10 @@ def _state(state: HeadState) -> str:
 
 
 def _marked(change: HeadChange, name: str) -> str:
-    return MARK * any(move.name == name for move in change.moves if _told(move))
+    return MARK * any(move.name == name for move in change.moves if _is_reported(move))
 
 
-def _told(move: Move) -> bool:
+def _is_reported(move: Move) -> bool:
     """Return whether a change is significant and large enough to be seen when rounded."""
     least = _LEAST_EFFECT if move.name == "loss_delta" else _LEAST_SCORE
     return move.significant and abs(move.change) >= least
@@ -138,7 +138,7 @@ def _told(move: Move) -> bool:
 
 def move_words(change: HeadChange) -> str:
     """Return the scores that changed, as a string such as ``induction -.79``; empty if none did."""
-    told = (move for move in change.moves if _told(move) and move.name != "loss_delta")
+    told = (move for move in change.moves if _is_reported(move) and move.name != "loss_delta")
     return ", ".join(
         f"{label_named(move.name).said} {move.change:+.2f}{MARK}".replace("0.", ".")
         for move in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from rich.segment import Segment
@@ -124,27 +125,11 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
         cell += _regions(view, regions, theme, max_width - Segment.get_line_length(cell))
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
     lead = min(lead, max_width // 2)
-    row, column = weights[query], weights[:, key]
+    ranked = partial(_ranked, lead=lead, theme=theme, max_width=max_width, signed=signed)
     lines = [
         cell,
-        _ranked(
-            f"from {queries[query]}",
-            lead,
-            weights=row,
-            names=keys,
-            theme=theme,
-            max_width=max_width,
-            signed=signed,
-        ),
-        _ranked(
-            f"to {keys[key]}",
-            lead,
-            weights=column,
-            names=queries,
-            theme=theme,
-            max_width=max_width,
-            signed=signed,
-        ),
+        ranked(f"from {queries[query]}", weights=weights[query], names=keys),
+        ranked(f"to {keys[key]}", weights=weights[:, key], names=queries),
     ]
     likely = _predicted(view)
     if likely:

@@ -71,7 +71,7 @@ def finding_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[L
 
 
 def _answer(view: View) -> list[str]:
-    """Return what the second line says of the maps in view: sentences without full stops."""
+    """Return the sentences of the finding on the maps in view, without full stops."""
     if view.written is not None:
         return [_progress(view, view.written)]
     if view.scene.removed:
@@ -134,13 +134,9 @@ def _of_two(view: View, other: Frame) -> list[str]:
 
 def _progress(view: View, written: Written) -> str:
     sampling, removed = written.sampling, view.frame.removed
-    state = (
-        "writes"
-        if written.running and not written.paused
-        else "paused"
-        if written.running
-        else "done"
-    )
+    state = "done"
+    if written.running:
+        state = "paused" if written.paused else "writes"
     chosen = (
         f"temperature {sampling.temperature:g}, seed {sampling.seed}"
         if sampling.temperature

@@ -76,8 +76,8 @@ def draw_map(
     """
     theme = theme.signed if part.limit else theme
     if size is None:
-        plans = [Size(1, near).plan(theme) for near in range(NEAREST, 0, -1)]
-        for plan in plans:
+        for near in range(NEAREST, 0, -1):
+            plan = Size(1, near).plan(theme)
             if part.ends_on_diagonal(plan, lines, columns):
                 return map_part(part, plan, theme, lines, columns)
         size = largest(part.axes, lines - 1, columns - part.gutter(columns), theme)

@@ -20,7 +20,7 @@ _MODES = {"raw": "raw", "no-sink": "sinkless", "value-weighted": "value"}
 
 
 def explored_document(view: View) -> doc.Document:
-    """Return what is known of the sides, with a page that opens at the view."""
+    """Return the documents of all sides as one, with a page that opens at the view."""
     documents = [compare_heads([frame.report]).document() for frame, _ in _sides(view)]
     names, page = [name for _, name in _sides(view)], explored_page(view)
     groups = [group for each in documents for group in each.groups]

@@ -100,8 +100,9 @@ class GridPane(Pane, can_focus=True):
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST and view.written is None:
-            lists = _effects if view.effects is not None and view.by_effect else _links
-            drawn += [[], *lists(view, theme, columns, min(left, _MOST_LIST))]
+            by_effect = view.effects is not None and view.by_effect
+            lines_of = facts.effect_lines if by_effect else _links
+            drawn += [[], *lines_of(view, theme, columns, min(left, _MOST_LIST))]
         return drawn
 
     def on_click(self, event: events.Click) -> None:
@@ -141,10 +142,6 @@ def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
     links = _strongest(view.shown, rows - 1)
     table = links_table(view.shown.report, links, "strongest links", False)
     return part_block(table, theme, columns).lines[:rows]
-
-
-def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    return facts.effect_lines(view, theme, columns, rows)
 
 
 @lru_cache(maxsize=1024)
@@ -264,7 +261,8 @@ class MapPane(Pane, can_focus=True):
             return drawn
         lists = [*_links(view, self.look, left, min(rows, _MOST_LIST))]
         if view.effects is not None:
-            lists += [[], *_effects(view, self.look, left, min(rows - len(lists) - 1, _MOST_LIST))]
+            most = min(rows - len(lists) - 1, _MOST_LIST)
+            lists += [[], *facts.effect_lines(view, self.look, left, most)]
         blocks = Block(tuple(drawn), columns - left), Block(([], *lists), left)
         return beside(blocks, 0).lines
 

@@ -123,7 +123,8 @@ class Scene:
 
     def next_head(self, step: int = 1) -> Scene:
         """Return the scene ``step`` heads further, in the order of layers; not beyond the ends."""
-        return self._head_at(self.heads.index(self.head) + step)
+        place = _within(self.heads.index(self.head) + step, len(self.heads))
+        return replace(self, head=self.heads[place])
 
     def next_layer(self, step: int = 1) -> Scene:
         """Return the scene ``step`` layers further, at this head number or the nearest below."""
@@ -154,9 +155,6 @@ class Scene:
             return self
         place = ranking.index(self.head) + step if self.head in ranking else 0
         return self.with_head(ranking[_within(place, len(ranking))])
-
-    def _head_at(self, place: int) -> Scene:
-        return replace(self, head=self.heads[_within(place, len(self.heads))])
 
     def toggled(self, head: Head | None = None) -> Scene:
         """Return the scene with a head (default: the shown one) ablated, or restored if it was."""

@@ -124,12 +124,12 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
         "written": run.text_written,
         **({"regions": region_facts(run.keys)} if run.keys.regions else {}),
         "shown": {"layer": shown[0][0], "head": shown[0][1]},
-        "steps": [_told(run, shown[0], place) for place in range(len(run.steps))],
+        "steps": [_step_entry(run, shown[0], place) for place in range(len(run.steps))],
         "heads": heads,
     }
 
 
-def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
+def _step_entry(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
     """Return the JSON object of a generation step, with the tokens that one head attended to most.
 
     head: (layer, head). place: the index of the step.

@@ -53,13 +53,16 @@ def finding(card: HeadCard) -> str:
 
 
 def _everywhere(card: HeadCard) -> Iterator[tuple[str, str]]:
-    """Yield pairs of sentences on the label and the loss, from long to short."""
+    """Yield pairs of sentences on the label and on the loss without the head, the longest first."""
     for label, most in product(_label_sentences(card), (True, False)):
         yield label, _lost(card, most)
 
 
 def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
-    """Yield pairs of sentences on the attention and the writing in this text, long to short."""
+    """Yield pairs of sentences: on where the head attends in this text, and on what it writes.
+
+    The second sentence becomes shorter from pair to pair, and is empty in the last one.
+    """
     shown = card.map.first
     label = shown.heads[0].label
     name = f"{card.name}{f' ({known_text(label)})' if label.is_finding else ''}"
@@ -237,7 +240,7 @@ def _writes(card: HeadCard) -> list[str]:
 
 
 def _written(report: WhyReport, effect: HeadEffect) -> tuple[str, str, str]:
-    """Return what the head writes of the answer's logit, the answer's probability, the control."""
+    """Return strings: the head's part of the answer's logit, its probability, the base rate."""
     first = report.first
     whole = f"{report.logit:.1f}" if abs(report.logit) >= 1 else logits(report.logit)
     ends = first.found.span is not None  # of an answer

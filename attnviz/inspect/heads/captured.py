@@ -217,7 +217,7 @@ def _layers(
 
 
 def _fact(facts: Mapping[str, Any], key: str, layer: int, where: str) -> float:
-    """Return a number that all layers share or each has its own of; 0 where it is not given."""
+    """Return a layer's number, given for all layers at once or one a layer; 0 if not given."""
     value = facts.get(key)
     if isinstance(value, list):
         if layer >= len(value):
@@ -230,7 +230,7 @@ def _fact(facts: Mapping[str, Any], key: str, layer: int, where: str) -> float:
 
 
 def _vectors(pairs: list[tuple[Floats, Floats]], scales: set[float], layers: int) -> HeadVectors:
-    """Return the queries and keys for a page, or a note why they are not there."""
+    """Return the queries and keys for a page, or a note that says why they are missing."""
     size, widths = sum(q.size + k.size for q, k in pairs), {q.shape[-1] for q, _ in pairs}
     if not pairs:
         notes = "The capture has weights, no queries and keys."

@@ -334,7 +334,7 @@ def _check_weights(
 
 
 def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
-    """Return what makes the weights of a run, as far as its file has it; None if it has nothing.
+    """Return the queries, keys and norms that a run's file has; None if it has none of them.
 
     arrays: by name, the heads in the order of ``report.heads``. Raises ValueError if one is wrong.
     """

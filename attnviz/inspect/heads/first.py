@@ -215,7 +215,7 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
 
 
 def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return all heads as downsampled maps, with an example and tables beside; else no groups.
+    """Return all heads as downsampled maps, with an example and tables; empty if they do not fit.
 
     view: the display options. columns, lines: the available width in characters and lines.
     """

@@ -49,7 +49,7 @@ _SHOWN = 3
 
 
 class LongHead(NamedTuple):
-    """What was read of one head.
+    """The scores and the pooled weights of one head over a long text.
 
     scores: by measure; None if the text has no case of it. pooled: (query bucket, key bucket), the
     mean over the queries of the sum of the weights. even: the mean distance of uniform attention
@@ -254,7 +254,7 @@ def _long_heads(
 
 
 def _part(request: HeadsRequest, size: int) -> tuple[range, range] | None:
-    """Return the queries and keys to show in full; those that were not given are the others."""
+    """Return the queries and keys to show in full; if only one is given, it serves as both."""
     given = request.queries or request.keys, request.keys or request.queries
     if given[0] is None or given[1] is None:
         return None
@@ -371,7 +371,7 @@ class _Reading:
         return np.asarray(found.rows(self._word.span.start, self._word.span.stop).mean(1))
 
     def _keep_few(self) -> None:
-        """Keep parts and rows only of the heads with the most weight in them, beside the sink."""
+        """Keep parts and rows only of the heads with the most weight in them, the sink aside."""
         sink = sink_keys(self._tokens, self.causal)
         for name, keys in (("part", self._part[1] if self._part else ()), ("row", None)):
             outside = ~(sink if keys is None else sink[list(keys)])

@@ -134,7 +134,7 @@ def page_capture(
 
 
 def page_head(report: HeadsRecord, entry: HeadScores) -> PageHead:
-    """Return what a page says of a head: its label, scores and further words."""
+    """Return a head as a page shows it: its label, scores and further words."""
     place, known = (entry.layer, entry.head), label_named(entry.label.name)
     return PageHead(
         *place,
@@ -161,7 +161,7 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
 def with_effects(
     capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
 ) -> tuple[PageCapture, PageMeasure]:
-    """Return the capture with what the ablation of each head changes, and the name of that.
+    """Return the capture with the effect of each head's ablation, and the measure of it.
 
     effects: by (layer, head). unit: of the effects.
     """
@@ -174,7 +174,7 @@ def with_effects(
 
 
 def _clearest(report: HeadsRecord) -> list[int]:
-    """Return the places of the heads: chosen ones as they stand, else the clearest labels first."""
+    """Return the heads' indices: clear labels first, but chosen or sorted heads in their order."""
     places = range(len(report.heads))
     if report.selected or report.sorted_by is not None:
         return [*places]
@@ -191,7 +191,7 @@ def _clearest(report: HeadsRecord) -> list[int]:
 
 
 def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
-    """Yield what the finding is about, then the most distinctive heads."""
+    """Yield the links that the finding names, then a link of each of the most distinctive heads."""
     report = found.first
     places = {(entry.layer, entry.head): at for at, entry in enumerate(report.heads)}
     named = set()
@@ -209,7 +209,7 @@ def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
 
 
 def _shows(report: HeadsRecord, name: str, link: Link) -> bool:
-    """Return whether the label ``name`` counts such a link; a relation's words are not known."""
+    """Return whether the score of the label ``name`` rises by this link; False for a relation."""
     record = report.record
     facts = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
     alone = np.zeros((1, len(record.keys)))

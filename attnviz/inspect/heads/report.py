@@ -295,9 +295,9 @@ def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
 def kept_vectors(
     report: HeadsRecord, heads: Sequence[HeadScores]
 ) -> dict[str, NDArray[np.floating]]:
-    """Return what a run knows of how its weights came about, by name; empty if it was not asked.
+    """Return the arrays behind the weights of a run by name; empty if they were not requested.
 
-    ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
+    They are ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
     ``query_key_factor``, that of their product. heads: those of the arrays, in their order.
     """
     if report.vectors is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval, includes_zero
 
 _SIGNIFICANT = 0.05
 """The probability that any change at all is called significant if none has an effect."""
@@ -40,8 +40,7 @@ class Mean:
     @property
     def unclear(self) -> bool:
         """Return whether the confidence interval includes zero; False without an interval."""
-        low, high = self.interval or (1.0, 1.0)
-        return self.signed and low <= 0 <= high
+        return self.signed and includes_zero(self.interval)
 
     @property
     def significant(self) -> bool:

@@ -97,7 +97,7 @@ def read_pairs(
     """Return the prompt pairs: ``clean`` and ``corrupt``, those in ``file``, or built-in ones.
 
     clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
-    second: the text to join to both prompts, None for none.
+    second: the text to join to both prompts, or None.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
     if second is not None and clean is None:

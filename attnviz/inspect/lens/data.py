@@ -78,7 +78,7 @@ def _head(report: LensReport, each: HeadReading) -> dict[str, Any]:
 
 
 def write_lens_npz(report: LensReport, stream: BinaryIO) -> None:
-    """Write a NumPy archive: of each reading (block,) and its top words, and of each head."""
+    """Write a NumPy archive with the numbers and top words of each reading, and of each head."""
     blocks = report.found.blocks
     heads = [each for each in report.found.heads if each.head[0] in report.kinds]
     np.savez(

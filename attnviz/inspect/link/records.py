@@ -21,7 +21,7 @@ from attnviz.engine.attribution.scores import (
     StreamPart,
 )
 from attnviz.errors import UnsupportedError
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval, includes_zero
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ class LinkPart(NamedTuple):
     @property
     def unclear(self) -> bool:
         """Return whether the 95% interval includes zero; False without an interval."""
-        low, high = self.interval or (1.0, 1.0)
-        return low <= 0 <= high
+        return includes_zero(self.interval)
 
 
 def part_leads(
@@ -122,7 +121,7 @@ class LinkedPrompt:
 
     @property
     def lead(self) -> float:
-        """Return the lead in nats that the model's own weights tell."""
+        """Return the lead in nats that the model's own weights give."""
         return self.found.lead(self.found.own_logs, self.towards)
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
-from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
 from attnviz.inspect.link.records import LinkedPrompt, LinkPart, LinkReport
+from attnviz.inspect.why.words import placed
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.measures.words import word_text, words_of_tokens
-from attnviz.records import Tokens
-
-_LONGEST_TOKEN = 14
 
 _FEW = 3
 """The parts that are named where one line is all there is."""
@@ -24,16 +20,8 @@ _WHOLE = 0.005
 _CLEAR = 0.6931
 """The lead in nats, ln 2, below which a head hardly attends to a key."""
 
-_WHATEVER = 0.5
-"""The share of a part from which on its base rate is said in the finding."""
-
-
-def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its index, such as ``“Tom” (4)``; of a piece the whole word."""
-    word = words_of_tokens(tokens)[place]
-    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
-    label = cut(label, _LONGEST_TOKEN)
-    return f"“{label}” ({place})" if quotes else f"{label} ({place})"
+_NOTABLE_BASE = 0.5
+"""The least base rate, as a share of the part, that the finding gives."""
 
 
 def nats(value: float) -> str:
@@ -62,7 +50,7 @@ def heading(report: LinkReport) -> Words:
 
 
 def finding(report: LinkReport) -> str:
-    """Return why the head looks there, in a sentence that is a sum of this pass."""
+    """Return the finding: which part of the model makes the head attend there, and by how much."""
     first = report.first
     if not report.tallies:
         return (
@@ -91,9 +79,9 @@ def finding(report: LinkReport) -> str:
         amount = f"{nats(best.lead)} nats, its whole lead"
     elif abs(best.lead) > abs(report.sum):
         amount, over = f"{nats(best.lead)} nats, with all other parts {nats(report.sum)}", ""
-    without, whatever = _without(best), _whatever(best)
-    both = without + whatever
-    for tail in (over + both, both, over + whatever, whatever or without, ""):
+    without, random = _without(best), _among_random_words(best)
+    both = without + random
+    for tail in (over + both, both, over + random, random or without, ""):
         shown = f"{said} {amount}{tail}."
         if fits_two_lines(shown):
             break
@@ -101,7 +89,7 @@ def finding(report: LinkReport) -> str:
 
 
 def _best(report: LinkReport) -> LinkPart:
-    """Return the part of the key that does most for the lead, or against a negative one."""
+    """Return the key's part with most of the lead; over many prompts a significant one if any."""
     parts = report.of_side("key")
     if report.many:
         clear = [part for part in parts if part.stands_out]
@@ -143,9 +131,9 @@ def _without(part: LinkPart) -> str:
     )
 
 
-def _whatever(part: LinkPart) -> str:
-    """Return what the control says, if the part is as large among other words."""
-    if part.base is None or part.base * part.lead < _WHATEVER * part.lead**2:
+def _among_random_words(part: LinkPart) -> str:
+    """Return a clause with the part's size among random words if that is at least half as large."""
+    if part.base is None or part.base * part.lead < _NOTABLE_BASE * part.lead**2:
         return ""
     return f"; {nats(part.base)} among random words"
 

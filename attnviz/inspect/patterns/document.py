@@ -98,7 +98,7 @@ def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
         yield f"--watch {shlex.quote(said_name(known))} ranks all heads"
     elif report.watch in named:
         best = report.labelled(report.watch)[0]
-        name = report.name(best.layer, best.head)
+        name = report.head_name((best.layer, best.head))
         command = shlex.join(["attnviz", "ablate", "--head", name, *_same(report)])
         yield f"{command}: does it matter?"
     if not explained:
@@ -210,7 +210,7 @@ def leaders_table(report: PatternReport) -> doc.Table:
         best = heads[0]
         cells = (
             label_named(name).said,
-            report.name(best.layer, best.head),
+            report.head_name((best.layer, best.head)),
             short(best.score),
             short(best.chance),
             *([interval(best, name)] if has_intervals else []),
@@ -286,7 +286,7 @@ def _head_table(
     columns: dict[doc.Column, list[str]],
     tint: doc.Tint | None = None,
 ) -> doc.Table:
-    names = [report.name(entry.layer, entry.head) for entry in heads]
+    names = [report.head_name((entry.layer, entry.head)) for entry in heads]
     cells = zip(names, *columns.values(), strict=True)
     rows = [doc.Row(row, (value, 1.0), tint) for row, value in zip(cells, values, strict=True)]
     return doc.Table([doc.Column("", right=False), *columns], rows, ranked=True)
@@ -358,7 +358,7 @@ def _every_number(report: PatternReport) -> doc.Table:
     columns = words + [doc.Column(str(name)) for name in header[3:]]
     found = []
     for layer, head, label, *numbers in rows[:_MOST_ROWS]:
-        name = report.name(int(str(layer)), int(str(head)))
+        name = report.head_name((int(str(layer)), int(str(head))))
         cells = ("–" if number is None else f"{number:.4g}" for number in numbers)
         found.append(doc.Row([name, str(label) or "–", *cells]))
     return doc.Table(columns, found, [("Every head", True)])
@@ -375,7 +375,7 @@ def _map(report: PatternReport, entry: PatternScores, name: str, example: Exampl
 
     entry: the pattern scores of the head. name: of the score to show. example: the map's numbers.
     """
-    head = report.name(entry.layer, entry.head)
+    head = report.head_name((entry.layer, entry.head))
     value = entry.score if name == entry.label else entry.scores.get(name)
     words = [(head, True), (f"{label_named(name).said} {score(value)}", False)]
     hides = report.causal and example.keys is example.tokens

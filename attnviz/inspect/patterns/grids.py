@@ -114,7 +114,7 @@ def _tip(report: PatternReport, entry: PatternScores) -> str:
     entry: the scores of the head.
     """
     said = "no label" if entry.label is None else label_named(entry.label).said
-    lines = [f"{report.name(entry.layer, entry.head)}: {said}"]
+    lines = [f"{report.head_name((entry.layer, entry.head))}: {said}"]
     lines += [
         f"{name} {score(value)}, chance {score(entry.base_rate.get(name))}"
         for name, value in entry.scores.items()

@@ -258,10 +258,6 @@ class PatternReport(Report, Provenance):
 
         return patterns_document(self, explain=explain, hints=hints)
 
-    def name(self, layer: int, head: int) -> str:
-        """Return a head's name, such as ``L2H5``."""
-        return self.head_name((layer, head))
-
     @property
     def unknown(self) -> tuple[PatternScores, ...]:
         """Return the heads without any score, for example because their weights are NaN."""

@@ -86,7 +86,7 @@ def score_patterns(
     targets: the decoder's text for each, for the kinds ``decoder`` and ``cross``.
     sentences: annotated ones, in place of those that ship with the package; added to ``texts``.
     seeds: of the random tokens. control: the seed of a random baseline, a model with random
-        parameters, whose scores a label must exceed as well; None for none.
+        parameters, whose scores a label must exceed as well; None without one.
     heads: the heads to score in each layer; None scores all.
     progress: called as ``progress(done, total)``, in query–key pairs.
     examples: also run the model over short texts, for example maps.

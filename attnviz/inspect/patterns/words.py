@@ -226,7 +226,7 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
     support += [behind(best, watch)]
     return (
         f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
-        f"the label {said}; best {report.name(best.layer, best.head)} "
+        f"the label {said}; best {report.head_name((best.layer, best.head))} "
         f"{score(best.scores.get(watch))} ({', '.join(support)})."
     )
 

@@ -225,7 +225,7 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
     cells = {}
     for row, layer in enumerate(report.layers):
         for head in heads:
-            turn, name = turns.get((layer, head)), report.name(layer, head)
+            turn, name = turns.get((layer, head)), report.head_name((layer, head))
             if turn is None:
                 cells[row, head] = doc.Cell(0.0, letter=".", tip=f"{name} stays")
             else:
@@ -266,7 +266,7 @@ def _steps(report: PruneReport) -> doc.Table:
         step = report.steps[place]
         chance = [point.mean for point in report.random if point.heads_left == step.heads_left]
         cells = (
-            f"{place + 1:>{digits}} {report.name(step.layer, step.head)}",
+            f"{place + 1:>{digits}} {report.head_name((step.layer, step.head))}",
             f"{step.loss:.4f}",
             f"{report.ratio(step.loss):.3f}",
             f"{report.ratio(chance[0]):.3f}" if chance else "",

@@ -167,7 +167,3 @@ class PruneReport(Report, Provenance):
     def removed(self) -> tuple[Head, ...]:
         """Return the (layer, head) of the removed heads in the order of their removal."""
         return tuple((step.layer, step.head) for step in self.steps)
-
-    def name(self, layer: int, head: int) -> str:
-        """Return a head's name, such as ``L2H5``."""
-        return self.head_name((layer, head))

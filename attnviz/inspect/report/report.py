@@ -113,9 +113,9 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
 
 
 def _fewer(cards: int, wanted: int) -> tuple[str, ...]:
-    """Return a note if fewer heads cost anything than cards were wanted.
+    """Return a note if there are fewer cards than wanted, because no other head costs loss.
 
-    cards: how many heads do. wanted: how many cards.
+    cards: how many there are. wanted: how many were requested.
     """
     if cards >= wanted:
         return ()

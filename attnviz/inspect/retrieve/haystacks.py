@@ -153,8 +153,8 @@ def lengths_of(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
 def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Question, ...]:
     """Return the questions about one haystack: one for each of its needles that may be asked for.
 
-    length: of the prompt with an answer, in tokens. number: of the haystack, which turns the depths
-    of its needles. seed: of the choice of needles and sentences.
+    length: of the prompt with an answer, in tokens. number: of the haystack; the next number moves
+    each needle to the next depth. seed: of the choice of needles and sentences.
     Raises UsageError if the needles do not fit into the length.
     """
     draw = np.random.default_rng((seed, length, number))

@@ -142,7 +142,7 @@ def _label(report: RolloutReport, place: int) -> str:
 
 
 def _left_out(report: RolloutReport) -> str:
-    """Return a note that says whether the attention sink was left out of the drawings."""
+    """Return the note that says if the drawings have the attention sink, or if there is none."""
     if not report.at_sink.any():
         return "this text has no attention sink to leave out"
     if report.keep_sink or report.at_sink.all():
@@ -170,10 +170,10 @@ def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
         starts = key_starts(report, _POOLED).tolist()
         size = starts[1] if len(starts) > 1 else len(report.tokens)
         tokens, keys = report.tokens.taken(report.sampled), report.tokens.taken(starts)
+        pooled = f"sums over {size:,} keys"
         return [
-            doc.Map(f"{name}, sums over {size:,} keys", summed, tokens, keys)
+            doc.Map(f"{name}, {pooled}", summed_keys(report, matrix, starts), tokens, keys)
             for name, matrix in matrices.items()
-            for summed in [summed_keys(report, matrix, starts)]
         ]
     tokens, square = report.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     return [

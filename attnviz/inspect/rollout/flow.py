@@ -62,29 +62,29 @@ def follow(
     given = Input(tokens, target)
     queries = given.queries(probing.kind)
     rows: tuple[int, ...] | None = None
-    follow: _Follow | _FollowRows
+    found: _WholeRollout | _RolloutRows
     if sampled is None:
-        follow = _Follow(probing.kind, len(queries))
-        probing.run(follow, [given])
+        found = _WholeRollout(probing.kind, len(queries))
+        probing.run(found, [given])
     else:
         end = last_content(queries, probing.causal)
         rows = tuple(sorted({end * row // sampled for row in range(1, sampled + 1)}))
-        follow = _FollowRows(probing.kind, len(queries), rows)
-        probing.read_sums(follow, [given])
-    notes = (*model.info.notes, *no_numbers(model.info, [follow.raw, follow.matrix]))
+        found = _RolloutRows(probing.kind, len(queries), rows)
+        probing.read_sums(found, [given])
+    notes = (*model.info.notes, *no_numbers(model.info, [found.raw, found.matrix]))
     return RolloutReport(
         model=replace(model.info, notes=notes),
         kind=probing.kind,
         causal=probing.causal,
         tokens=queries,
-        matrix=follow.matrix,
-        raw=follow.raw,
-        layers=follow.layers,
+        matrix=found.matrix,
+        raw=found.raw,
+        layers=found.layers,
         sampled=rows,
     )
 
 
-class _Follow:
+class _WholeRollout:
     """An observer that computes the rollout layer by layer, from each layer's mean weights."""
 
     norms = False
@@ -119,10 +119,10 @@ class _Follow:
         return self._joined
 
 
-class _FollowRows:
-    """Keeps the queries and keys of each layer, and follows rows back through them.
+class _RolloutRows:
+    """Keeps the queries and keys of each layer, and computes some rows of the rollout from them.
 
-    tokens: of the text. rows: the positions of the queries that are followed.
+    tokens: how many the text has. rows: the positions of the queries whose rows are computed.
     """
 
     def __init__(self, kind: Kind, tokens: int, rows: Sequence[int]) -> None:

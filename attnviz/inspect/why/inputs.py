@@ -141,7 +141,7 @@ class _Reader:
         return found if self._found.foil is None else found - logs[:, self._found.foil]
 
     def parts(self, texts: int) -> Iterator[slice]:
-        """Yield which of so many texts run together."""
+        """Yield slices of ``texts`` texts; the texts of one slice run together."""
         for start in range(0, texts, self._rows):
             yield slice(start, min(start + self._rows, texts))
 

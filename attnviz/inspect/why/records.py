@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.errors import UnsupportedError
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval, includes_zero
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ class HeadEffect(NamedTuple):
     @property
     def unclear(self) -> bool:
         """Return whether the 95% interval includes zero; False without an interval."""
-        low, high = self.interval or (1.0, 1.0)
-        return low <= 0 <= high
+        return includes_zero(self.interval)
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
 
 
 def labels_of(model: Model, heads: Collection[HeadKey]) -> Mapping[HeadKey, HeadLabel]:
-    """Return the labels that were measured before of those of the heads that have one."""
+    """Return by head the label that an earlier run measured; heads without one are left out."""
     labels: dict[HeadKey, HeadLabel] = {}
     for kind in dict.fromkeys(kind for kind, _, _ in heads):
         known = known_labels(model, kind)

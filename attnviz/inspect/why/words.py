@@ -232,9 +232,9 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the head writes if the prompt has another word for the answer, as an end.
+    """Return the end of a sentence: the head's effect if another word replaces the answer.
 
-    It ends a sentence. best: the effect of the head.
+    best: the effect of the head.
     """
     if best.base is None:
         return "" if report.first.found.labels else ", no control: the answer is not in it"

@@ -44,7 +44,7 @@ def finding(report: SweepReport) -> str:
     return (
         f"{counted(best, 'head')} reached the lowest held-out loss, {with_spread(low)} nats, and "
         f"{counted(worst, 'head')} the highest, {with_spread(_loss(report, worst))} "
-        f"({_doubt(report, best, worst)})."
+        f"({_significance(report, best, worst)})."
     )
 
 
@@ -60,7 +60,7 @@ def details(report: SweepReport) -> list[str]:
             f" {with_spread(Spread.of(found))} nats above {counted(best, 'head')}" if found else ""
         )
         lines.append(
-            f"Runner-up: {counted(second, 'head')}{more} ({_doubt(report, best, second)})."
+            f"Runner-up: {counted(second, 'head')}{more} ({_significance(report, best, second)})."
         )
     lines += _reached(report)
     return lines if best == worst else [*lines, *_patterns(report, best, worst)]
@@ -80,7 +80,7 @@ def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
     return [high[seed] - low[seed] for seed in high if seed in low]
 
 
-def _doubt(report: SweepReport, better: int, worse: int) -> str:
+def _significance(report: SweepReport, better: int, worse: int) -> str:
     """Return whether two losses differ significantly, as a string with the p-value.
 
     better, worse: the numbers of heads that are compared.

@@ -35,7 +35,7 @@ from attnviz.texts import built_in_texts
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
     """Return an object to verify a loaded model on the given tokens.
 
-    target: the tokens of the decoder, if it has one beside an encoder.
+    target: the tokens of the decoder, if it has one next to an encoder.
     Raises UnsupportedError if the model does not take text.
     """
     passage = Input(tokens, target)

@@ -150,7 +150,7 @@ def test_the_finding_counts(pattern_reports: Reports) -> None:
     drawn = replace(report.model, weights="random", seed=0)
     assert finding(replace(report, model=drawn), None).startswith("Random weights")
     best = report.ranked("induction")[0]
-    assert report.name(best.layer, best.head) in finding(report, "induction")
+    assert report.head_name((best.layer, best.head)) in finding(report, "induction")
 
 
 # Grids ---------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_a_row_has_the_numbers_of_its_head(pattern_reports: Reports) -> None:
     assert len(labelled) > 5
     for entry in labelled:
         unit = "pairs" if entry.label == "subject" else "texts"
-        assert shown[report.name(entry.layer, entry.head)][:9] == [
+        assert shown[report.head_name((entry.layer, entry.head))][:9] == [
             bare(f"{entry.score:.3f}"),
             bare(f"{entry.base_rate[entry.label]:.3f}"),
             "–".join(map(short, entry.intervals[entry.label])),
@@ -276,7 +276,7 @@ def test_a_row_has_the_numbers_of_its_head(pattern_reports: Reports) -> None:
 def test_a_watched_label_ranks_every_head(pattern_reports: Reports) -> None:
     report = pattern_reports(layers=3, heads=5, missing=("rare",))
     shown = rows_of(screen(report, PLAIN, 100, watch="self", top=99).plain)
-    assert list(shown) == [report.name(e.layer, e.head) for e in report.ranked("self")]
+    assert list(shown) == [report.head_name((e.layer, e.head)) for e in report.ranked("self")]
     assert "rare token (no token comes twice)" in screen(report, watch="rare").plain
 
 
@@ -298,7 +298,7 @@ def test_a_picture_has_a_cell_a_head_and_a_row_a_labelled_one(
     labelled = [entry for entry in report.heads if entry.label]
     assert f"What each head does: {len(labelled)} of 15 heads labelled" in texts
     for entry in labelled:
-        assert {report.name(entry.layer, entry.head), bare(f"{entry.score:.3f}")} <= texts
+        assert {report.head_name((entry.layer, entry.head)), bare(f"{entry.score:.3f}")} <= texts
     tips = [node.text or "" for node in root.iter(f"{svg}title")]
     assert len([tip for tip in tips if re.match(r"L\dH\d: ", tip)]) == 15
 

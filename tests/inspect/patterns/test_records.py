@@ -44,7 +44,7 @@ def test_heads_are_ranked_by_a_score() -> None:
 
 def test_names_begin_where_the_report_says() -> None:
     found = report(head(0, None, 0.1))
-    assert found.name(0, 2) == "L0H2"
+    assert found.head_name((0, 2)) == "L0H2"
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def _projections(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 
 
 def _latent(spec: specs.AttentionSpec, latent: specs.LatentSpec) -> tuple[Term, ...]:
-    """Return terms for the matrices of latent attention: down, up to the heads (DeepSeek-V2).
+    """Return terms for latent attention (DeepSeek-V2): to the latent vectors, from them to heads.
 
     spec: the attention. latent: its latent vectors.
     """

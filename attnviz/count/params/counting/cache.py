@@ -252,7 +252,7 @@ def _lines(
 
 
 class MemoryFit(NamedTuple):
-    """The longest context that fits in a memory beside the parameters.
+    """The longest context that fits in a memory next to the parameters.
 
     memory: the bytes of the memory. weights: the bytes of parameters and buffers. tokens: the
         longest context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
@@ -285,7 +285,7 @@ def longest_context(
     source_tokens: int | None = None,
     others: Mapping[str, int] = NO_OTHERS,
 ) -> MemoryFit:
-    """Return exactly the longest context that fits into ``memory`` bytes beside the parameters.
+    """Return exactly the longest context that fits into ``memory`` bytes next to the parameters.
 
     batch: the number of sequences. dtype, cache_dtype: of the parameters, and of keys and values.
     source_tokens: the length of the source; None for as many tokens as the target.

@@ -30,9 +30,9 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
 
 
 class Whole(NamedTuple):
-    """What is known of more texts than those with pieces.
+    """The means over all texts of a corpus, of which only some have their own pieces.
 
-    texts: their number. means: the mean and its standard error by ablation and metric.
+    texts: how many. means: the mean and its standard error by ablation and metric.
     """
 
     texts: int

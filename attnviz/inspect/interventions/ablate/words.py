@@ -54,7 +54,7 @@ def finding(report: AblationReport) -> str:
 
 
 def answer(report: AblationReport) -> str:
-    """Return the finding without a word on texts that an interrupted scan left out."""
+    """Return the finding, without the remark on an interrupted scan."""
     if not report.text_count:
         return "No text was measured."
     if report.model.weights == "random":
@@ -191,7 +191,7 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
 def _mean_square(report: AblationReport, effect: Effect) -> str:
     """Return the change of the output, such as ``mean square 0.00334, 1.2% of its own``.
 
-    The second number, beside the mean square of the output itself, is a scale for the first.
+    The second number compares the first with the mean square of the output itself.
     """
     value, own = effect.shown("output_mse").value, report.baseline.get("output_square")
     said = f"mean square {_three_digits(value, False)}"

@@ -129,7 +129,7 @@ def _answer(report: PatchReport) -> str:
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
-    """Return what the control of a patch carries, in brackets. named: say what the control is."""
+    """Return the share that the control of a patch carries, in brackets. named: describe it too."""
     base = effect.share.base_rate
     control = "patched from an unrelated prompt " if named else ""
     return "" if base is None else f" ({control}{whole_percent(base)})"

@@ -145,7 +145,7 @@ class AllPaths:
         sender: its (layer, head). into: only this input, or None for all.
         Raises UsageError if no later head differs between the prompts.
         """
-        found = self._beside(sender)
+        found = self._effects_in_layer(sender)
         made = []
         for what in ATTENDED if into is None else (into,):
             keys = {key for own, *_ in found for key in own.shares.get(what, {})}
@@ -181,7 +181,7 @@ class AllPaths:
         for _, before, sender in self.effects[0]:
             if before >= layer:
                 continue
-            found = self._beside((before, sender))
+            found = self._effects_in_layer((before, sender))
             for what in ATTENDED:
                 key: HeadKey = (self.kind, layer, head if what == "query" else shared)
                 if any(key in own.shares.get(what, {}) for own, *_ in found):
@@ -189,7 +189,7 @@ class AllPaths:
                     made.append(((before, sender), listener))
         return sorted(made, key=lambda one: -abs(one[1].share.value))
 
-    def _beside(self, sender: Place) -> list[list[PathEffects]]:
+    def _effects_in_layer(self, sender: Place) -> list[list[PathEffects]]:
         """Return for each prompt pair the effects of a head, then those of others of its layer.
 
         sender: the (layer, head).

@@ -148,7 +148,7 @@ def path_weights(model: Model, request: PathRequest) -> WeightsReport:
     with np.errstate(over="ignore", invalid="ignore"):
         found = found_again(stack, layer, tokens)  # (earlier head, later layer, later head)
         means, explained = (
-            by_offset(first_scores(stack, tokens[:_FIRST])) if layer == 0 else [()] * 2
+            by_offset(first_scores(stack, tokens[:_FIRST])) if layer == 0 else ((), ())
         )
     first = [
         FirstHead((0, at), tuple(map(float, row)), float(share))

@@ -24,11 +24,11 @@ _SHOWN = 8
 _SHARES = NumberScale(0.999, signed=False)
 """The number format of shares: a full bar is all; under one, so that they have no leading zero."""
 
-_GOES_BY_PLACE = 0.5
-"""The share of the variance from which on a head is said to go by distance."""
+_BY_DISTANCE = 0.5
+"""The least share of the variance at which the finding says that a head looks at one distance."""
 
 _OVER_CHANCE = 10
-"""A head finds tokens if it does so as many times more often than by chance or by other heads."""
+"""How many times the chance, or the share by other heads, a share must be to be a finding."""
 
 _NAMED = 3
 """The most heads that the finding names; none finds less than half as many as the first."""
@@ -60,7 +60,7 @@ def weights_document(
             ),
             *[doc.Group([doc.Note(note)]) for note in info.notes],
             doc.Group([doc.Note(_METHOD, 100)]),
-            *[doc.Group([first_table(report)]) for _ in report.first[:1]],
+            *([doc.Group([first_table(report)])] if report.first else []),
             doc.Group([finder_grid(report)._replace(scale=bar)]),
             doc.Group([finder_table(report, report.top)]),
             doc.Group([finder_table(report, len(report.finders))], full=True),
@@ -84,7 +84,7 @@ def first_groups(report: WeightsReport, columns: int) -> list[doc.Group]:
     """
     grid = finder_grid(report)
     table = finder_table(report, len(report.finders))._replace(least=_LEAST_ROWS)
-    held = doc.Note("layer 0 exact · later heads by the direct path, up to the norm of each key")
+    limits = doc.Note("layer 0 exact · later heads by the direct path, up to the norm of each key")
     groups = []
     if report.first:
         groups.append(doc.Group([first_table(report)._replace(least=_LEAST_ROWS)]))
@@ -94,7 +94,7 @@ def first_groups(report: WeightsReport, columns: int) -> list[doc.Group]:
         groups.append(doc.Group([grid, table], beside=doc.Beside(0, _GAP, widths=widths)))
     else:
         groups += [doc.Group([grid], yields=1), doc.Group([table])]
-    return [*groups, doc.Group([held], yields=2)]
+    return [*groups, doc.Group([limits], yields=2)]
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def finding(report: WeightsReport) -> str:
     sender = report.head_name(report.sender)
     if report.model.weights == "random":
         return f"Untrained random weights: what stands in those of {sender} is arbitrary."
-    said = f"{_by_place(report)} " if report.first else ""
+    said = f"{_by_distance(report)} " if report.first else ""
     writes = f"what {'it' if said else sender} writes of the same token"
     best = report.finders[0].share
     usual = max(best.base_rate or 0.0, report.chance)
@@ -128,10 +128,10 @@ def finding(report: WeightsReport) -> str:
     )
 
 
-def _by_place(report: WeightsReport) -> str:
+def _by_distance(report: WeightsReport) -> str:
     own = report.first[0]
     sender, explained = report.head_name(own.place), whole_percent(own.explained)
-    if own.explained < _GOES_BY_PLACE:
+    if own.explained < _BY_DISTANCE:
         return f"Distance explains {explained} of {sender}'s scores."
     where = "at its own token" if own.back == 0 else f"{counted(own.back, 'token')} back"
     return f"{sender} looks {where} (distance explains {explained})."
@@ -170,7 +170,7 @@ def finder_grid(report: WeightsReport) -> doc.HeadGrid:
 
 
 def finder_table(report: WeightsReport, most: int) -> doc.Table:
-    """Return a table with a row for each later head, its share and that by other heads.
+    """Return a table with a row for each later head: its share, and the share by other heads.
 
     most: the number of rows.
     """

@@ -22,7 +22,9 @@ def tiny() -> PatternReport:
 
 
 def labels(report: PatternReport) -> dict[str, str]:
-    return {report.name(head.layer, head.head): head.label for head in report.heads if head.label}
+    return {
+        report.head_name((head.layer, head.head)): head.label for head in report.heads if head.label
+    }
 
 
 @pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
@@ -105,7 +107,7 @@ def test_the_bundled_models_specialists_are_found(tiny) -> None:
     found = labels(tiny)
     assert found["L0H0"] == "previous"
     assert found["L1H0"] == found["L1H2"] == found["L1H3"] == "induction"
-    by_name = {tiny.name(head.layer, head.head): head for head in tiny.heads}
+    by_name = {tiny.head_name((head.layer, head.head)): head for head in tiny.heads}
     # As its card says, which measured on fresh random tokens.
     for name, measured in {"L1H0": 0.844, "L1H2": 0.857}.items():
         assert by_name[name].scores["induction"] == pytest.approx(measured, abs=0.03)
