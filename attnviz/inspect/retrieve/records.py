@@ -75,7 +75,7 @@ class RetrieveReport(Report, Provenance):
     without, random: the rise of the loss without the retrieval heads, and without as many random
         ones, others for each haystack; None if there are no such heads.
     caches: the sizes of the cache, for long texts, if only retrieval heads kept every token.
-    top: the rows of the ranking.
+    top: the rows of the ranking. chat: whether a user asked and the assistant answered.
     """
 
     model: ModelInfo
@@ -91,6 +91,7 @@ class RetrieveReport(Report, Provenance):
     random: LossChange | None
     caches: tuple[ShortCache, ...]
     top: int = 8
+    chat: bool = False
 
     command = "retrieve"
 
@@ -106,6 +107,7 @@ class RetrieveReport(Report, Provenance):
             "schema": "attnviz.retrieve/1",
             "model": model_facts(self.model),
             **{name: getattr(self, name) for name in plain},
+            **({"chat": True} if self.chat else {}),
             "answer_tokens": self.tokens,
             "notes": list(self.notes),
             "lengths": list(self.lengths),

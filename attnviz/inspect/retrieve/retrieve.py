@@ -148,6 +148,7 @@ def retrieve(
         random=random,
         caches=caches,
         top=request.top,
+        chat=request.chat,
         source="built-in passages" if request.haystack is None else request.haystack.name,
         notes=(*few_note(len(found), "haystacks"), *([short] if short else []), *notes, *more),
         seed=seed,
