@@ -114,6 +114,7 @@ def retrieve(
     tokenizer: Any = None,
     needle: str | Sequence[str] = (),
     haystack: str | os.PathLike[str] | None = None,
+    chat: bool = False,
     lengths: str | None = None,
     haystacks: int = 5,
     top: int = 8,

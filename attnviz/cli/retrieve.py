@@ -31,7 +31,7 @@ class _Output(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .tsv")
 
 
-@command(EXAMPLES, "--needle --haystack --lengths --top", draws="haystacks, random heads")
+@command(EXAMPLES, "--needle --haystack --chat --lengths --top", draws="haystacks, random heads")
 def retrieve(
     many: ManyTexts,
     request: RetrieveRequest,

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
-from attnviz.measures.reduced import Equals, Ints, Reduced
+from attnviz.measures.reduced import EqualGroups, Equals, Ints, Reduced
 from attnviz.measures.rows import Columns, Weights
 
 _CELLS = {"cpu": 2**19, "cuda": 2**27}
@@ -70,7 +70,11 @@ class TorchLayer:
         return len(self._key) * int(self._query.shape[1])
 
     def reduced(
-        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
+        self,
+        columns: Columns,
+        earlier: Columns | None = None,
+        buckets: int | None = None,
+        equals: Equals | None = None,
     ) -> Reduced:
         queries, keys = self._query.shape[2], self._key.shape[1]
         mixing = self._tensor(columns)
@@ -79,7 +83,9 @@ class TorchLayer:
         shape = (*self._query.shape[:2], queries)
         mixed = self._query.new_empty(*shape, width)
         total, entropy, largest, logs = (self._query.new_empty(shape) for _ in range(4))
-        pooled = None
+        pooled = equal = None
+        if equals is not None:
+            equal = self._query.new_zeros(*shape[:2], 2 * equals.orders, queries)
         if buckets is not None:
             size = -(-queries // buckets), -(-keys // buckets)
             pooled = self._query.new_zeros(*shape[:2], *size)
@@ -104,15 +110,23 @@ class TorchLayer:
                 of_rows = torch.arange(start, stop, device=sums.device) // buckets
                 place = slice(low // buckets, low // buckets + sums.shape[-1])
                 pooled[heads][..., place].index_add_(2, of_rows, sums)
+            if equals is not None and equal is not None:
+                mass = self._on_pairs(raised, equals, start, low) / every.transpose(-1, -2)
+                equal[rows[0], :, :, start:stop] = mass
             if before is not None:
                 raised = raised.tril_(start - low)
                 mixed[rows][..., mixing.shape[1] :] = (raised @ before[seen]) / every
         self._logarithms = logs
+        if equals is not None and equal is not None:
+            self._add_groups(equal.unflatten(2, (2, -1)), equals.groups)
         flat = (_numpy(each.flatten(0, 1)) for each in (mixed, total, entropy, largest))
         found = Reduced(*flat)
         nothing = np.maximum(found.entropy, 0) + 0.0  # against rounding, and the sign of zero
         whole = None if pooled is None else _numpy(pooled.flatten(0, 1))
-        return found._replace(entropy=nothing, pooled=whole)
+        on_equal = None
+        if equal is not None:
+            on_equal = _numpy(equal.unflatten(2, (2, -1)).flatten(0, 1))
+        return found._replace(entropy=nothing, pooled=whole, equal=on_equal)
 
     def rows(self, start: int, stop: int) -> Weights:
         found = self._query.new_zeros(*self._query.shape[:2], stop - start, self._key.shape[1])
@@ -169,9 +183,24 @@ class TorchLayer:
         share: Tensor = 1 - (self._sink[..., 0] - self._log_sums).exp2()
         return share.flatten(0, 1).T[..., None]
 
-    def equal(self, groups: Sequence[Equals], orders: int) -> Weights:
-        shape = (2, *self._query.shape[:2], orders, self._query.shape[2])
-        found = self._query.new_zeros(shape)
+    def _on_pairs(self, weights: Tensor, equals: Equals, start: int, low: int) -> Tensor:
+        """Return the sums over the pairs of equal tokens, (heads, group, 2 · orders, row).
+
+        weights: (heads, group, row, key), whose first row is ``start`` and first key ``low``.
+        """
+        rows, keys = weights.shape[2:]
+        ends = np.searchsorted(equals.pairs[0], np.array([start, start + rows], np.int32))
+        query, key, order = equals.pairs[:, slice(*ends)].astype(np.int64)
+        query -= start
+        shape = *weights.shape[:2], len(query)
+        places = self._index(query * keys + key - low).expand(shape)
+        sums = self._index(order * rows + query).expand(shape)
+        found = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
+        found.scatter_add_(2, sums, weights.flatten(2).gather(2, places))
+        return found.unflatten(2, (-1, rows))
+
+    def _add_groups(self, found: Tensor, groups: Sequence[EqualGroups]) -> None:
+        """Write the sums over large groups, (key/value head, group, 2, order, query)."""
         ends = self._key.shape[1] - 1
         for order, places in groups:
             size = places.shape[1]
@@ -190,11 +219,10 @@ class TorchLayer:
                     seen = (keys[:, None] < queries[..., None]) & (keys[:, None] >= first)
                     scores -= self._at(self._log_sums, 2, shown)[..., None]
                     scores.masked_fill_(~self._index(seen), _HIDDEN)
-                    mass = scores.exp2_().unflatten(-1, (2, size)).sum(-1).movedim(-1, 0)
+                    mass = scores.exp2_().unflatten(-1, (2, size)).sum(-1).movedim(-1, 2)
                     there = np.nonzero(queries >= 0)
                     at = self._index(order[group : group + many][there[0]])
                     found[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
-        return _numpy(found.flatten(1, 2))
 
     @property
     def _log_sums(self) -> Tensor:

@@ -93,9 +93,13 @@ class JoinedLayer:
         self.first, self.past = layer.first, layer.past
 
     def reduced(
-        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
+        self,
+        columns: Columns,
+        earlier: Columns | None = None,
+        buckets: int | None = None,
+        equals: Equals | None = None,
     ) -> Reduced:
-        found = self._layer.reduced(columns, earlier, buckets)
+        found = self._layer.reduced(columns, earlier, buckets, equals)
         parts: Any = (None if part is None else self._joined(part) for part in found)
         return Reduced(*parts)
 
@@ -118,10 +122,7 @@ class JoinedLayer:
         found: Weights = self._joined(self._layer.sources(shares)[None]).mean(0)
         return found
 
-    def equal(self, groups: Sequence[Equals], orders: int) -> Weights:
-        return self._joined(self._layer.equal(groups, orders), 1)
-
-    def _joined(self, part: Weights, axis: int = 0) -> Weights:
+    def _joined(self, part: Weights) -> Weights:
         sent = torch.from_numpy(part).to(self._device)
-        found: Weights = self._split.whole(sent, axis).cpu().numpy()
+        found: Weights = self._split.whole(sent, 0).cpu().numpy()
         return found

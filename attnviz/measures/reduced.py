@@ -19,12 +19,17 @@ from attnviz.measures.rows import Bools, Columns, Rows, TextFacts, Weights, resc
 
 Ints = NDArray[np.int64]
 
+_FEW = 64
+"""The most equal tokens of which each pair is kept: in larger groups there are too many pairs."""
+
 
 class Reduced(NamedTuple):
     """The sums over the rows of one layer.
 
     mixed: (head, query, column), Σⱼ A[i, j]·columns[j]. total, entropy, largest: (head, query).
     pooled: (head, query bucket, key bucket) sums of weights; None if no buckets were requested.
+    equal: (head, 2, order, query), the weight on earlier tokens that equal the query's, then that
+        on the tokens after those; None if no equal tokens were given.
     """
 
     mixed: Weights
@@ -32,9 +37,10 @@ class Reduced(NamedTuple):
     entropy: Weights
     largest: Weights
     pooled: Weights | None = None
+    equal: Weights | None = None
 
 
-class Equals(NamedTuple):
+class EqualGroups(NamedTuple):
     """Groups of equally many equal tokens. order: (group,), the order of the tokens they are of.
 
     places: (group, number), their positions in growing order; −1 fills a shorter group up.
@@ -42,6 +48,20 @@ class Equals(NamedTuple):
 
     order: Ints
     places: Ints
+
+
+class Equals(NamedTuple):
+    """The equal tokens of a text in several orders of its tokens.
+
+    orders: how many. groups: those of many tokens.
+    pairs: (3, pair), of the other groups each query, a key that it sees, and the order; sorted by
+        the query. The key equals the query, or follows one that does: then the order is greater by
+        ``orders``.
+    """
+
+    orders: int
+    groups: Sequence[EqualGroups]
+    pairs: NDArray[np.int32]
 
 
 class ReducedLayer(Protocol):
@@ -59,12 +79,17 @@ class ReducedLayer(Protocol):
     def past(self) -> Ints: ...
 
     def reduced(
-        self, columns: Columns, earlier: Columns | None = None, buckets: int | None = None
+        self,
+        columns: Columns,
+        earlier: Columns | None = None,
+        buckets: int | None = None,
+        equals: Equals | None = None,
     ) -> Reduced:
         """Return the sums over all rows.
 
         columns: (key, column). earlier: (key, column), of which only the keys up to the query are
             summed; these sums come after the others. buckets: the tokens of a bucket of ``pooled``.
+        equals: the equal tokens of ``Reduced.equal``.
         """
 
     def rows(self, start: int, stop: int) -> Weights:
@@ -86,12 +111,6 @@ class ReducedLayer(Protocol):
         """Return where shares of the queries come from, (row, key): Σᵢ shares[row, i]·Ā[i, key].
 
         Ā is the mean over the heads. shares: (row, query).
-        """
-
-    def equal(self, groups: Sequence[Equals], orders: int) -> Weights:
-        """Return the weight (2, head, orders, query) of each query on earlier tokens of its group.
-
-        It is followed by that on the tokens after those. orders: the number of orders.
         """
 
 
@@ -161,8 +180,8 @@ class EvenRows(_Ranges):
         return np.asarray((back + ahead) * self._share)[None]
 
     @cached_property
-    def equals(self) -> tuple[list[Equals], Ints]:
-        """Return the groups of equal tokens, and the latest earlier equal token of each query.
+    def equals(self) -> tuple[Equals, Ints]:
+        """Return the equal tokens, and the latest earlier equal token of each query.
 
         The latter is (order, query), −1 if there is none.
         """
@@ -176,13 +195,29 @@ class EvenRows(_Ranges):
                 if len(places) > 1:
                     latest[order, places[1:]] = places[:-1]
                     groups.setdefault((len(places) - 1).bit_length(), []).append((order, places))
-        found = []
+        large, pairs = [], [np.empty((3, 0), np.int32)]
         for bits, same in groups.items():
             filled = np.full((len(same), min(2**bits, max(len(each) for _, each in same))), -1)
             for row, (_, places) in zip(filled, same, strict=True):
                 row[: len(places)] = places
-            found.append(Equals(np.asarray([order for order, _ in same]), filled))
-        return found, latest
+            group = EqualGroups(np.asarray([order for order, _ in same]), filled)
+            if filled.shape[1] > _FEW:
+                large.append(group)
+            else:
+                pairs += [self._pairs(group, 0, 0), self._pairs(group, 1, len(orders))]
+        every = np.concatenate(pairs, 1)
+        return Equals(len(orders), large, every[:, np.argsort(every[0], kind="stable")]), latest
+
+    def _pairs(self, group: EqualGroups, after: int, added: int) -> NDArray[np.int32]:
+        """Return each pair of a group as in ``Equals.pairs``.
+
+        after: 1 for the keys that follow the equal ones. added: to the order.
+        """
+        late, early = np.tril_indices(group.places.shape[1], -1)
+        queries, keys = group.places[:, late], group.places[:, early] + after
+        seen = (keys < queries) & (keys >= self.first[queries]) & (keys < self.past[queries])
+        orders = np.broadcast_to(group.order[:, None] + added, seen.shape)
+        return np.stack([queries[seen], keys[seen], orders[seen]]).astype(np.int32)
 
 
 class SummedRows(_Ranges):
@@ -203,7 +238,6 @@ class SummedRows(_Ranges):
     ) -> None:
         super().__init__(text, layer.first, layer.past)
         self._layer, self._even = layer, even
-        self._equal: Weights | None = None
         self._place: dict[bytes, int] = {}
         columns = [np.arange(len(text.keys)), *even.asked]
         for column in columns:
@@ -213,7 +247,8 @@ class SummedRows(_Ranges):
         if not text.attention.causal:
             earlier = np.stack([np.arange(len(text.keys)), np.ones(len(text.keys))], 1)
         self._heads = slice(None) if heads is None else list(heads)
-        found = layer.reduced(every, earlier, buckets)
+        equals = None if text.attention.kind == "cross" else even.equals[0]
+        found = layer.reduced(every, earlier, buckets, equals)
         parts: Any = (None if part is None else part[self._heads] for part in found)
         self.found = Reduced(*parts)
         self.total, self.entropy = self.found.total, self.found.entropy
@@ -237,16 +272,15 @@ class SummedRows(_Ranges):
         return np.where(inside, values[self._heads], 0), inside
 
     def on_equal(self, after: int) -> Rows:
-        groups, latest = self._even.equals
+        equal, latest = self.found.equal, self._even.equals[1]
+        assert equal is not None
         nearest = latest
         if after:  # what follows the token just before is the query itself
             own = nearest == self.queries - 1
             nearest = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
         keys = nearest + after
         counts = (nearest >= 0) & (keys >= self.first) & (keys < self.past)
-        if self._equal is None:
-            self._equal = self._layer.equal(groups, len(latest))[:, self._heads]
-        return self._equal[after], np.asarray(counts)
+        return equal[:, after], np.asarray(counts)
 
     def far(self) -> Weights:
         signed = self.mixed(np.arange(len(self.text.keys))) - self.queries * self.total

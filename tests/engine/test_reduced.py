@@ -13,6 +13,7 @@ from attnviz.engine import reduced_torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UnsupportedError
+from attnviz.measures import reduced
 from attnviz.measures.reduced import EvenRows, SummedRows
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts
 from attnviz.models.bundled import Bundled
@@ -115,6 +116,7 @@ def test_every_measure_equals_that_of_the_matrix(
 ) -> None:
     """Formulas read the same from sums as from weights, with equal tokens in nine orders."""
     monkeypatch.setattr(reduced_torch, "_ROWS", 5)
+    monkeypatch.setattr(reduced, "_FEW", 4)
     monkeypatch.setitem(reduced_torch._CELLS, "cpu", 600)
     layer = random_layer(torch.float32, window, sink)
     if not causal:
@@ -126,6 +128,9 @@ def test_every_measure_equals_that_of_the_matrix(
     text = TextFacts(tokens, tokens, Conditions("self", causal, ranked=True), shuffles=8)
     seen = (np.arange(37) >= layer.first[:, None]) & (np.arange(37) < layer.past[:, None])
     even = EvenRows(text, layer.first, layer.past)
+    equals = even.equals[0]
+    assert equals.groups  # both ways to sum over equal tokens are tried
+    assert equals.pairs.size
     dense_even = RowBlock(text, even.weights, mask=seen)
     for name, formula in text.attention.even_formulas().items():
         values, counts = formula(even)

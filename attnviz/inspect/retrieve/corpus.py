@@ -90,6 +90,7 @@ def retrieve_over(
         "needles": needles,
         "asked": asked,
         "ablated": removed,
+        **({"chat": True} if request.chat else {}),
         "seed": request.seed,
     }
     shown = {
@@ -261,6 +262,7 @@ def report_of(record: CorpusRecord) -> RetrieveReport:
         texts=int(sums.get("texts", 0)),
         ablated=tuple((layer, head) for layer, head in run["ablated"]),
         record=record,
+        chat="chat" in run,
         source=shown["source"],
         notes=tuple(_notes(record, count)),
         complete=not record.missing,

@@ -39,6 +39,8 @@ def retrieve_document(
     size = f"{counted(report.haystacks, 'haystack')} of {lengths} tokens"
     facts = [size, counted(report.questions, "question")]
     facts.append(f"{percent(report.predicted, whole=True)} of answer tokens predicted")
+    if report.chat:
+        facts.append("asked in a chat")
     further = ["--needle 'CUE|ANSWER'", "--haystack FILE", "--lengths 1k,4k", "--save heads.tsv"]
     about = [(fact, False) for fact in (*facts, f"hidden in {_place(report)}")]
     if not report.heads:  # of a shard without a text

@@ -74,7 +74,8 @@ class Question:
 class Material(NamedTuple):
     """What haystacks are made of, as token ids.
 
-    before: the tokens before every text. needles: each fact's cue, answer and end; the first
+    before: the tokens before every text. between: those between a question and its answer, of a
+    chat's template. needles: each fact's cue, answer and end; the first
     ``asked`` may be asked for. sentences: of the text around them.
     """
 
@@ -82,6 +83,7 @@ class Material(NamedTuple):
     needles: tuple[tuple[Ids, Ids, Ids], ...]
     asked: int
     sentences: tuple[Ids, ...]
+    between: Ids = ()
 
 
 def read_sentences(file: Path | None) -> tuple[str, ...]:
@@ -113,24 +115,41 @@ def needles_of(request: RetrieveRequest) -> tuple[tuple[Needle, ...], int]:
 def material(model: Model, sentences: Sequence[str], request: RetrieveRequest) -> Material:
     """Return the needles and the sentences as tokens, all of them read as one text.
 
-    Raises UnsupportedError if the tokenizer does not know where its tokens stand in a text.
+    In a chat, the answer is the beginning of what the assistant says.
+    Raises UnsupportedError if the tokenizer does not know where its tokens stand in a text, or if
+    there is no template for a chat.
     """
     if not isinstance(model, PlacingModel):
         raise UnsupportedError(f"{model.info.name!r} does not know where its tokens stand")
     needles, asked = needles_of(request)
     facts = ((f"{needle.cue} ", needle.answer, ". ") for needle in needles)
-    pieces = [*chain.from_iterable(facts), *(f"{sentence} " for sentence in sentences)]
+    opened, closed = _turns(model) if request.chat else ("", "")
+    of_sentences = (f"{sentence} " for sentence in sentences)
+    pieces = [opened, closed, *chain.from_iterable(facts), *of_sentences]
     text, ends = "".join(pieces), np.cumsum([*map(len, pieces)])
-    tokens, places, sides = model.placed(text)
+    tokens, places, sides = model.placed(text, bare=request.chat)
     found: list[list[int]] = [[] for _ in pieces]
     for number, (first, last), side in zip(tokens.ids, places, sides, strict=True):
         if side is not None and last > first:
             first += min(len(text[first:last]) - len(text[first:last].lstrip()), last - first - 1)
             found[int(np.searchsorted(ends, first, "right"))].append(number)
-    ids = [*map(tuple, found)]
+    before, between, *ids = map(tuple, found)
+    if not request.chat:
+        before = model.vocabulary().before.ids
     count = 3 * len(needles)
     cut = [(ids[at], ids[at + 1], ids[at + 2]) for at in range(0, count, 3)]
-    return Material(model.vocabulary().before.ids, tuple(cut), asked, (*filter(None, ids[count:]),))
+    return Material(before, tuple(cut), asked, (*filter(None, ids[count:]),), between)
+
+
+def _turns(model: PlacingModel) -> tuple[str, str]:
+    """Return what a model's template puts before a user's message, and between it and an answer."""
+    if model.chat_template is None:
+        raise UnsupportedError(f"{model.info.name!r} has no chat template: leave out --chat")
+    from attnviz.models.chats import chat_text
+
+    message = {"role": "user", "content": "x"}
+    text, [(start, end)] = chat_text(model.info.name, model.chat_template, [message], True)
+    return text[:start], text[end:]
 
 
 def lengths_of(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
@@ -194,8 +213,8 @@ def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Q
             Question(
                 length=length,
                 depth=depths[each],
-                ids=(*ids, *cue, *answer),
-                start=len(ids) + len(cue),
+                ids=(*ids, *cue, *made_of.between, *answer),
+                start=len(ids) + len(cue) + len(made_of.between),
                 span=span,
                 right=tuple(tuple(at for at in span if ids[at] == token) for token in answer),
                 others=tuple(
@@ -211,4 +230,5 @@ def questions(made_of: Material, length: int, number: int, seed: int) -> tuple[Q
 def _taken(made_of: Material, needles: Sequence[tuple[Ids, Ids, Ids]]) -> int:
     """Return how many tokens a prompt has without sentences, with the longest question."""
     question = max(len(cue) + len(answer) for cue, answer, _ in needles)
-    return len(made_of.before) + sum(map(len, chain.from_iterable(needles))) + question
+    frame = len(made_of.before) + len(made_of.between)
+    return frame + sum(map(len, chain.from_iterable(needles))) + question

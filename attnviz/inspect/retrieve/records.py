@@ -79,7 +79,7 @@ class RetrieveReport(Report, Provenance):
     top: the rows of the ranking. ablated: the heads of ``without``, which over a corpus are those
         that its first haystacks name. texts: of a corpus, how many its haystacks are; None for one
         text. record: of a corpus, all numbers behind the report; it adds up with those of other
-        shards.
+        shards. chat: whether a user asked and the assistant answered.
     """
 
     model: ModelInfo
@@ -98,6 +98,7 @@ class RetrieveReport(Report, Provenance):
     ablated: tuple[Place, ...] = ()
     texts: int | None = None
     record: CorpusRecord | None = None
+    chat: bool = False
 
     command = "retrieve"
 
@@ -113,6 +114,7 @@ class RetrieveReport(Report, Provenance):
             "schema": "attnviz.retrieve/1",
             "model": model_facts(self.model),
             **{name: getattr(self, name) for name in plain},
+            **({"chat": True} if self.chat else {}),
             "predicted": json_number(self.predicted),
             "loss": json_number(self.loss),
             "answer_tokens": self.tokens,

@@ -32,6 +32,12 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
         (),
     )
     haystack: Path | None = option("FILE", "The text to hide facts in (default: built-in).")
+    chat: bool = option(
+        "",
+        "The text and the question are a user's message, read through the model's own chat "
+        "template; the assistant answers.",
+        False,
+    )
     lengths: str | None = option(
         "N,N", "Tokens of the whole prompt, such as 1k,4k,16k (default: up to 1,000)."
     )

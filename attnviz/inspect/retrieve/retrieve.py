@@ -109,6 +109,7 @@ def retrieve(
         caches=caches,
         top=request.top,
         ablated=tuple(sorted(named)),
+        chat=request.chat,
         source="built-in passages" if request.haystack is None else request.haystack.name,
         notes=(*few_note(len(found), "haystacks"), *([short] if short else []), *notes, *more),
         seed=seed,

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 import attnviz
 from attnviz.count.params.head_cost import counted_model, short_cache
 from attnviz.engine.backend import backend_of
+from attnviz.errors import UnsupportedError
 from attnviz.inspect.retrieve.haystacks import (
     DEPTHS,
     Material,
@@ -28,6 +30,8 @@ from attnviz.inspect.retrieve.retrieve import retrieval_heads
 from attnviz.inspect.retrieve.study import answered
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input, Tokens
+
+from ...chat_models import TEMPLATES, write_chat_model
 
 _RANDOM_SEEDS = 20
 
@@ -106,6 +110,39 @@ def test_given_needles_stand_beside_built_in_ones(bundled: Bundled) -> None:
     made = material(bundled, read_sentences(None), request)
     depths = [questions(made, 256, number, 0)[0].depth for number in range(len(DEPTHS))]
     assert sorted(depths) == [*range(len(DEPTHS))]
+
+
+@pytest.mark.parametrize("name", ["chatml", "llama3"])
+def test_a_chat_is_what_the_tokenizer_makes_of_it(name: str, tmp_path: Path) -> None:
+    """transformers renders the user's message; the answer follows its generation prompt."""
+    path = write_chat_model(tmp_path / name, TEMPLATES[name])
+    model, tokenizer = attnviz.load(str(path)), AutoTokenizer.from_pretrained(path)
+    request = RetrieveRequest(needle=("The key is|blue rain", "The door is|red"), chat=True)
+    answers = {needle.answer: needle.cue for needle in needles_of(request)[0]}
+    for question in questions(material(model, read_sentences(None), request), 500, 1, 0):
+        assert len(question.ids) <= 500
+        cue = answers[tokenizer.decode(question.ids[question.start :]).strip()]
+        text = tokenizer.decode([*question.ids[question.text.start : question.start]])
+        content = text[: text.rindex(cue) + len(cue)]
+        expected = tokenizer.apply_chat_template(
+            [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+        )
+        found = tokenizer.decode(question.ids[: question.start])
+        assert found.replace(f"{cue} <", f"{cue}<") == expected  # here a blank is its own token
+        special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+        read = tokenizer(expected, add_special_tokens=False).input_ids
+        marks = [each for each in question.ids if each in special]
+        assert marks == [each for each in read if each in special]
+        for step, places in enumerate(question.right):
+            assert question.ids[question.start + step] in [question.ids[at] for at in places]
+    report = attnviz.retrieve(model, needle=request.needle, chat=True, lengths="500", haystacks=1)
+    assert report.to_dict()["chat"] is True
+    assert "asked in a chat" in str(report)
+
+
+def test_a_model_without_a_template_has_no_chat(bundled: Bundled) -> None:
+    with pytest.raises(UnsupportedError, match="no chat template: leave out --chat"):
+        attnviz.retrieve(bundled, chat=True)
 
 
 def test_default_lengths_fit_the_context(bundled: Bundled) -> None:
