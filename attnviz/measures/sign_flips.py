@@ -1,8 +1,8 @@
 """Whether the largest of several mean changes over the tokens of one text is more than chance.
 
 A head without a function changes the loss of a token upwards as often as downwards. In each of
-``DRAWS`` draws the changes of each token get a random sign, the same for all heads; the chance of the
-largest mean is the share of draws in which some head has one as large, so that it counts how many
+``DRAWS`` draws the changes of each token get a random sign, the same for all heads; the chance of
+the largest mean is the share of draws in which some head has one as large, so it counts how many
 heads were tried. Westfall and Young 1993, "Resampling-Based Multiple Testing"; of sign flips,
 Winkler et al. 2014, "Permutation inference for the general linear model".
 """

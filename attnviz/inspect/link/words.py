@@ -81,11 +81,11 @@ def finding(report: LinkReport) -> str:
             f"Random weights, so by chance: {report.head} looks from {query} at {key}; the largest "
             f"part, {by_what(report, best)}, is {nats(best.lead)} of {report.sum:+.2f} nats."
         )
-    verb, because = "attends", "because of"
+    verb, because = "attends", " because of"
     if report.sum < _CLEAR:
-        verb, because = "hardly attends", "and most by"
+        verb, because = "hardly attends", "; its largest part is"
     said = (
-        f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than} "
+        f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than}"
         f"{because} {by_what(report, best)}:"
     )
     amount, over = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats", " over other words"
