@@ -44,6 +44,17 @@ def probability(value: float) -> str:
     return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
+UNLIKELY = 0.05
+"""The probability below which the likeliest word is said to be no likely one."""
+
+_ALMOST_UNIFORM = 0.9
+
+
+def spread_words(score: float) -> str:
+    """Return how widely a head attends, to stand behind “attends”. score: 1 is uniform."""
+    return "almost uniformly" if score >= _ALMOST_UNIFORM else "to many tokens"
+
+
 def label_text(label: HeadLabel, max_width: int) -> str:
     """Return a head's label and its score in at most ``max_width`` characters.
 

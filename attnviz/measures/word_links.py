@@ -62,7 +62,8 @@ FEWEST_HEADS = 8
 """The fewest heads that can agree beyond chance."""
 
 MOST_CELLS = 2**23
-"""The most pairs of words times heads that are tested: two seconds of work."""
+"""The most pairs of words times heads that are tested, with at most four times as many pairs of
+tokens: some seconds of work."""
 
 _MOST_DRAWN = 4096
 """The most pairs of words that a draw looks at: those where reversing heads changes most."""
@@ -120,30 +121,36 @@ def agreed_links(record: AttentionRecord) -> WordLinks | None:
         for tokens, sink in zip((record.queries, record.keys), sink_of(record), strict=True)
     )
     heads = sum(len(layer.heads) for layer in record.layers)
-    if heads * len(queries.words) * len(keys.words) > MOST_CELLS:
+    cells = heads * len(queries.words) * len(keys.words)
+    if cells > MOST_CELLS or heads * len(record.queries) * len(record.keys) > 4 * MOST_CELLS:
         return None
     apart = np.ones((len(queries.words), len(keys.words)), bool)
     if record.kind != "cross":
         apart &= ~np.eye(len(apart), dtype=bool)
-    ties = np.frombuffer(Random(0).randbytes(apart.size), np.uint8).reshape(apart.shape) / 255
+    shape = len(record.queries), len(record.keys)
+    ties = np.frombuffer(Random(0).randbytes(math.prod(shape)), np.uint8).reshape(shape) / 255
+    beside_sink = np.repeat(~keys.sink, keys.sizes.astype(int))
     over_reversed = np.zeros((heads, *apart.shape), np.float32)
     best = _Best(apart.shape)
     pairs = np.zeros(apart.shape, bool)
     done = 0
     for layer in record.layers:
         seen = record.seen(layer)
-        even = _by_word(queries, keys, even_weights(seen))
+        uniform = even_weights(seen)
+        even = _by_word(queries, keys, uniform)
         tested = apart & queries.plain[:, None] & keys.plain & (even > 0)
         if record.causal:
             tested &= visible_keys(len(tested), len(tested), causal=True)
         pairs |= tested
         places = _places(tested) if record.kind != "cross" else None
         for head, weights in zip(layer.heads, layer.weights, strict=True):
-            linked = _by_word(queries, keys, np.nan_to_num(weights))
+            known = np.nan_to_num(weights).astype(float)
+            linked = _by_word(queries, keys, known)
             habit = _habit(linked, even, tested, places)
             excess = np.where(tested, np.maximum(linked - habit, 0), 0)
             best.take((layer.layer, head), excess, linked, habit)
-            other = _reversed(linked, (even > 0) & ~keys.sink, ties)
+            turned = _reversed(known, (uniform > 0) & beside_sink, ties)
+            other = _by_word(queries, keys, turned)
             usual = _habit(other, even, tested, places)
             over_reversed[done] = excess - np.where(tested, np.maximum(other - usual, 0), 0)
             done += 1
@@ -236,8 +243,9 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
 def _reversed(linked: Floats, seen: Bools, ties: Floats) -> Floats:
     """Return the weights (query, key) that a head has if its scores change their sign.
 
-    seen: (query, key), the words that a query sees outside the sink; they keep their sum. ties:
-        (query, key), in [0, 1], the order of words whose weight is too small for a number.
+    linked: (query, key), between tokens: a word of several tokens is not reversed as one, for the
+        sum of its weights has no score. seen: the tokens that a query sees beside the sink; they
+        keep their sum. ties: in [0, 1], the order of tokens whose weight is too small for a number.
     """
     scores = np.log(np.maximum(linked, _LEAST)) - np.where(linked < _LEAST, _TIED * ties, 0)
     lowest = np.where(seen, scores, np.inf).min(1, keepdims=True, initial=np.inf)

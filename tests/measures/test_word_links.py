@@ -249,6 +249,21 @@ def test_a_word_unlike_the_others_is_no_link() -> None:
     assert sum(claims) <= 0.05 * len(claims)
 
 
+def test_a_word_of_many_tokens_is_no_link() -> None:
+    """Heads with random weights over three words of nine tokens each, as of Korean in bytes.
+
+    The many weights to such a word add up to much in every head; so they do in a reversed head.
+    """
+    texts = ["<s>", *(" a" if place % 9 == 0 else "b" for place in range(27)), "."]
+    claims = []
+    for seed in range(60):
+        found = agreed_links(record([random_maps(16, len(texts), seed)], texts))
+        assert found is not None
+        assert found.pairs == 3
+        claims.append(found.links[0].beats_chance)
+    assert sum(claims) <= 0.05 * len(claims)
+
+
 @pytest.mark.parametrize("slopes", [0.3, 1.0])
 def test_a_bias_by_distance_is_no_link(slopes: float) -> None:
     """Scores that fall with the distance, as ALiBi's: late words see more, but nothing new."""

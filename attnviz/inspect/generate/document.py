@@ -21,7 +21,9 @@ from attnviz.draw.provenance import (
     model_words,
     named,
     notes_group,
+    probability,
     share,
+    spread_words,
 )
 from attnviz.draw.regions import region_heads, region_table
 from attnviz.engine.generation import Sampling
@@ -187,7 +189,8 @@ def finding(report: GenerateReport) -> str:
         head = f"{name} gives {target} {share(one.score)} of its attention ({_base(one)}) {over}."
     elif one.name == "spread":
         lead = "" if report.chosen else "No head stands out: "
-        head = f"{lead}{name} attends almost uniformly, {share(one.score)} ({_base(one)}) {over}."
+        how = f"{spread_words(one.score)}, {share(one.score)} ({_base(one)})"
+        head = f"{lead}{name} attends {how} {over}."
     room = max(LONGEST_FINDING - len(head) - 1, _LEAST_WRITTEN)
     while room > _LEAST_WRITTEN:
         shown = f"{written_words(run.text_written, room)} {head}"
@@ -310,7 +313,7 @@ def _steps(report: GenerateReport, max_width: int = 0) -> doc.Table:
         sources = run.sources(report.head, place, max(most, 1))
         named = [f"{cut(labels[at], longest)} {share(weight)}" for at, weight in sources]
         cells = [cut(queries[step.place], longest), cut(token_label(step.text), longest)]
-        cells += [share(step.probability)]
+        cells += [probability(step.probability)]
         cells += [f"{step.entropy:.2f}"] if most > 1 else []
         cells += [share(run.sink_weight(report.head, place)), " · ".join(named) or "–"]
         rows.append(doc.Row(cells))

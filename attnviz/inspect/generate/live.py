@@ -15,7 +15,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.blocks import Block, stack
 from attnviz.draw.coloured_text import pieces_of, rows_of, text_block
 from attnviz.draw.labels import token_label, token_labels
-from attnviz.draw.provenance import share
+from attnviz.draw.provenance import probability, share
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
@@ -112,7 +112,7 @@ def _sources(run: WrittenRun, head: Head) -> doc.Words:
     found = [f"“{labels[at]}” {share(weight)}" for at, weight in run.sources(head, place, _SOURCES)]
     found.append(f"sink {share(run.sink_weight(head, place))}")
     words: list[tuple[str, bool | doc.Tone]] = [
-        (f"“{token_label(step.text)}” {share(step.probability)}", "strong"),
+        (f"“{token_label(step.text)}” {probability(step.probability)}", "strong"),
         (f"“{asking}” attended to {found[0]}", False),
     ]
     return [*words, *((word, False) for word in found[1:])]

@@ -8,7 +8,7 @@ from itertools import product
 
 from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.numbers import counted, listed, whole_percent
-from attnviz.draw.provenance import fits_two_lines, known_text, probability, share
+from attnviz.draw.provenance import fits_two_lines, known_text, probability, share, spread_words
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom
 from attnviz.inspect.heads.links import strongest_links
@@ -68,7 +68,9 @@ def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
     name = f"{card.name}{f' ({known_text(label)})' if label.is_finding else ''}"
     measure = label_named(label.name)
     if label.name == "spread":
-        said = f"{name} attends almost uniformly here, {share(label.score)} (1 = uniform)."
+        said = (
+            f"{name} attends {spread_words(label.score)} here, {share(label.score)} (1 = uniform)."
+        )
     elif measure.target and math.isnan(label.on_text):
         said = f"{name} has no occasion here: {measure.absent.format(text='the text')}."
     elif measure.target:

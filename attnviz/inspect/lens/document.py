@@ -9,6 +9,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import (
+    UNLIKELY,
     advised,
     known_text,
     label_title,
@@ -114,16 +115,17 @@ def _finding(report: LensReport) -> str:
         )
     reading = report.found.blocks[entry]
     if not entry:
-        return (
-            f"{whole} {probability(end.probability)} is the likeliest {kind} from the embedding on."
-        )
+        unlikely = ", but not likely" if end.probability < UNLIKELY and kind == "word" else ""
+        last = probability(end.probability)
+        return f"{whole} {last} is the likeliest {kind} from the embedding on{unlikely}."
     before = report.found.blocks[entry - 1]
     name, last = report.block_name(reading.block), probability(end.probability)
     there = probability(reading.probability)
     said = f"{whole} is the likeliest {kind} from {name} on: {there} there, {last} at the end"
     if reading is end:
         said = f"{whole} becomes the likeliest {kind} only in the last block, {name}: {last}"
-    return f"{said}; before {name} it ranks {_ordinal(before.rank)}."
+    unlikely = ", so no word is likely" if end.probability < UNLIKELY and kind == "word" else ""
+    return f"{said}{unlikely}; before {name} it ranks {_ordinal(before.rank)}."
 
 
 def _ordinal(rank: int) -> str:

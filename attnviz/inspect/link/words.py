@@ -69,11 +69,13 @@ def finding(report: LinkReport) -> str:
             f"Random weights, so by chance: {report.head} looks from {query} at {key}; the largest "
             f"part, {by_what(report, best)}, is {nats(best.lead)} of {report.sum:+.2f} nats."
         )
-    looks = f"({probability(first.weight)}) from {query} to {key}{than}"
-    said = f"{report.head} attends {looks} because of {by_what(report, best)}:"
+    verb, because = "attends", " because of"
     if report.sum < _CLEAR:
-        way = "for" if best.lead > 0 else "against"
-        said = f"{report.head} hardly attends {looks}; {by_what(report, best)} does most {way} it:"
+        verb, because = "hardly attends", "; its largest part is"
+    said = (
+        f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than}"
+        f"{because} {by_what(report, best)}:"
+    )
     amount, over = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats", " over other words"
     if abs(best.lead - report.sum) < _WHOLE * abs(report.sum):
         amount = f"{nats(best.lead)} nats, its whole lead"

@@ -6,7 +6,14 @@ from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.page.running_text import running_pieces
-from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
+from attnviz.draw.provenance import (
+    UNLIKELY,
+    fits_two_lines,
+    known_text,
+    model_words,
+    named,
+    probability,
+)
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
@@ -186,7 +193,8 @@ def _predicted(report: WhyReport) -> str:
     at = f" after {placed(tokens, found.position)}" if found.position != len(tokens) - 1 else ""
     token, value = found.top[0]
     word = next_word(tokens, found.position, first.words[token])
-    said = f"Next{at}: {word} {probability(value)}."
+    unlikely = ", no likely word" * (value < UNLIKELY)
+    said = f"Next{at}: {word} {probability(value)}{unlikely}."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"

@@ -5,6 +5,7 @@ Indices start at 0 whatever the names on the screen show; what was not measured 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -61,6 +62,7 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         "notes": list(report.notes),
         "baseline": json_numbers(report.baseline),
         "rank_correlation": json_number(report.rank_correlation),
+        **({} if math.isnan(report.chance) else {"chance": report.chance}),
         "heads": [
             *(effect_entry(report, effect) for effect in report.singles),
             *(_hint(report, head) for head in _unmeasured(report)),

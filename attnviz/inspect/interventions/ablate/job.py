@@ -118,7 +118,7 @@ class AblationJob:
             pair=(pair[0][0], pair[1][0]) if pair else None,
             draws=(request.draws or _DRAWS) if request.mode == "resample" else 1,
             seed=request.seed,
-            token_losses=request.by_token,
+            token_losses=request.by_token or len(kept) == 1,
             max_memory=request.memory,
             labels=True,
             label=answer[0] if labels and answer is not None and foil is None else None,

@@ -26,6 +26,7 @@ from attnviz.engine.effects import (
 )
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.shown import place_name
+from attnviz.measures.sign_flips import chance_of_largest
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Effect:
     variant: the heads that were ablated. texts: the number of texts.
     means: the mean of each metric that the model and the texts have. Its base rate is the effect of
         removing a random direction of equal norm instead.
-    token_losses: (tokens,) for each text as in ``Scores``; empty if it was not requested.
+    token_losses: (tokens,) for each text as in ``Scores``; empty if it was not requested. Of one
+        text it is measured anyway.
     """
 
     variant: Variant
@@ -206,6 +208,19 @@ class AblationReport(Report, Provenance):
         """
         bounded = any(effect.shown(self.metric).interval for effect in self.effects)
         return bounded and self.model.weights != "random"
+
+    @cached_property
+    def chance(self) -> float:
+        """Return how likely chance alone gives the largest change of the loss of one text.
+
+        See ``chance_of_largest``, which compares all ablations that were measured. The result is
+        NaN if the loss of each token is not known, and for another metric or several texts.
+        """
+        losses = [effect.token_losses for effect in self.effects]
+        apart = self.metric != "loss_delta" or self.texts_wanted != 1
+        if apart or not losses or not all(losses):
+            return math.nan
+        return chance_of_largest(np.array([text for (text,) in losses]))
 
     @property
     def by_gradient(self) -> list[Place]:

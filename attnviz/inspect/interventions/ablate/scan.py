@@ -282,7 +282,8 @@ class AblationStudy(Study):
         """
         order, job = report.ranking(most), self.job
         shown = [effect.variant for effect in (*report.joint[:1], *order.matter, *order.harm)]
-        if report.by_token or "loss" not in report.baseline or not shown or not self.complete:
+        known = report.by_token or any(effect.token_losses for effect in report.effects)
+        if known or "loss" not in report.baseline or not shown or not self.complete:
             return report
         wanted = [job.variants.index(variant) for variant in shown]
         scan = self.ablations.scan.changed(token_losses=True)

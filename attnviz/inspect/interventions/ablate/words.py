@@ -13,6 +13,7 @@ from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
+from attnviz.measures.sign_flips import CHANCE, DRAWS
 
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
@@ -78,7 +79,13 @@ def answer(report: AblationReport) -> str:
         )
     tried = counted(len(report.effects), UNITS[report.unit])
     most = f", the largest change of {tried}" * (len(report.effects) > 1)
-    return f"{without_words(report, best)}{most}.{end}"
+    said = f"{without_words(report, best)}{most}"
+    if math.isnan(report.chance):
+        return f"{said}.{end}"
+    draws = f"{round(report.chance * (DRAWS + 1)) - 1:,} of {DRAWS:,} draws"
+    if report.chance < CHANCE:
+        return f"{said}; chance does that in {draws}.{end}"
+    return f"{said}, not beyond chance ({draws}).{end}"
 
 
 def _is_little(report: AblationReport, effect: Effect) -> bool:
@@ -371,6 +378,12 @@ def caveats(report: AblationReport) -> list[str]:
             f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
             "exclude 0 by chance alone. Named first, or called harmful, is only what is "
             "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
+        )
+    if not math.isnan(report.chance) and report.model.weights != "random":
+        found.append(
+            "chance: in each draw the Δ loss of every token gets a random sign, and the largest "
+            f"change of {counted(len(report.effects), 'ablation')} is taken. What happens at one "
+            "token alone cannot beat that: --texts FILE measures whether it lasts."
         )
     if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
         found.append("control: ablates a random direction of equal norm instead of the head.")

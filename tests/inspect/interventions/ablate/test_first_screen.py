@@ -104,10 +104,13 @@ def test_findings(scans: Scans) -> None:
     assert three.endswith("the largest change of 15 heads. 3 texts are too few for a ranking.")
     assert finding(scans()) == (
         "Without L1H2 the loss rises by 0.0747 nats a token (3.250 → 3.325), the largest change of "
-        "15 heads. One text."
+        "15 heads, not beyond chance (203 of 1,000 draws). One text."
     )
     one = finding(scans(variants=[Variant(((1, 3),))]))
-    assert one == "Without L1H3 the loss rises by 0.0175 nats a token (3.250 → 3.268). One text."
+    assert one == (
+        "Without L1H3 the loss rises by 0.0175 nats a token (3.250 → 3.268), not beyond chance "
+        "(403 of 1,000 draws). One text."
+    )
     noise = replace(six, model=replace(six.model, weights="random"))
     assert finding(noise) == "Random weights: differences are noise, not a ranking."
     assert finding(replace(six, complete=False, texts_wanted=9)).startswith("Incomplete, 6 of 9 t")
