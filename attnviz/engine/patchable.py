@@ -299,10 +299,11 @@ def patchable_transformers(
 def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
     """Return a pass over one text through the whole model, or only through the encoder.
 
+    A model that weighs choices runs without its head, which takes several texts at once.
     kind: the wanted attention; only the encoder runs if ``given`` has no decoder text.
     The pass is not compared with a plain one.
     """
-    root: Any = model
+    root: Any = model.base_model if weighs_choices(model) else model
     kinds: tuple[Kind, ...] = TWO_STACKS
     if kind == "self":
         kinds = ("self",)
@@ -310,6 +311,11 @@ def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
         root, kinds = model.get_encoder(), ("encoder",)
     inputs = _inputs(model, given)
     return ForwardPass(model, root, inputs, kinds, frozenset(), compare=False, cached=False)
+
+
+def weighs_choices(model: PreTrainedModel) -> bool:
+    """Return True for a model of multiple choice, whose head compares several texts."""
+    return type(model).__name__.endswith("ForMultipleChoice")
 
 
 def _inputs(model: PreTrainedModel, given: Input) -> dict[str, Tensor]:

@@ -44,7 +44,13 @@ from attnviz.engine.observer import (
     SumsReader,
     to_numpy,
 )
-from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
+from attnviz.engine.patchable import (
+    PatchableModel,
+    mask_id_of,
+    patchable_transformers,
+    weighs_choices,
+    whole_pass,
+)
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
@@ -143,9 +149,14 @@ class TorchBackend:
         )
 
     def open_attributor(self, given: Input) -> TorchAttributor:
-        kinds = self._model.kinds
+        kinds, info = self._model.kinds, self._model.info
+        if weighs_choices(self._model.model):
+            raise UnsupportedError(
+                f"{info.name!r} weighs several texts against each other: over one text it has no "
+                "logit to take apart, choose a model with a language-model head or a classifier"
+            )
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
-        return TorchAttributor.of(self._model.info, self._labelled(kind, given), given)
+        return TorchAttributor.of(info, self._labelled(kind, given), given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
         opened = self.open_patchable(kind, given)

@@ -63,3 +63,13 @@ def test_other_labels_are_refused(refused: Any, place: str) -> None:
     assert message.endswith("--answer 'angry' is no label of the model: it has sad, Neutral, glad")
     message = refused(2, "lens", TEXT, "--model", place, "--position", "cat")
     assert "read at position 0 alone" in message
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_a_model_of_choices_has_no_logit_of_one_text(
+    refused: Any, tmp_path: Any, family: str
+) -> None:
+    model = ("--model", save_classifier(tmp_path, "MultipleChoice", family))
+    for command in (("why",), ("why", "--inputs"), ("lens",)):
+        message = refused(5, *command, TEXT, *model)
+        assert "weighs several texts against each other: over one text it has no logit" in message
