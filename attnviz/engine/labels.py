@@ -26,19 +26,29 @@ POOLED = (
     "of this run"
 )
 
-_ONE_OF_SEVERAL = ("multi_label_classification", "regression")
-"""The problems whose logits are not the choice of one label."""
+SEVERAL = (
+    "a text may have several of these labels or none: the probability of each is the sigmoid of "
+    "its own logit"
+)
+
+_SEVERAL = "multi_label_classification"
 
 
-def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableModel:
+def with_labels(
+    model: Any, opened: PatchableModel, given: Input, *, several: bool = False
+) -> PatchableModel:
     """Return a classifier with the linear layer that puts out the logits of its labels.
 
     ``opened`` itself is returned if the model is none, or if its labels are not one choice of two
     or more. model: of transformers. given: a text for a short trial.
+    several: True also takes a model that gives a text several labels.
     """
     config = model.config
     count = getattr(config, "num_labels", 0)
-    if opened.root is not model or count < 2 or config.problem_type in _ONE_OF_SEVERAL:
+    problem = getattr(config, "problem_type", None)
+    independent = problem == _SEVERAL
+    refused = problem == "regression" or (count < 2 and not independent)
+    if opened.root is not model or refused or (independent and not several):
         return opened
     seen: list[tuple[nn.Linear, Tensor]] = []
 
@@ -58,7 +68,7 @@ def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableMo
     if not (last.reshape(-1, count) == own).all(-1).any():
         return opened
     names = tuple(str(config.id2label.get(at, at)) for at in range(count))
-    return replace(opened, head=head, labels=names)
+    return replace(opened, head=head, labels=names, several=independent)
 
 
 def of_labels(logits: Tensor, place: int | None) -> Tensor:

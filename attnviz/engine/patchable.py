@@ -63,6 +63,7 @@ class PatchableModel:
     options: more keyword arguments of every call.
     mask_id: the token that hides a word from a masked model; None if there is none.
     labels: the names of a classifier's labels, whose logits ``head`` puts out; empty otherwise.
+    several: True if a text may have several of the labels, each by the sigmoid of its logit.
     ours: True for the library's own decoder, whose behaviour need not be tried.
     """
 
@@ -75,6 +76,7 @@ class PatchableModel:
     options: dict[str, Any]
     mask_id: int | None = None
     labels: tuple[str, ...] = ()
+    several: bool = False
     ours: bool = False
 
     def run(self, *inputs: Input) -> Tensor | None:

@@ -156,7 +156,7 @@ class TorchBackend:
                 "logit to take apart, choose a model with a language-model head or a classifier"
             )
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
-        return TorchAttributor.of(info, self._labelled(kind, given), given)
+        return TorchAttributor.of(info, self._labelled(kind, given, True), given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
         opened = self.open_patchable(kind, given)
@@ -186,10 +186,15 @@ class TorchBackend:
         suit(self._model)  # torch may have been imported only now
         return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
 
-    def _labelled(self, kind: Kind, given: Input) -> PatchableModel:
-        """Return the model to patch; a classifier with the layer that puts out its labels."""
+    def _labelled(self, kind: Kind, given: Input, several: bool = False) -> PatchableModel:
+        """Return the model to patch; a classifier with the layer that puts out its labels.
+
+        several: True also takes a model that gives a text several labels.
+        """
         opened = self.open_patchable(kind, given)
-        return opened if opened.head is not None else with_labels(self._model.model, opened, given)
+        if opened.head is not None:
+            return opened
+        return with_labels(self._model.model, opened, given, several=several)
 
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]

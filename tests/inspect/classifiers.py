@@ -25,7 +25,7 @@ def save_classifier(
     sizes = bert_fields(21, 37, 31) | {"vocab_size": len(WORDS), "id2label": LABELS}
     if kind == "QuestionAnswering":
         del sizes["id2label"]
-    config = getattr(transformers, f"{family}Config")(**sizes, **SPECIAL, **fields)
+    config = getattr(transformers, f"{family}Config")(**sizes | fields, **SPECIAL)
     model = getattr(transformers, f"{family}For{kind}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -41,11 +41,17 @@ def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> 
     """Return what is read after each block, and from each head, at one token of a text.
 
     given: the text. asked: position, answer.
-    Raises UsageError for a position or token that does not exist, UnsupportedError if the model
-    does more between its blocks than add to one residual stream, or if what its heads write cannot
-    be traced to the logits.
+    Raises UsageError for a position or token that does not exist, UnsupportedError if a text may
+    have several labels, if the model does more between its blocks than add to one residual stream,
+    or if what its heads write cannot be traced to the logits.
     """
-    model, place = attributor.model, attributor.place_in(given, asked.position)
+    model = attributor.model
+    if model.several:
+        raise UnsupportedError(
+            f"a text may have several labels of this {type(model.root).__name__}: the lens follows "
+            "the choice of one; attnviz why takes the logit of a label apart"
+        )
+    place = attributor.place_in(given, asked.position)
     with model.hook_points.borrowed():
         with torch.no_grad():
             logits, own = _without_later_blocks(model, given, place)

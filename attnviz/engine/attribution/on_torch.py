@@ -29,7 +29,7 @@ from attnviz.engine.attribution.parts import (
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
-from attnviz.engine.labels import POOLED, of_labels, place_of_label
+from attnviz.engine.labels import POOLED, SEVERAL, of_labels, place_of_label
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
@@ -81,7 +81,7 @@ class TorchAttributor(Attributor):
             answer, foil = asked.words(likeliest[0], len(own))
             run = follow(model, given, place, frozenset(chosen.values()))
         tolerance = tolerance_of(run, own)
-        shares = own.softmax(-1)
+        shares = own.sigmoid() if model.several else own.softmax(-1)
         towards = _difference(run.logits, answer, foil)  # (row,)
         slopes = run.slopes(towards[run.row], again=bool(chosen))
         softcap, uncapped = run.before_cap(own, answer, foil, tolerance)
@@ -104,6 +104,7 @@ class TorchAttributor(Attributor):
                 *run.notes,
             ),
             labels=self.labels,
+            several=model.several,
         )
 
     def logits_of_texts(
@@ -278,7 +279,10 @@ def follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int
         place=place,
         squeezed=squeezed,
         mixing=keep.mixing,
-        notes=(POOLED,) if model.labels and flow.by_ratio else (),
+        notes=(
+            *([SEVERAL] if model.several else []),
+            *([POOLED] if model.labels and flow.by_ratio else []),
+        ),
     )
 
 

@@ -65,6 +65,7 @@ class Attribution:
     tolerance: the allowed difference between sum and logit, in logits; it depends on the dtype.
     notes: sentences that a reader must know about the computation.
     labels: the names that stand for the token ids, if the model is a classifier; else empty.
+    several: True if a text may have several of the labels: the probabilities are sigmoids then.
     """
 
     position: int
@@ -80,6 +81,7 @@ class Attribution:
     uncapped: float | None = None
     notes: tuple[str, ...] = ()
     labels: Sequence[str] = ()
+    several: bool = False
 
     def __post_init__(self) -> None:
         heads = self.heads

@@ -58,6 +58,7 @@ def _asked(each: ExplainedPrompt) -> dict[str, Any]:
         "position": found.position,
         "answer": {"id": found.answer, "token": words[found.answer]},
         **({"labels": list(found.labels)} if found.labels else {}),
+        **({"several_labels": True} if found.several else {}),
         "foil": None if found.foil is None else {"id": found.foil, "token": words[found.foil]},
         "top": [{"id": one, "token": words[one], "probability": p} for one, p in found.top],
     }

@@ -137,9 +137,13 @@ class _Reader:
         """
         logits = self._attributor.logits_of_texts(texts, self._found.position, hidden)
         self._rows = max(min(_TOKENS // self._tokens, _LOGITS // logits.shape[1]), 1)
-        logs = log_softmax(logits)
-        found: NDArray[np.float64] = logs[:, self._found.answer]
-        return found if self._found.foil is None else found - logs[:, self._found.foil]
+        answer, foil = self._found.answer, self._found.foil
+        if foil is not None:
+            return logits[:, answer] - logits[:, foil]
+        if self._found.several:
+            return -np.logaddexp(0, -logits[:, answer])
+        logs: NDArray[np.float64] = log_softmax(logits)[:, answer]
+        return logs
 
     def parts(self, texts: int) -> Iterator[slice]:
         """Yield which of so many texts run together."""
@@ -156,13 +160,19 @@ def _integrated(model: Model, given: Input, found: Attribution) -> InputEffects:
     """Return integrated gradients in place of replaced words, for a long text."""
     patchable = backend_of(model).open_patchable(model.kinds[0], given)
     from torch import Tensor  # torch only where needed
+    from torch.nn.functional import logsigmoid
 
     from attnviz.engine.attribution.integrated import integrated_gradients
+    from attnviz.engine.labels import with_labels
+
+    if found.labels:
+        patchable = with_labels(patchable.root, patchable, given, several=True)
 
     def measure(logits: Tensor) -> Tensor:
-        logs = logits.log_softmax(-1)
-        other = 0 if found.foil is None else logs[:, found.foil]
-        return logs[:, found.answer] - other
+        answer = logits[:, found.answer]
+        if found.foil is not None:
+            return answer - logits[:, found.foil]
+        return logsigmoid(answer) if found.several else logits.log_softmax(-1)[:, found.answer]
 
     shares = integrated_gradients(patchable, given, found.position, measure)
     none = np.full(len(given.text), np.nan)

@@ -194,6 +194,8 @@ def _labelled(report: WhyReport) -> str:
     token, value = first.found.top[0]
     at = placed(first.given.predicted, first.found.position)
     said = f"Label at {at}: {quoted(first.words[token])} {probability(value)}."
+    if first.found.several:
+        said = f"Likeliest l{said[1:-1]} by its own sigmoid."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
