@@ -139,11 +139,13 @@ class Backend(Protocol):
         kind: the kind of attention. given: a text for a trial.
         """
 
-    def open_patchable(self, kind: Kind, given: Input, *, labels: bool = False) -> PatchableModel:
+    def open_patchable(
+        self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False
+    ) -> PatchableModel:
         """Return a torch model whose heads can be ablated. given: a text for a short trial.
 
         kind: the kind of attention. labels: True looks for the layer that puts out the labels of a
-            classifier.
+            classifier. several: True also takes one that gives a text several labels.
         """
 
     def open_scan(

@@ -27,19 +27,29 @@ POOLED = (
     "of this run"
 )
 
-_ONE_OF_SEVERAL = ("multi_label_classification", "regression")
-"""The problems whose logits are not the choice of one label."""
+SEVERAL = (
+    "a text may have several of these labels or none: the probability of each is the sigmoid of "
+    "its own logit"
+)
+
+_SEVERAL = "multi_label_classification"
 
 
-def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableModel:
+def with_labels(
+    model: Any, opened: PatchableModel, given: Input, *, several: bool = False
+) -> PatchableModel:
     """Return a classifier with the linear layer that computes the logits of its labels.
 
     ``opened`` itself is returned if the model is no classifier, or if its labels are not one choice
     of two or more. model: of transformers. given: a text for a short trial.
+    several: True also takes a model that gives a text several labels.
     """
     config = model.config
     count = getattr(config, "num_labels", 0)
-    if opened.root is not model or count < 2 or config.problem_type in _ONE_OF_SEVERAL:
+    problem = getattr(config, "problem_type", None)
+    independent = problem == _SEVERAL
+    refused = problem == "regression" or (count < 2 and not independent)
+    if opened.root is not model or refused or (independent and not several):
         return opened
     seen: list[tuple[nn.Linear, Tensor]] = []
 
@@ -59,11 +69,22 @@ def with_labels(model: Any, opened: PatchableModel, given: Input) -> PatchableMo
     if not (last.reshape(-1, count) == own).all(-1).any():
         return opened
     names = tuple(str(config.id2label.get(at, at)) for at in range(count))
-    return replace(opened, head=head, labels=START_END if answers else names, answers=answers)
+    return replace(
+        opened,
+        head=head,
+        labels=START_END if answers else names,
+        several=independent,
+        answers=answers,
+    )
 
 
 def require_one_choice(model: PatchableModel) -> None:
-    """Raise UnsupportedError for a model that answers questions: it chooses tokens, not labels."""
+    """Raise UnsupportedError for a model that gives a text several labels, or answers questions."""
+    if model.several:
+        raise UnsupportedError(
+            f"a text may have several labels of this {type(model.root).__name__}: the lens follows "
+            "the choice of one; attnviz why takes the logit of a label apart"
+        )
     if model.answers:
         raise UnsupportedError(
             f"{type(model.root).__name__} chooses the start and the end of an answer among tokens: "

@@ -203,7 +203,9 @@ class NumpyBackend:
             raise UnsupportedError(f"{self._model.info.name!r} is no stack of layers")
         return self._model
 
-    def open_patchable(self, kind: Kind, given: Input, *, labels: bool = False) -> PatchableModel:
+    def open_patchable(
+        self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False
+    ) -> PatchableModel:
         raise UnsupportedError(
             f"{self._model.info.name!r} runs in NumPy, and this needs torch: leave out "
             "--backend numpy"
@@ -249,7 +251,9 @@ class BundledBackend(NumpyBackend):
         super().__init__(model)
         self._bundled = model
 
-    def open_patchable(self, kind: Kind, given: Input, *, labels: bool = False) -> PatchableModel:
+    def open_patchable(
+        self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False
+    ) -> PatchableModel:
         from attnviz.engine.patchable import patchable_decoder  # torch only where needed
 
         return patchable_decoder(self._bundled)

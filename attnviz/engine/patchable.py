@@ -41,10 +41,6 @@ _SOURCE, _TARGET = 5, 3
 """The lengths in tokens of the short trial texts. They differ so that axes can be recognised."""
 
 
-_COMPARES_TEXTS = "ForMultipleChoice"
-"""The end of the names of classes that choose one of several texts, and run on no text alone."""
-
-
 def probe_of(given: Input) -> Input:
     """Return a short input for a trial, made of the tokens of ``given``, repeated if necessary."""
     target = None if given.target is None else _repeated(given.target, _TARGET)
@@ -68,6 +64,7 @@ class PatchableModel:
     mask_id: the token that hides a word from a masked model; None if there is none.
     labels: the names of a classifier's labels, whose logits ``head`` puts out; empty otherwise.
     answers: True if the labels are the start and the end of an answer, see ``answers``.
+    several: True if a text may have several of the labels, each by the sigmoid of its logit.
     ours: True for the library's own decoder, whose behaviour need not be tried.
     """
 
@@ -81,6 +78,7 @@ class PatchableModel:
     mask_id: int | None = None
     labels: tuple[str, ...] = ()
     answers: bool = False
+    several: bool = False
     ours: bool = False
 
     def run(self, *inputs: Input) -> Tensor | None:
@@ -315,19 +313,23 @@ def patchable_transformers(
 def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
     """Return a pass over one text through the whole model, or only through the encoder.
 
+    A model that weighs choices runs without its head, which takes several texts at once.
     kind: the wanted attention; only the encoder runs if ``given`` has no decoder text.
     The pass is not compared with a plain one.
     """
-    root: Any = model
+    root: Any = model.base_model if weighs_choices(model) else model
     kinds: tuple[Kind, ...] = TWO_STACKS
     if kind == "self":
         kinds = ("self",)
-        if type(model).__name__.endswith(_COMPARES_TEXTS):
-            root = model.base_model
     elif given.target is None:
         root, kinds = model.get_encoder(), ("encoder",)
     inputs = _inputs(model, given)
     return ForwardPass(model, root, inputs, kinds, frozenset(), compare=False, cached=False)
+
+
+def weighs_choices(model: PreTrainedModel) -> bool:
+    """Return True for a model of multiple choice, whose head compares several texts."""
+    return type(model).__name__.endswith("ForMultipleChoice")
 
 
 def _inputs(model: PreTrainedModel, given: Input) -> dict[str, Tensor]:

@@ -195,7 +195,7 @@ class TorchLayer:
         shape = *weights.shape[:2], len(query)
         places = self._index(query * keys + key - low).expand(shape)
         sums = self._index(order * rows + query).expand(shape)
-        found = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
+        found: Tensor = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
         found.scatter_add_(2, sums, weights.flatten(2).gather(2, places))
         return found.unflatten(2, (-1, rows))
 

@@ -44,7 +44,13 @@ from attnviz.engine.observer import (
     SumsReader,
     to_numpy,
 )
-from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
+from attnviz.engine.patchable import (
+    PatchableModel,
+    mask_id_of,
+    patchable_transformers,
+    weighs_choices,
+    whole_pass,
+)
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
@@ -143,10 +149,15 @@ class TorchBackend:
         )
 
     def open_attributor(self, given: Input) -> TorchAttributor:
-        kinds = self._model.kinds
+        kinds, info = self._model.kinds, self._model.info
+        if weighs_choices(self._model.model):
+            raise UnsupportedError(
+                f"{info.name!r} weighs several texts against each other: over one text it has no "
+                "logit to take apart, choose a model with a language-model head or a classifier"
+            )
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
-        opened = self.open_patchable(kind, given, labels=True)
-        return TorchAttributor.of(self._model.info, opened, given)
+        opened = self.open_patchable(kind, given, labels=True, several=True)
+        return TorchAttributor.of(info, opened, given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
         opened = self.open_patchable(kind, given)
@@ -172,11 +183,15 @@ class TorchBackend:
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         return TorchCutter(self.open_patchable(kind, given))
 
-    def open_patchable(self, kind: Kind, given: Input, *, labels: bool = False) -> PatchableModel:
+    def open_patchable(
+        self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False
+    ) -> PatchableModel:
         suit(self._model)  # torch may have been imported only now
         model = self._model.model
         opened = patchable_transformers(model, kind, given, mask_id_of(self._model))
-        return with_labels(model, opened, given) if labels and opened.head is None else opened
+        if opened.head is not None or not labels:
+            return opened
+        return with_labels(model, opened, given, several=several)
 
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]

@@ -133,10 +133,10 @@ def test_other_words_change_the_chance_among_the_context(name: str) -> None:
     model = model_of(name)
     attributor = TorchAttributor(opened(model), given())
     other = (3, 5, 8, *IDS[3:])
-    found = attributor.log_chances_of_texts([given(), given(*other)], 5)
+    found = attributor.logits_of_texts([given(), given(*other)], 5)
     for row, ids in zip(found, (IDS, other), strict=True):
         assert row == pytest.approx(own_logs(model, ids)[:, 1].numpy(), abs=1e-5)
-    assert np.isinf(attributor.log_chances_of_texts([given()], 1)).all()
+    assert np.isinf(attributor.logits_of_texts([given()], 1)).all()
 
 
 def test_integrated_gradients_of_all_tokens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformers import (
 from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
-from attnviz.engine.labels import POOLED, with_labels
+from attnviz.engine.labels import POOLED, SEVERAL, with_labels
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
@@ -129,12 +130,33 @@ def test_texts_and_hidden_tokens_are_read_for_labels() -> None:
     model = classifier("llama")
     attributor = opened(model)
     other = Input.of_ids([3, 5, 9, 11, 13, 17, 5])
-    both = attributor.log_chances_of_texts([GIVEN, other], 6)
+    both = attributor.logits_of_texts([GIVEN, other], 6)
     second = model(torch.tensor([other.ids])).logits[0]
-    assert both[0] == pytest.approx(logits(model, 6).log_softmax(-1).numpy(), abs=1e-5)
-    assert both[1] == pytest.approx(second.log_softmax(-1).numpy(), abs=1e-5)
-    hidden = attributor.log_chances_of_texts([GIVEN], 6, [6])
+    assert both[0] == pytest.approx(logits(model, 6).numpy(), abs=1e-5)
+    assert both[1] == pytest.approx(second.numpy(), abs=1e-5)
+    hidden = attributor.logits_of_texts([GIVEN], 6, [6])
     assert hidden[0] == pytest.approx(both[0], abs=1e-5)  # nobody reads the last token
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "llama"])
+def test_a_text_may_have_several_labels(name: str) -> None:
+    model, place = classifier(name, problem_type="multi_label_classification"), MODELS[name][3]
+    patchable = with_labels(
+        model, patchable_transformers(model, "self", GIVEN), GIVEN, several=True
+    )
+    attributor, own = TorchAttributor(patchable, GIVEN), logits(model, place)
+    found = attributor.attribute(GIVEN)
+    assert (found.position, found.answer, found.several) == (place, int(own.argmax()), True)
+    assert found.tallies
+    assert SEVERAL in found.notes
+    for label in range(3):
+        one = attributor.attribute(GIVEN, answer=label)
+        assert one.sum == pytest.approx(float(own[label]), abs=1e-5)
+        assert dict(one.top)[label] == pytest.approx(1 / (1 + math.exp(-own[label])), abs=1e-6)
+    compared = attributor.attribute(GIVEN, answer=2, foil=0)
+    assert compared.sum == pytest.approx(float(own[2] - own[0]), abs=1e-5)
+    with pytest.raises(UnsupportedError, match="may have several labels"):
+        torch_lens(attributor, GIVEN, AskedLogit(None, None, None, ()))
 
 
 def test_where_there_is_no_one_label() -> None:

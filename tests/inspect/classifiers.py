@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,16 +12,21 @@ from ..small_models import SPECIAL, WORDS, bert_fields, word_tokenizer
 LABELS = {0: "sad", 1: "Neutral", 2: "glad"}
 
 
-def save_classifier(directory: Path, kind: str = "SequenceClassification") -> str:
-    """Save a random BERT with a head of this kind, and its tokenizer; return the directory."""
+def save_classifier(
+    directory: Path, kind: str = "SequenceClassification", family: str = "Bert", **fields: Any
+) -> str:
+    """Save a random BERT with a head of this kind, and its tokenizer; return the directory.
+
+    family: the beginning of its class's name. fields: more of its config.
+    """
     import transformers
 
     torch.manual_seed(5)
     sizes = bert_fields(21, 37, 31) | {"vocab_size": len(WORDS), "id2label": LABELS}
     if kind == "QuestionAnswering":
         del sizes["id2label"]
-    config = transformers.BertConfig(**sizes, **SPECIAL)
-    model = getattr(transformers, f"BertFor{kind}")(config).eval()
+    config = getattr(transformers, f"{family}Config")(**sizes | fields, **SPECIAL)
+    model = getattr(transformers, f"{family}For{kind}")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)

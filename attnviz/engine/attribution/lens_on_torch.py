@@ -42,9 +42,9 @@ def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> 
     """Return what is read after each block, and from each head, at one token of a text.
 
     given: the text. asked: position, answer.
-    Raises UsageError for a position or token that does not exist, UnsupportedError if the model
-    does more between its blocks than add to one residual stream, or if what its heads write cannot
-    be traced to the logits.
+    Raises UsageError for a position or token that does not exist, UnsupportedError if a text may
+    have several labels, if the model does more between its blocks than add to one residual stream,
+    or if what its heads write cannot be traced to the logits.
     """
     model = attributor.model
     require_one_choice(model)

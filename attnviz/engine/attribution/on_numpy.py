@@ -22,7 +22,6 @@ from attnviz.engine.attribution.parts import (
     Part,
     place_of,
 )
-from attnviz.engine.likely import log_softmax
 from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
 from attnviz.records import NO_PREDICTIONS, Input
@@ -95,7 +94,7 @@ class NumpyAttributor(Attributor):
             maps=drawn,
         )
 
-    def log_chances_of_texts(
+    def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
         stack = self.model.stack
@@ -108,7 +107,7 @@ class NumpyAttributor(Attributor):
             masks = dict.fromkeys(range(stack.shape.layers), seen[:, None])
         with np.errstate(over="ignore", invalid="ignore"):
             end = stack.run_outputs(ids, lambda *seen: None, masks=masks)
-            return log_softmax(stack.unembed(end[:, place]).astype(np.float64))
+            return stack.unembed(end[:, place]).astype(np.float64)
 
 
 def _is_there(key: HeadKey, shape: StackShape) -> bool:

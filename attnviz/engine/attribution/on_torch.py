@@ -36,8 +36,7 @@ from attnviz.engine.attribution.parts import (
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
-from attnviz.engine.labels import POOLED, of_labels, place_of_label
-from attnviz.engine.likely import log_softmax
+from attnviz.engine.labels import POOLED, SEVERAL, of_labels, place_of_label
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
@@ -125,6 +124,7 @@ class TorchAttributor(Attributor):
             ),
             labels=self.labels,
             span=span,
+            several=model.several,
         )
 
     def _predicted_token(self, given: Input, asked: AskedLogit) -> _Predicted:
@@ -133,7 +133,7 @@ class TorchAttributor(Attributor):
         # Of equal logits the first counts, as in NumPy.
         likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
         answer, foil = asked.words(likeliest[0], len(own))
-        shares = own.softmax(-1)
+        shares = own.sigmoid() if self.model.several else own.softmax(-1)
         top = tuple((word, float(shares[word])) for word in likeliest)
         return _Predicted(place, own, answer, foil, top)
 
@@ -151,7 +151,7 @@ class TorchAttributor(Attributor):
         top = ((answer, float(np.exp(logs[place, answer]))),)
         return _Predicted(place, logits[place], answer, None, top, span)
 
-    def log_chances_of_texts(
+    def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
         model = self.model
@@ -165,7 +165,8 @@ class TorchAttributor(Attributor):
         found = logits.double().cpu().numpy()
         if model.answers:
             return log_chances_of_places(found, texts[0].text)[:, place]
-        return log_softmax(found[:, 0])
+        logits_of_all: NDArray[np.float64] = found[:, 0]
+        return logits_of_all
 
     def _hidden(self, given: Input, place: int | None, token: int) -> Tensor:
         """Return logits (1, row, vocab) at ``place`` while no other token attends to ``token``."""
@@ -323,7 +324,10 @@ def follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int
         place=place,
         squeezed=squeezed,
         mixing=keep.mixing,
-        notes=(POOLED,) if model.labels and flow.by_ratio else (),
+        notes=(
+            *([SEVERAL] if model.several else []),
+            *([POOLED] if model.labels and flow.by_ratio else []),
+        ),
     )
 
 

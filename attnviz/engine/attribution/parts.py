@@ -69,6 +69,7 @@ class Attribution:
     labels: the names that stand for the token ids, if the model is a classifier; else empty.
     span: the answer of a question-answering model, whose ``top`` has the probability of the
         explained label at ``position``, among the tokens of the context; None of other models.
+    several: True if a text may have several of the labels: the probabilities are sigmoids then.
     """
 
     position: int
@@ -85,6 +86,7 @@ class Attribution:
     notes: tuple[str, ...] = ()
     labels: Sequence[str] = ()
     span: AnswerSpan | None = None
+    several: bool = False
 
     def __post_init__(self) -> None:
         heads = self.heads
@@ -190,10 +192,12 @@ class Attributor(ABC):
         """
 
     @abstractmethod
-    def log_chances_of_texts(
+    def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
-        """Return ln p (text, vocab) of the token at ``place`` of texts of one length.
+        """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
+
+        Of an answer's start and end they are ln p, among the tokens of the context.
 
         hidden: for each text the index of a token to which no other token attends, in any head;
             empty to hide none. Raises UnsupportedError if attention scores cannot be edited.

@@ -59,6 +59,7 @@ def _asked(each: ExplainedPrompt) -> dict[str, Any]:
         "answer": {"id": found.answer, "token": words[found.answer]},
         **({"labels": list(found.labels)} if found.labels else {}),
         **({} if found.span is None else {"span": found.span._asdict()}),
+        **({"several_labels": True} if found.several else {}),
         "foil": None if found.foil is None else {"id": found.foil, "token": words[found.foil]},
         "top": [{"id": one, "token": words[one], "probability": p} for one, p in found.top],
     }

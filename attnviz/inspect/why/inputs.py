@@ -18,6 +18,7 @@ from attnviz.draw.values import json_number
 from attnviz.engine.answers import answer_places
 from attnviz.engine.attribution.parts import Attribution, Attributor
 from attnviz.engine.backend import backend_of
+from attnviz.engine.likely import log_softmax
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.progress import Advance
@@ -133,12 +134,18 @@ class _Reader:
     def values(self, texts: Sequence[Input], hidden: Sequence[int] = ()) -> NDArray[np.float64]:
         """Return ln p(answer), or logit(answer) − logit(foil), of each text: (text,).
 
-        hidden: see ``Attributor.log_chances_of_texts``.
+        hidden: see ``Attributor.logits_of_texts``.
         """
-        logs = self._attributor.log_chances_of_texts(texts, self._found.position, hidden)
-        self._rows = max(min(_TOKENS // self._tokens, _LOGITS // logs.shape[1]), 1)
-        found: NDArray[np.float64] = logs[:, self._found.answer]
-        return found if self._found.foil is None else found - logs[:, self._found.foil]
+        logits = self._attributor.logits_of_texts(texts, self._found.position, hidden)
+        self._rows = max(min(_TOKENS // self._tokens, _LOGITS // logits.shape[1]), 1)
+        answer, foil = self._found.answer, self._found.foil
+        if foil is not None:
+            return logits[:, answer] - logits[:, foil]
+        if self._found.several:
+            return -np.logaddexp(0, -logits[:, answer])
+        logs = logits if self._found.span is not None else log_softmax(logits)
+        found: NDArray[np.float64] = logs[:, answer]
+        return found
 
     def parts(self, texts: int) -> Iterator[slice]:
         """Yield slices of ``texts`` texts; the texts of one slice run together."""
@@ -153,18 +160,21 @@ def _with(tokens: Tokens, place: int, other: int) -> Tokens:
 
 def _integrated(model: Model, given: Input, found: Attribution) -> InputEffects:
     """Return integrated gradients in place of replaced words, for a long text."""
-    patchable = backend_of(model).open_patchable(model.kinds[0], given, labels=True)
+    patchable = backend_of(model).open_patchable(model.kinds[0], given, labels=True, several=True)
     places = answer_places(given.text) if patchable.answers else []
     from torch import Tensor  # torch only where needed
+    from torch.nn.functional import logsigmoid
 
     from attnviz.engine.attribution.integrated import integrated_gradients
 
     def measure(logits: Tensor) -> Tensor:
         if places:
             return logits[:, places, found.answer].log_softmax(-1)[:, places.index(found.position)]
-        logs = logits[:, 0].log_softmax(-1)
-        other = 0 if found.foil is None else logs[:, found.foil]
-        return logs[:, found.answer] - other
+        logits = logits[:, 0]
+        answer = logits[:, found.answer]
+        if found.foil is not None:
+            return answer - logits[:, found.foil]
+        return logsigmoid(answer) if found.several else logits.log_softmax(-1)[:, found.answer]
 
     place = None if places else found.position
     shares = integrated_gradients(patchable, given, place, measure)

@@ -218,6 +218,8 @@ def _labelled(report: WhyReport) -> str:
     if first.found.span is not None:
         return f"{answer_words(first)} {first.answer.capitalize()} at {at} {probability(value)}:"
     said = f"Label at {at}: {quoted(first.words[token])} {probability(value)}."
+    if first.found.several:
+        said = f"Likeliest l{said[1:-1]} by its own sigmoid."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"

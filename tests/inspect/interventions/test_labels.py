@@ -81,6 +81,29 @@ def test_refused(refused: Any, place: str, arguments: tuple[str, ...], said: str
     assert said in refused(2, *arguments, "--model", place)
 
 
+def test_a_model_of_choices_runs_without_its_head(run: Any, tmp_path: Any) -> None:
+    from transformers import RobertaModel
+
+    place = save_classifier(tmp_path, "MultipleChoice", "Roberta")
+    found = run("ablate", TEXT, "--model", place, "--json").document
+    model = RobertaModel.from_pretrained(place).eval()
+    output = model.encoder.layer[1].attention.output.dense
+
+    def silence(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (torch.cat([torch.zeros_like(args[0][..., :7]), args[0][..., 7:]], -1), *args[1:])
+
+    def hidden() -> torch.Tensor:
+        with torch.no_grad():
+            ends: torch.Tensor = model(torch.tensor([found["token_ids"]])).last_hidden_state
+        return ends.double()
+
+    plain = hidden()
+    with output.register_forward_pre_hook(silence):
+        expected = float((hidden() - plain).square().mean())
+    (head,) = [one for one in found["heads"] if (one["layer"], one["head"]) == (1, 0)]
+    assert head["output_mse"] == pytest.approx(expected, rel=1e-4)
+
+
 # Two texts -----------------------------------------------------------------------------------
 
 ONE, TWO = "She opened the door slowly", "the animal was tired"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ..classifiers import LABELS, own_logits, save_classifier
 
@@ -90,7 +91,64 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
         assert "among tokens" in refused(5, command, *words, *model)
 
 
-def test_a_choice_of_several_texts_is_no_label(refused: Any, tmp_path: Path) -> None:
-    model = "--model", save_classifier(tmp_path, "MultipleChoice")
-    for command in ("why", "lens"):
-        assert "neither a token nor one label" in refused(2, command, "the cat sat", *model)
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_a_model_of_choices_has_no_logit_of_one_text(
+    refused: Any, tmp_path: Any, family: str
+) -> None:
+    model = ("--model", save_classifier(tmp_path, "MultipleChoice", family))
+    for command in (("why",), ("why", "--inputs"), ("lens",)):
+        message = refused(5, *command, TEXT, *model)
+        assert "weighs several texts against each other: over one text it has no logit" in message
+
+
+MULTI = "multi_label_classification"
+
+
+def test_one_label_of_several(run: Any, refused: Any, tmp_path: Path) -> None:
+    model = ("--model", save_classifier(tmp_path, problem_type=MULTI))
+    asked = ("why", "the cat sat", *model)
+    found = run(*asked, "--json").document
+    own = own_logits(str(tmp_path), found["token_ids"])
+    shares = [1 / (1 + math.exp(-one)) for one in own]
+    likeliest = int(own.argmax())
+    assert found["several_labels"] is True
+    assert found["answer"]["id"] == likeliest
+    assert found["sum"] == pytest.approx(float(own.max()), abs=1e-4)
+    assert {one["id"]: one["probability"] for one in found["top"]} == pytest.approx(
+        dict(enumerate(shares)), abs=1e-5
+    )
+    assert any("several of these labels" in note for note in found["notes"])
+    shown = " ".join(run(*asked, "--answer", "sad", "--no-full").out.split())
+    share = f"{shares[likeliest]:.2f}"[1:]
+    said = f"(0): “{LABELS[likeliest]}” {share} by its own sigmoid."
+    assert f"Likeliest label at “<s>” {said}" in shown
+    inputs = run(*asked, "--answer", "sad", "--inputs", "--draws", "2", "--json").document["inputs"]
+    assert inputs["value"] == pytest.approx(math.log(shares[0]), abs=1e-4)
+    foil = ("--answer", "sad", "--foil", "glad", "--inputs", "--draws", "2", "--json")
+    inputs = run(*asked, *foil).document["inputs"]
+    assert inputs["value"] == pytest.approx(float(own[0] - own[2]), abs=1e-4)
+    assert "may have several labels" in refused(5, "lens", "the cat sat", *model)
+
+
+@pytest.mark.parametrize("problem", [None, MULTI])
+def test_words_of_a_long_text_are_integrated(run: Any, tmp_path: Path, problem: str | None) -> None:
+    from transformers import BertForSequenceClassification
+
+    place = save_classifier(tmp_path, problem_type=problem, max_position_embeddings=160)
+    asked = ("why", " ".join([TEXT] * 15), "--model", place, "--answer", "glad")
+    found = run(*asked, "--inputs", "--json").document
+    model = BertForSequenceClassification.from_pretrained(place).eval()
+    ids = torch.tensor([found["token_ids"]])
+    table = model.bert.embeddings.word_embeddings.weight
+
+    def log(embedded: torch.Tensor) -> float:
+        with torch.no_grad():
+            logits = model(inputs_embeds=embedded).logits[0].double()
+        return float((logits.sigmoid().log() if problem else logits.log_softmax(-1))[2])
+
+    change = log(table[ids]) - log(table.mean(0).expand(*ids.shape, -1))
+    inputs = found["inputs"]
+    assert inputs["value"] == pytest.approx(change, abs=1e-4)
+    if inputs["converged"]:
+        total = sum(one["integrated"] for one in inputs["tokens"])
+        assert total == pytest.approx(change, rel=0.01)
