@@ -195,9 +195,10 @@ class TorchLayer:
         shape = *weights.shape[:2], len(query)
         places = self._index(query * keys + key - low).expand(shape)
         sums = self._index(order * rows + query).expand(shape)
-        found: Tensor = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
+        found = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
         found.scatter_add_(2, sums, weights.flatten(2).gather(2, places))
-        return found.unflatten(2, (-1, rows))
+        by_order: Tensor = found.unflatten(2, (-1, rows))
+        return by_order
 
     def _add_groups(self, found: Tensor, groups: Sequence[EqualGroups]) -> None:
         """Write the sums over large groups, (key/value head, group, 2, order, query)."""
