@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
+from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
 from attnviz.inspect.link.records import LinkedPrompt, LinkPart, LinkReport
-from attnviz.inspect.why.words import placed
 from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.measures.words import word_text, words_of_tokens
+from attnviz.records import Tokens
 
+_LONGEST_TOKEN = 14
 _FEW = 3
 """The parts that are named where one line is all there is."""
 
@@ -22,6 +25,14 @@ _CLEAR = 0.6931
 
 _NOTABLE_BASE = 0.5
 """The least base rate, as a share of the part, that the finding gives."""
+
+
+def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
+    """Return a token and its index, such as ``“Tom” (4)``, or the word that a piece belongs to."""
+    word = words_of_tokens(tokens)[place]
+    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
+    label = cut(label, _LONGEST_TOKEN)
+    return f"“{label}” ({place})" if quotes else f"{label} ({place})"
 
 
 def nats(value: float) -> str:
