@@ -16,7 +16,7 @@ import numpy as np
 
 from attnviz.draw.labels import visible
 from attnviz.draw.provenance import size_words
-from attnviz.engine.capture import Asked, Choice, asked, encoded
+from attnviz.engine.capture import Asked, Choice, asked, attention_kind, encoded
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
@@ -31,6 +31,7 @@ from attnviz.inspect.link.words import in_a_line
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink
+from attnviz.models.memory import byte_text, require_room
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.options import RegionOptions
@@ -42,6 +43,11 @@ Mode = Literal["raw", "no-sink", "value-weighted"]
 the value that it moves, rows rescaled to sum to one."""
 
 _LIKELY = 10
+_LARGEST = 2 * 10**9
+"""The most bytes of maps that are held: then a key is answered without a wait."""
+
+_COPIES = 2
+"""The maps in memory at once: as they are, and in the mode on the screen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +227,7 @@ class LiveSession:
         return self.model.context
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
+        wanted = self._wanted(text)
         passed = self._reader.read(wanted, removed)
         likely, loss = self._predictions(wanted, passed)
         report = self._report(text, passed)
@@ -234,6 +240,26 @@ class LiveSession:
             loss=loss,
             measure_norms=lambda: self._reader.norms(wanted, removed),
         )
+
+    def _wanted(self, text: str) -> Asked:
+        """Return the checked request for the maps of all heads over a text.
+
+        Raises UsageError if the text does not fit the model, or its maps are too large to be held.
+        """
+        choice, info = replace(self._choice, layers=None, heads=()), self.info
+        if attention_kind(self.model, choice, across=True) in ("self", "encoder"):
+            count = len(encoded(self.model, text, choice.truncate, choice.encode))
+            needed = 4 * info.layers * info.heads * count**2
+            what = f"explore holds every map, which takes over {count:,} tokens"
+            advice = (
+                "shorten the text, or see it with attnviz heads, which shows long texts in pooled "
+                "maps and parts of them with --queries 0-50 --keys 0-200"
+            )
+            if needed > _LARGEST:
+                most = byte_text(_LARGEST)
+                raise UsageError(f"{what} {byte_text(needed)}, at most {most} are held: {advice}")
+            require_room(what, _COPIES * needed, advice)
+        return asked(self.model, text, choice)
 
     def _report(self, text: str, passed: TextPass) -> HeadsRecord:
         kind = passed.record.kind
@@ -262,7 +288,7 @@ class LiveSession:
         return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
+        wanted = self._wanted(text)
         return removal_effects(self.model, wanted, advance)
 
     def link(self, text: str, head: Head, query: int, key: int) -> str:

@@ -18,6 +18,7 @@ from attnviz.engine.effects import Variant
 from attnviz.engine.generation import Sampling
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.explore import session
 from attnviz.inspect.explore.session import LiveSession, open_session
 from attnviz.measures.sinks import sink_of
 from attnviz.models.bundled import Bundled
@@ -36,6 +37,16 @@ def nothing(share):
 @pytest.fixture(scope="module")
 def tiny():
     return LiveSession(Bundled(), text=TEXT)
+
+
+def test_maps_that_are_too_large_are_refused_before_a_run(tiny, monkeypatch):
+    """The limit is between the bytes of 24 maps over a text and those of a text a word longer."""
+    count = len(tiny.model.encode(TEXT))
+    monkeypatch.setattr(session, "_LARGEST", 4 * 24 * count**2)
+    assert tiny.frame(TEXT).report.record.layers
+    for run in (tiny.frame, lambda text: tiny.effects(text, nothing)):
+        with pytest.raises(UsageError, match=f"over {count + 1} tokens .* are held: .*--queries"):
+            run(f"{TEXT} John")
 
 
 def by_hand(model, ids, removed):
