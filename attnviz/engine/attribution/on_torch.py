@@ -87,8 +87,8 @@ class TorchAttributor(Attributor):
         """
         if opened.head is None:
             raise UsageError(
-                f"{info.name!r} predicts neither a token nor one label of a text: there is no "
-                "logit to take apart, choose a model with a language-model head or a classifier"
+                f"{info.name!r} predicts no tokens and no label of a text: there is no logit to "
+                "take apart, choose a model with a language-model head or a classifier"
             )
         return cls(opened, given)
 

@@ -48,14 +48,6 @@ class Scan:
     ) -> None:
         if runner.answers and options.pair is not None:
             raise no_foil()
-        if options.token_losses and runner.labels:
-            with runner.open():
-                one = runner.answers or not runner.label_places(inputs[0])[1:]
-            if one:
-                raise UsageError(
-                    f"--by-token: the text has one {'answer' if runner.answers else 'label'}, not "
-                    "one for each token; leave it out"
-                )
         self._runner = runner
         self._inputs = inputs
         self._options = options
@@ -77,6 +69,18 @@ class Scan:
     def labels(self) -> Sequence[str]:
         """Return the names of a classifier's labels if they are measured; empty otherwise."""
         return self._runner.labels
+
+    def require_token_losses(self) -> None:
+        """Raise UsageError if the first text has one label or answer, not one for each token."""
+        runner = self._runner
+        if runner.labels:
+            with runner.open():
+                one = runner.answers or not runner.label_places(self._inputs[0])[1:]
+            if one:
+                raise UsageError(
+                    f"--by-token: the text has one {'answer' if runner.answers else 'label'}, not "
+                    "one for each token; leave it out"
+                )
 
     @property
     def heads(self) -> Mapping[int, int]:

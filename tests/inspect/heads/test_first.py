@@ -129,7 +129,7 @@ def test_the_bundled_model_fits(
         shown = lines_of(report, size, theme)
         check(shown, size)
         assert shown[1].startswith(
-            ("“it” attends to “because”", "“it” (27) attends to “because” (26)", "No link")
+            ("“it” attends to “because”", "“it” (9) attends to “because” (8)", "No link")
         )
         assert "of 24 sink on first token" in "\n".join(shown) or size[0] == 200
         order = "none beats chance, nearest first"

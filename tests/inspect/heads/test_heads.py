@@ -244,5 +244,5 @@ def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(run):
 
 def test_the_word_that_came_before_is_quoted_whole(run):
     """The tokens of “Anna” are “An”, “n” and “a”; the last one is what repeats."""
-    said = " ".join(run("heads", "Anna lost the key, so Peter asked Anna").out.split())
-    assert "“Anna” (11) attends to “lost”, which followed “Anna” (1), in the induction" in said
+    said = " ".join(run("heads", "Anna found the key, so Peter asked Anna").out.split())
+    assert "“Anna” (11) attends to “found”, which followed “Anna” (1), in the induction" in said

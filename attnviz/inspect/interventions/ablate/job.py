@@ -108,6 +108,8 @@ class AblationJob:
             trial = inputs_of(tokens[:1], targets[:1])
             scan = open_scan(model, trial, ScanOptions(labels=True), kind=kind)
             heads, labels = scan.heads, tuple(scan.labels)
+            if request.by_token:
+                scan.require_token_losses()
         answer, foil = answer_and_foil(model, request.answer, request.foil, labels)
         if answer is not None and foil is None and not labels:
             raise UsageError("a logit difference needs both --answer and --foil: add --foil")
