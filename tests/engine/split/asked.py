@@ -14,6 +14,9 @@ import attnviz
 from ...small_models import GPT_OSS, SPECIAL, llama_fields, word_tokenizer
 
 TEXT = "the cat sat on the mat because the cat sat tired"
+
+OTHER = "mat on cat the sat"
+"""A second text. It does not begin as the first does: equal beginnings are a tie."""
 PROMPTS = ("the cat sat on the", "the mat sat on the")
 RULES = '[[check]]\nhead = "L0H0"\nscore = "previous"\nat_least = 0.5\n'
 
@@ -97,7 +100,7 @@ MANY: dict[str, Question] = {
 EVERY: dict[str, Question] = {
     "gradient": lambda model, _: attnviz.ablate(model, [TEXT], method="gradient"),
     "cut": lambda model, _: attnviz.cut(model, TEXT, "mat→cat"),
-    "head": lambda model, _: attnviz.head(model, "L0H1", TEXT, [TEXT, "the cat sat on mat"]),
+    "head": lambda model, _: attnviz.head(model, "L0H1", TEXT, [TEXT, OTHER]),
     "inputs": lambda model, _: attnviz.why(model, PROMPTS[0], inputs=True),
     "lens": lambda model, _: attnviz.lens(model, TEXT),
     "link": lambda model, _: attnviz.link(model, TEXT),
@@ -106,7 +109,7 @@ EVERY: dict[str, Question] = {
     "pattern": lambda model, _: attnviz.patch(model, *PROMPTS, what="pattern"),
     "patch by gradient": lambda model, _: attnviz.patch(model, *PROMPTS, method="gradient"),
     "path": lambda model, _: attnviz.path(model, "L0H0", *PROMPTS),
-    "report": lambda model, _: attnviz.report(model, [TEXT, "the cat sat on mat"], cards=1),
+    "report": lambda model, _: attnviz.report(model, [TEXT, OTHER], cards=1),
     "retrieve": lambda model, _: attnviz.retrieve(
         model, needle="the cat|sat on", lengths="48", haystacks=1
     ),
