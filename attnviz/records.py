@@ -20,6 +20,10 @@ Score = Literal["scaled-dot", "dot", "additive"]
 """How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 
 
+PAIR = ("first", "second")
+"""The names of the regions of two texts that are read together."""
+
+
 @dataclass(frozen=True)
 class Tokens:
     """One tokenised text: its token ids, their strings, and where they belong.
@@ -76,13 +80,15 @@ class Tokens:
         )
 
     @property
+    def joined(self) -> bool:
+        """Return whether these are two texts that are read together."""
+        return PAIR[1] in self.regions
+
+    @property
     def places(self) -> Sequence[int]:
         """Return the index of each token in its whole text, from 0."""
         return self.kept or range(len(self))
 
-
-PAIR = ("first", "second")
-"""The names of the regions of two texts that are read together."""
 
 REST = ("template", "special", "other")
 """The names of the region of tokens that no person named: those of a chat's template, those that

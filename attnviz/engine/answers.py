@@ -19,6 +19,9 @@ from attnviz.records import PAIR, Tokens
 START_END = ("start", "end")
 """The two labels of a question-answering model."""
 
+ALONE = "the answer is looked for in the question itself: give its context with --and"
+"""The note on a question without a context."""
+
 
 class AnswerSpan(NamedTuple):
     """The answer that a question-answering model gives.
@@ -39,11 +42,10 @@ def answer_places(text: Tokens) -> list[int]:
     They are those of the second of two texts, or all of a single text; special tokens are left out.
     Raises UsageError if there are none.
     """
-    second = PAIR[1] in text.regions
     places = [
         place
         for place, special in enumerate(text.special)
-        if (text.regions[place] == PAIR[1] if second else not special)
+        if (text.regions[place] == PAIR[1] if text.joined else not special)
     ]
     if not places:
         raise UsageError("the text has no token that could be an answer: expected at least 1")

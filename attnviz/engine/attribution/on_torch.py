@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnviz.engine.answers import (
+    ALONE,
     START_END,
     AnswerSpan,
     likeliest_answer,
@@ -120,6 +121,7 @@ class TorchAttributor(Attributor):
             uncapped=uncapped,
             notes=(
                 *([_NO_ROWS] if len(rows) < sum(part.kind == "head" for part in parts) else []),
+                *([ALONE] if model.answers and not given.text.joined else []),
                 *run.notes,
             ),
             labels=self.labels,

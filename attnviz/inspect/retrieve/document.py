@@ -41,7 +41,8 @@ def retrieve_document(
     facts.append(f"{percent(report.predicted, whole=True)} of answer tokens predicted")
     if report.chat:
         facts.append("asked in a chat")
-    further = ["--needle 'CUE|ANSWER'", "--haystack FILE", "--lengths 1k,4k", "--save heads.tsv"]
+    one = ["--haystack FILE"] * (report.texts is None)
+    further = ["--needle 'CUE|ANSWER'", *one, "--lengths 1k,4k", "--save heads.tsv"]
     about = [(fact, False) for fact in (*facts, f"hidden in {_place(report)}")]
     if not report.heads:  # of a shard without a text
         said = [*about[:1], *[(note, False) for note in report.notes]]

@@ -23,7 +23,7 @@ from attnviz.engine.answers import START_END
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.input_words import input_finding, input_table
 from attnviz.inspect.why.inputs import InputEffects
-from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.inspect.why.words import (
     about,
     answers,
@@ -113,7 +113,7 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
         words = [word.strip() for word in others if word.strip().isalpha()]
         hints += [f"--foil {word}: compare with it" for word in words[:1]]
     if not report.many and report.inputs is None:
-        hints += ["--inputs", "--texts FILE"]
+        hints += ["--inputs", *["--texts FILE"] * (not first.given.text.joined)]
     if not explained:
         hints.append("--explain")
     return hints
@@ -126,13 +126,24 @@ def prediction_line(report: WhyReport) -> doc.Facts:
     """Return the line of the five likeliest tokens; for many prompts, a remark on the answers."""
     if report.many:
         return doc.Facts([(answers(report), False)])
-    words = [
-        f"{cut(token_label(report.first.words[token]), _LONGEST_TOKEN)} {probability(value)}"
-        for token, value in report.first.found.top
-    ]
-    tokens, place = report.first.given.predicted, report.first.found.position
+    first = report.first
+    words = [f"{name} {probability(value)}" for name, value in _likeliest(first, _LONGEST_TOKEN)]
+    tokens, place = first.given.predicted, first.found.position
     at = f"at {placed(tokens, place)} " if place != len(tokens) - 1 else ""
-    return doc.Facts([(f"{at}predicts {words[0]}", True), *((word, False) for word in words[1:])])
+    lead = "answer: " if first.found.span is not None else f"{at}predicts "
+    return doc.Facts([(f"{lead}{words[0]}", True), *((word, False) for word in words[1:])])
+
+
+def _likeliest(prompt: ExplainedPrompt, longest: int) -> list[tuple[str, float]]:
+    """Return the likeliest tokens or labels, or both ends of the answer, with probabilities.
+
+    longest: the most cells of a token.
+    """
+    found, tokens = prompt.found, prompt.given.predicted
+    if found.span is None:
+        return [(cut(token_label(prompt.words[id]), longest), value) for id, value in found.top]
+    ends = zip(START_END, found.span[:2], found.span[2:], strict=True)
+    return [(f"{name} {placed(tokens, at, quotes=False)}", value) for name, at, value in ends]
 
 
 def predictions(report: WhyReport) -> list[doc.Part]:
@@ -141,19 +152,12 @@ def predictions(report: WhyReport) -> list[doc.Part]:
         return []
     found = report.first.found
     rows = [
-        doc.Row([token_label(report.first.words[token]), probability(value)], (value, 1.0))
-        for token, value in found.top
+        doc.Row([name, probability(value)], (value, 1.0))
+        for name, value in _likeliest(report.first, _LONGEST)
     ]
-    tokens = report.first.given.predicted
-    title = f"Most likely at {placed(tokens, found.position)}"
+    title = f"Most likely at {placed(report.first.given.predicted, found.position)}"
     if found.span is not None:
-        title, start, end = "Likeliest answer", *found.span[:2]
-        rows = [
-            doc.Row(
-                [f"{name} {placed(tokens, at, quotes=False)}", probability(value)], (value, 1.0)
-            )
-            for name, at, value in zip(START_END, (start, end), found.span[2:], strict=True)
-        ]
+        title = "Likeliest answer"
     columns = [doc.Column("", right=False), doc.Column("p")]
     return [doc.Table(columns, rows, [(title, True)])]
 

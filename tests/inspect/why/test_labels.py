@@ -78,6 +78,11 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
     assert found["top"] == [{"id": 1, "token": "end", "probability": span["end_probability"]}]
     said = " ".join(run("why", *question, "--no-full").lines)
     assert f"{span['end']}). Start at “" in said
+    assert "--texts" not in said
+    assert "give its context with --and" not in said
+    alone = run("why", "the cat sat on the mat", *model).out
+    assert "give its context with --and" in alone
+    assert "--texts" in alone
     lost = run("ablate", *question, "--json").document["baseline"]["loss"]
     ends = [span["start_probability"], span["end_probability"]]
     assert lost == pytest.approx(-sum(map(math.log, ends)) / 2, abs=1e-5)

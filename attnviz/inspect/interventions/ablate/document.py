@@ -90,7 +90,7 @@ def _hints(report: AblationReport, explained: bool) -> list[str]:
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
-    elif not report.ranks and report.model.weights != "random":
+    elif not (report.ranks or report.texts[0].joined) and report.model.weights != "random":
         hints.append("--texts FILE for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
