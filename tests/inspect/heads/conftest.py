@@ -11,7 +11,7 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import HeadsView, compare_heads
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.records import HeadsRecord
 
 HOSTILE = (
@@ -31,15 +31,16 @@ HOSTILE = (
 
 
 def draw(
-    reports: HeadsRecord | Sequence[HeadsRecord],
+    reports: HeadsRecord | Sequence[HeadsRecord] | HeadsReport,
     view: HeadsView | None = None,
     theme: Theme | None = None,
     width: int = 80,
     height: int = 45,
 ) -> Block:
-    """The screen of one report, or of several side by side."""
-    several = [reports] if isinstance(reports, HeadsRecord) else reports
-    document = heads_document(compare_heads(several), view or HeadsView())
+    """The screen of one report, of several side by side, or of a comparison that is made."""
+    if not isinstance(reports, HeadsReport):
+        reports = compare_heads([reports] if isinstance(reports, HeadsRecord) else reports)
+    document = heads_document(reports, view or HeadsView())
     means = dataclasses.replace(theme or Theme(colour=False), lines=height)
     return terminal_block(document, means, width)
 

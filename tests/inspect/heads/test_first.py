@@ -15,7 +15,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import HeadsView, compare_heads, heads_report
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, heads_report
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.records import HeadsRecord
@@ -30,9 +30,13 @@ THEMES = (Theme(), Theme(colour=False), Theme(colour=False, ascii=True, encoding
 
 
 def lines_of(
-    report: HeadsRecord, size: tuple[int, int], theme: Theme, view: HeadsView | None = None
+    report: HeadsRecord | HeadsReport,
+    size: tuple[int, int],
+    theme: Theme,
+    view: HeadsView | None = None,
 ) -> list[str]:
-    document = heads_document(compare_heads([report]), view or HeadsView(hints=True))
+    found = report if isinstance(report, HeadsReport) else compare_heads([report])
+    document = heads_document(found, view or HeadsView(hints=True))
     means = dataclasses.replace(theme, lines=size[1])
     return first_screen(document, means, size[0], size[1] - 1).plain.split("\n")[:-1]
 
@@ -110,13 +114,14 @@ def test_it_fits_and_says_its_finding(reports: Reports, kind: str, size: tuple[i
         text=report.text,
         target=report.target,
     )
+    found = compare_heads([report])
     for theme in THEMES:
-        shown = lines_of(report, size, theme)
+        shown = lines_of(found, size, theme)
         check(shown, size)
         assert any(word in shown[1] for word in (" link", "L0H", "By normalised entropy"))
         words = find_word(report.record, "0")
-        check(lines_of(report, size, theme, HeadsView(words=[words], hints=True)), size)
-        check(lines_of(report, size, theme, HeadsView(top=3, hints=True)), size)
+        check(lines_of(found, size, theme, HeadsView(words=[words], hints=True)), size)
+        check(lines_of(found, size, theme, HeadsView(top=3, hints=True)), size)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -124,7 +129,7 @@ def test_it_fits_and_says_its_finding(reports: Reports, kind: str, size: tuple[i
 def test_the_bundled_model_fits(
     bundled: Callable[..., HeadsRecord], text: str, size: tuple[int, int]
 ) -> None:
-    report = bundled(text)
+    report = compare_heads([bundled(text)])
     for theme in THEMES[:2]:
         shown = lines_of(report, size, theme)
         check(shown, size)

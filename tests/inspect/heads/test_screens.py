@@ -19,7 +19,7 @@ from rich.console import Console
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
-from attnviz.inspect.heads.report import HeadsView, heads_report
+from attnviz.inspect.heads.report import HeadsView, compare_heads, heads_report
 from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -197,7 +197,7 @@ REPORTS: dict[str, dict[str, Any]] = {
 def test_every_screen_fits_and_can_be_written(
     reports: Reports, screen: Screen, kind: str, theme: str
 ) -> None:
-    report, means = reports(**REPORTS[kind], **TEXTS), THEMES[theme]
+    report, means = compare_heads([reports(**REPORTS[kind], **TEXTS)]), THEMES[theme]
     for name, view in VIEWS.items():
         for width in WIDTHS:
             block = screen(report, view, means, width, 45)
