@@ -29,8 +29,15 @@ from ..forms import loaded, stored
 def test_rules_of_one_form_hold_on_every_other(
     family: str, scale: float, seed: int, tmp_path: Path
 ) -> None:
-    """Both backends, stored and computed in float32, float16 and bfloat16."""
-    forms = stored(tmp_path, family, scale, seed)
+    """Both backends, stored and computed in float32, float16 and bfloat16.
+
+    What is stored in fewer bits is computed in no others: its weights are those numbers already.
+    """
+    forms = {
+        (stored_as, backend, dtype): directory
+        for (stored_as, backend, dtype), directory in stored(tmp_path, family, scale, seed).items()
+        if stored_as in ("float32", dtype) or backend == "numpy"
+    }
     assert {(backend, dtype) for _, backend, dtype in forms} >= {
         ("torch", "float32"),
         ("torch", "float16"),
