@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.cli.app import COMMANDS
+
 HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib", "sympy", "pandas"}
 WORDS = "the cat sat on the mat"
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -40,39 +42,68 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
     return set(names), set(json.loads(modules))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["heads", SENTENCE],
-        ["heads", SENTENCE, "--json"],
-        ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
-        ["heads", SENTENCE, "--token", "cat", "--sort", "entropy", "--values"],
-        ["why", SENTENCE, "--head", "L1H0"],
-        ["lens", SENTENCE, "--head", "L1H0"],
-        ["link", SENTENCE, "--controls", "2"],
-        ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
-        ["scaling"],
-        ["scaling", SENTENCE, "--from-model", "--json"],
-        ["ablate", "--json"],
-        ["ablate", SENTENCE, "--json", "--by-token"],
-        ["ablate", "--head", "3", "--json", "--mode", "resample"],
-        ["patch", "--json"],
-        ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--metric", "kl", "--json"],
-        ["prune", "--fraction", "0.1", "--json"],
-        ["diff", "tiny", "--dtype-b", "float64", "--importance", "-q"],
-        ["rollout", SENTENCE],
-        ["heads", SENTENCE, "--cut", "it->cat"],
-        ["heads", SENTENCE, "--ablate", "L1H0"],
-        ["path", "L1H2", "--top", "3"],
-        ["head", "L1H2", "--json"],
-        ["report", "--json", "--cards", "2"],
-    ],
-    ids=lambda arguments: " ".join(arguments[:3:2]),
-)
+BUILT_IN = [
+    ["heads", SENTENCE],
+    ["heads", SENTENCE, "--json"],
+    ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
+    ["heads", SENTENCE, "--token", "cat", "--sort", "entropy", "--values"],
+    ["why", SENTENCE, "--head", "L1H0"],
+    ["lens", SENTENCE, "--head", "L1H0"],
+    ["link", SENTENCE, "--controls", "2"],
+    ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
+    ["scaling"],
+    ["scaling", SENTENCE, "--from-model", "--json"],
+    ["patterns"],
+    ["patterns", SENTENCE, "--control", "random-weights", "--json"],
+    ["ablate", "--json"],
+    ["ablate", SENTENCE, "--json", "--by-token"],
+    ["ablate", "--head", "3", "--json", "--mode", "resample"],
+    ["patch", "--json"],
+    ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--metric", "kl", "--json"],
+    ["prune", "--fraction", "0.1", "--json"],
+    ["diff", "tiny", "--dtype-b", "float64", "--importance", "-q"],
+    ["rollout", SENTENCE],
+    ["heads", SENTENCE, "--cut", "it->cat"],
+    ["heads", SENTENCE, "--ablate", "L1H0"],
+    ["path", "L1H2", "--top", "3"],
+    ["head", "L1H2", "--json"],
+    ["report", "--json", "--cards", "2"],
+    ["retrieve", "--lengths", "128", "--haystacks", "1", "--json"],
+    ["params", "tiny", "--tokens", "64"],
+    ["docs", "lens"],
+    ["use"],
+]
+
+CORPUS = [
+    ["atlas", "--texts", "texts.txt", "--json", "--resume", "atlas.record"],
+    ["merge", "atlas.record", "--json"],
+]
+"""Commands that read ``texts.txt``, in the order in which they need each other's files."""
+
+SEPARATE = {"check", "explore"}
+"""Commands that a test of their own runs below."""
+
+IN_TORCH = {"verify", "sweep", "train"}
+
+
+def test_every_command_is_run_here() -> None:
+    run = {line[0] for line in [*BUILT_IN, *CORPUS]}
+    assert run | SEPARATE | IN_TORCH == set(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", BUILT_IN, ids=lambda arguments: " ".join(arguments[:3:2]))
 def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     packages, modules = imported(*arguments)
     assert not packages & HEAVY
     assert "rich.progress" not in modules
+
+
+def test_a_corpus_needs_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text(f"{SENTENCE}\n{WORDS}\n")
+    for arguments in CORPUS:
+        packages, _ = imported(*arguments)
+        assert not packages & HEAVY, arguments
 
 
 @pytest.mark.parametrize(
@@ -100,6 +131,44 @@ def test_checkpoints_of_the_families_need_no_torch(
     Path("texts.txt").write_text("the cat sat\non the mat\n")
     packages, _ = imported(*arguments, str(checkpoint(kind)))
     assert not packages & HEAVY
+
+
+TOGETHER = """
+import contextlib, io, json, sys
+lines, heavy = json.loads(sys.argv.pop())
+from attnviz.cli.boundary import run
+for arguments in lines:
+    sys.argv[:] = ["attnviz", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        code = run()
+    found = [name for name in heavy if name in sys.modules]
+    if code or found:
+        print(arguments[0], code, *found)
+        break
+"""
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_commands_over_one_text_of_a_checkpoint_need_no_torch(
+    kind: str, checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text(f"{WORDS}\non the mat\n")
+    lines = [
+        *([name, WORDS] for name in ("heads", "rollout", "why", "lens", "link", "patterns")),
+        ["generate", WORDS, "--tokens", "2"],
+        ["ablate", WORDS],
+        ["patch", WORDS, "the mat sat on the mat", "--answer", "cat", "--foil", "mat"],
+        ["atlas", "--texts", "texts.txt"],
+    ]
+    lines = [[*line, "--json", "--model", str(checkpoint(kind))] for line in lines]
+    done = subprocess.run(
+        [sys.executable, "-c", TOGETHER, json.dumps([lines, sorted(HEAVY)])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not done.stdout, done.stdout
 
 
 def test_rules_are_checked_without_torch(tmp_path: Path) -> None:

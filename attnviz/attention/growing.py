@@ -124,7 +124,7 @@ class GrowingRun:
         """
         start, groups = self.tokens - rows.shape[1], attention.shape.groups
         read = self._stack.read(layer, rows)
-        query, *pair = attention.heads_of(read, read, read, np.arange(start, self.tokens))
+        query, *pair = attention.heads_of(read, read, read, range(start, self.tokens))
         if "query" in sorts:
             query = edit("query", layer, query.swapaxes(1, 2)).swapaxes(1, 2)
         for at, what in enumerate(("key", "value")):

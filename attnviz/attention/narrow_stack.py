@@ -64,7 +64,7 @@ class NarrowAttention(NumpyAttention):
         query: Floats,
         key: Floats,
         value: Floats,
-        positions: NDArray[np.integer] | None = None,
+        positions: NDArray[np.integer] | range | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         parts = super().heads_of(query, key, value, positions)
         return to_bfloat16(parts[0]), to_bfloat16(parts[1]), to_bfloat16(parts[2])

@@ -212,7 +212,7 @@ class NumpyAttention:
         The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
         """
         new = x.shape[-2]
-        query, key, value = self.heads_of(x, x, x, np.arange(past.tokens, past.tokens + new))
+        query, key, value = self.heads_of(x, x, x, range(past.tokens, past.tokens + new))
         key, value = past.grown(key, value)
         is_last = new == 1 and self.window is None  # a single new query sees all keys
         mask = None if is_last else causal_mask(new, key.shape[-2], x, self.window)
@@ -352,12 +352,13 @@ class NumpyAttention:
         query: Floats,
         key: Floats,
         value: Floats,
-        positions: NDArray[np.integer] | None = None,
+        positions: NDArray[np.integer] | range | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Return projected query, key and value, split into heads: (..., heads, token, dim).
 
         query, key, value: the inputs (..., token, width).
-        positions: (token,) or (..., token) for rotary positions; by default counted from 0.
+        positions: (token,) or (..., token) for rotary positions, or their range; by default counted
+            from 0.
         """
         queries = self._normed(project(query, self.query_weight, self.query_bias), self.query_gain)
         if self.query_factor != 1.0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -179,6 +180,17 @@ class Rotary:
         if scale != 1.0:
             cos, sin = cos * scale, sin * scale
         return xp.astype(cos, like.dtype), xp.astype(sin, like.dtype)
+
+
+@lru_cache(maxsize=4)
+def counted_tables(
+    rotary: Rotary, places: range, head_dim: int, dtype: np.dtype[Any]
+) -> tuple[Array, Array]:
+    """Return ``Rotary.tables`` of neighbouring positions as NumPy arrays, not to be changed.
+
+    The layers of a pass ask for the same tables one after the other.
+    """
+    return rotary.tables(np.arange(places.start, places.stop), head_dim, like=np.empty(0, dtype))
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import get_args
 
+import numpy as np
+
 from attnviz.attention.functional import Array, Score, repeat_kv_heads, split_heads
-from attnviz.attention.rotary import Rotary, apply_rotary
+from attnviz.attention.rotary import Rotary, apply_rotary, counted_tables
 
 
 @dataclass(frozen=True)
@@ -145,22 +147,26 @@ class AttentionShape:
         key: Array,
         value: Array,
         rotary: float | Rotary | None = None,
-        positions: Array | None = None,
+        positions: Array | range | None = None,
     ) -> tuple[Array, Array, Array]:
         """Split projected query, key and value into heads, rotate them, repeat key and value heads.
 
         In: (..., token, heads · dim). Out: query (..., heads, query, head_dim), key (..., heads,
         key, head_dim), value (..., heads, key, value_dim).
         rotary: the rotary positions, or their theta, or None.
-        positions: (token,) or (..., token), of the one text that is query and key; by default
-            counted from 0.
+        positions: (token,) or (..., token), of the one text that is query and key, or their range;
+            by default counted from 0.
         """
         query = split_heads(query, self.heads)
         key = split_heads(key, self.kv_heads)
         value = split_heads(value, self.kv_heads)
         if rotary is not None:
+            turning = as_rotary(rotary)
             places = range(query.shape[-2]) if positions is None else positions
-            cos, sin = as_rotary(rotary).tables(places, self.head_dim, like=query)
+            if isinstance(places, range) and isinstance(query, np.ndarray):
+                cos, sin = counted_tables(turning, places, self.head_dim, query.dtype)
+            else:
+                cos, sin = turning.tables(places, self.head_dim, like=query)
             cos, sin = cos[..., None, :, :], sin[..., None, :, :]  # the same for every head
             query, key = apply_rotary(query, cos, sin), apply_rotary(key, cos, sin)
         return query, repeat_kv_heads(key, self.groups), repeat_kv_heads(value, self.groups)

@@ -20,16 +20,20 @@ def js_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
     middle = (p + q) / 2
     total = np.zeros(middle.shape[:-1])
     for one in (p, q):
-        ratio = np.divide(one, middle, out=np.ones_like(middle), where=(one > 0) & (middle > 0))
-        total = total + (one * np.log2(ratio)).sum(-1) / 2
+        with np.errstate(invalid="ignore"):  # the quotients of zeros and of NaN are replaced
+            terms = one / middle
+        terms[~((one > 0) & (middle > 0))] = 1
+        np.log2(terms, out=terms)
+        terms *= one
+        total += terms.sum(-1) / 2
     return np.asarray(np.clip(total, 0.0, 1.0))
 
 
 def _shares(rows: Floats) -> NDArray[np.float64]:
-    whole = np.nan_to_num(rows.astype(np.float64), nan=0.0)
-    total = whole.sum(-1, keepdims=True)
-    shares: NDArray[np.float64] = np.full_like(whole, np.nan)
-    np.divide(whole, total, out=shares, where=total > 0)
+    shares: NDArray[np.float64] = rows.astype(np.float64)
+    np.nan_to_num(shares, copy=False, nan=0.0)
+    total = shares.sum(-1, keepdims=True)
+    shares /= np.where(total > 0, total, np.nan)
     return shares
 
 
@@ -51,8 +55,10 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
 
 def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
     """Return KL(first ‖ second) in nats of log-probabilities (..., vocab): (...), at least 0."""
-    p, q = first.astype(np.float64), second.astype(np.float64)
-    shares = np.exp(p)
+    terms: NDArray[np.float64] = first.astype(np.float64)
+    shares = np.exp(terms)
     with np.errstate(invalid="ignore"):  # −∞ − −∞ of a word without any share
-        terms = np.where(shares == 0, 0.0, shares * (p - q))
+        terms -= second
+        terms *= shares
+    terms[shares == 0] = 0.0
     return np.asarray(np.maximum(terms.sum(-1), 0.0))

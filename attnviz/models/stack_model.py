@@ -142,14 +142,18 @@ class StackModel:
 
         They include a start token if the model has one.
         """
+        return self._vocabulary
 
-        def texts(ids: Sequence[int]) -> tuple[str, ...]:
-            pieces = [self.tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
-            return token_texts(self.tokenizer, pieces)
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        tokenizer, known = self.tokenizer, self.stack.shape.vocabulary
 
-        known = self.stack.shape.vocabulary
-        added = self.tokenizer.get_added_tokens_decoder()
-        size = min(known, self.tokenizer.get_vocab_size())
+        def texts(ids: Sequence[int]) -> tuple[str, ...]:  # does not keep the model in memory
+            pieces = [tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
+            return token_texts(tokenizer, pieces)
+
+        added = tokenizer.get_added_tokens_decoder()
+        size = min(known, tokenizer.get_vocab_size())
         plain = [number for number in range(size) if number not in added]
         before, after = frame_of(self.encode("a"))
         start = self._start

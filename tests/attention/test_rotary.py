@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from attnviz.attention.rotary import Rotary, apply_rotary
+from attnviz.attention.rotary import Rotary, apply_rotary, counted_tables
 
 
 @pytest.mark.parametrize(("head_dim", "theta"), [(32, 1e4), (64, 5e5), (6, 1e4), (128, 1e4)])
@@ -88,3 +89,13 @@ def test_the_tables_have_the_type_of_the_vectors(convert):
 def test_an_odd_head_is_refused(convert, head_dim):
     with pytest.raises(ValueError, match=f"even head_dim, got {head_dim}"):
         Rotary(1e4).tables([0], head_dim, like=convert(np.zeros(1)))
+
+
+def test_kept_tables_are_those_of_their_positions():
+    rotary = Rotary(10_000.0, 4)
+    for places in (range(9), range(3, 9), range(9)):
+        kept = counted_tables(rotary, places, 8, np.dtype(np.float32))
+        for found, position in product(kept, places):
+            angle = np.float32(position) * np.array([1, 0.01, 1, 0.01], np.float32)
+            expected = np.cos(angle) if found is kept[0] else np.sin(angle)
+            assert found[position - places.start] == pytest.approx(expected, abs=1e-6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,16 @@ from attnviz.models.resolve import random_twin
 from attnviz.records import Tokens
 
 from ..small_models import whole_weights
+
+
+def test_a_vocabulary_does_not_keep_its_model_in_memory() -> None:
+    model = Bundled()
+    kept = model.vocabulary()
+    assert kept is model.vocabulary()
+    alive = weakref.ref(model)
+    del model
+    assert alive() is None
+    assert kept.texts([5])
 
 
 def test_copies_of_random_tokens_in_their_frame() -> None:

@@ -52,11 +52,14 @@ class Divergences:
     output: Values
 
 
-def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> Divergences:
+def divergences(
+    first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair], *, bare: bool = True
+) -> Divergences:
     """Return the divergences of each pair of heads (one of each model) over each text.
 
     first, second: the attention maps of model A and model B over the same texts. pairs: a head of A
-        and a head of B each, ((layer, head), (layer, head)).
+        and a head of B each, ((layer, head), (layer, head)). bare: False leaves out ``no_sink``,
+        which a noise floor does not need.
 
     The first query of a causal text, which sees only itself, does not count.
     """
@@ -77,10 +80,11 @@ def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> D
                 for side, layer, chosen in zip(sides, layers, heads, strict=True)
             ]
             found[0, number, at] = js_divergence(*weights).mean(-1)
-            bare = [
-                without_sink(each, side.sink) for each, side in zip(weights, sides, strict=True)
-            ]
-            found[1, number, at] = known_mean(js_divergence(*bare))
+            if bare:
+                left = [
+                    without_sink(each, side.sink) for each, side in zip(weights, sides, strict=True)
+                ]
+                found[1, number, at] = known_mean(js_divergence(*left))
             outputs = [
                 side.outputs[layer][chosen][:, rows]
                 for side, layer, chosen in zip(sides, layers, heads, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group
 from attnviz.draw.signed import signed_scale
-from attnviz.inspect.diff.page import diff_page
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (
     EXACT,
@@ -32,6 +32,9 @@ from attnviz.inspect.diff.words import (
     tested,
 )
 from attnviz.records import Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.page.data import Page
 
 _GAP = 3
 _CELL = 6
@@ -81,8 +84,14 @@ def diff_document(
         quoted="",
         finding=finding(report),
         first=partial(_first, report),
-        page=partial(diff_page, report, report.example) if report.example else None,
+        page=partial(_page, report, report.example) if report.example else None,
     )
+
+
+def _page(report: DiffReport, example: ChangedMaps) -> Page:
+    from attnviz.inspect.diff.page import diff_page  # few reports are saved as a page
+
+    return diff_page(report, example)
 
 
 def _hints(report: DiffReport, explained: bool) -> list[str]:

@@ -111,7 +111,7 @@ def _of_model(
     probing = open_probing(model, saved.kind)
     if saved.command == "patterns":
         with scanning():
-            states = head_states(model, saved.kind, request.seed, saved.text)
+            states = head_states(probing, request.seed, saved.text)
         return _Known(model.info, probing.kind, states)
     inputs = side_inputs(probing, side, request.truncate)
     if tuple(given.text.ids for given in inputs) != saved.texts:

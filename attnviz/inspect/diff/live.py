@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.numbers import counted
-from attnviz.engine.effects import Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
-from attnviz.engine.scan.run import open_scan
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.diff.compare import (
     Divergences,
@@ -72,17 +70,16 @@ class MeasuredSide:
     effects: NDArray[np.float64] | None = None
 
 
-def head_states(
-    model: Model, kind: Kind | None, seed: int, text: str | None = None
-) -> dict[Head, HeadState]:
+def head_states(probing: Probing, seed: int, text: str | None = None) -> dict[Head, HeadState]:
     """Return the label and pattern scores of every head, by (layer, head).
 
-    kind: of attention; None for the model's default. seed: of the probes' random tokens, the first
-        of several. text: used in place of the probes of ``patterns``, if given.
+    probing: the model. seed: of the probes' random tokens, the first of several. text: used in
+        place of the probes of ``patterns``, if given.
     """
+    model = probing.model
     tokens = None if text is None else (model.encode(text, model.context),)
     seeds = range(seed, seed + _SEEDS)
-    report = score_patterns(model, tokens, kind=kind, seeds=seeds, examples=False)
+    report = score_patterns(model, tokens, seeds=seeds, examples=False, probing=probing)
     return {
         (entry.layer, entry.head): HeadState(
             entry.label, entry.scores, entry.intervals, entry.by_text
@@ -99,6 +96,9 @@ def loss_increases(
     inputs: the texts. kind: of attention. advance: is called with the share that is done.
     Raises UsageError for a model without a loss, UnsupportedError if heads cannot be ablated.
     """
+    from attnviz.engine.effects import Variant
+    from attnviz.engine.scan.run import open_scan  # few comparisons ablate heads
+
     scan = open_scan(model, inputs, kind=kind)
     heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
     variants = [Variant((head,)) for head in heads]
@@ -199,7 +199,7 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
     probing = Probing(other.model, whole.kind, whole.causal)
     rounded = model_maps(probing, side.inputs, whole.stride, reduce=request.reduce)
     pairs = pairs_by_index(whole.heads, whole.heads)
-    floor = noise_floor(divergences(whole, rounded, pairs))
+    floor = noise_floor(divergences(whole, rounded, pairs, bare=False))
     return Noise(floor, f"{name} {other.words}", predictions(whole, rounded))
 
 
@@ -240,8 +240,7 @@ def _measured(
     first: the measurements of A, if this is B. advance: is called with the share that is done.
     same: whether B is loaded as A is. two_texts: whether B runs on other texts than A.
     """
-    kind = request.kind
-    probing = open_probing(model, kind)
+    probing = open_probing(model, request.kind)
     inputs = side_inputs(probing, side, request.truncate)
     if first is not None:
         require_alike(first.inputs, inputs, probing.kind, two_texts=two_texts)
@@ -251,7 +250,7 @@ def _measured(
         probing, inputs, stride, lambda done: advance(share * done), reduce=request.reduce
     )
     known = first.heads if first is not None and same else None
-    states = head_states(model, kind, request.seed) if known is None else known
+    states = head_states(probing, request.seed) if known is None else known
     effects = None
     if request.importance:
         heads, effects = loss_increases(

@@ -11,6 +11,7 @@ from attnviz.engine.observer import BlockFacts, Held, Reduce, reads_sums
 from attnviz.engine.probing import Probing
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches
+from attnviz.inspect.patterns.summary import measures_of
 from attnviz.inspect.patterns.sums import (
     SHUFFLES,
     Evens,
@@ -153,8 +154,12 @@ class _Scoring:
     def _sums_of(self, text: int, layer: int) -> LayerSums:
         key = text, layer
         if key not in self._sums:
-            self._sums[key] = LayerSums(self._facts[text], self._evens[text])
+            self._sums[key] = self._new_sums(text)
         return self._sums[key]
+
+    def _new_sums(self, text: int) -> LayerSums:
+        names = measures_of(self._texts[text].probe)
+        return LayerSums(self._facts[text], self._evens[text], names)
 
     def _heads_of(self, layer: int, count: int) -> tuple[int, ...]:
         if layer not in self._kept:
@@ -192,7 +197,7 @@ class _Scoring:
             weights, words = np.concatenate(list(by_layer.values())), self._texts[text].words
             every = tuple(range(len(weights)))
             if words is None:
-                sums = LayerSums(self._facts[text], self._evens[text])
+                sums = self._new_sums(text)
                 sums.add(weights, 0)
                 scores = sums.scores(every)
             else:

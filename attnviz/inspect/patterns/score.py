@@ -76,6 +76,7 @@ def score_patterns(
     examples: bool = True,
     no_known_labels: bool = False,
     reduce: Reduce = "auto",
+    probing: Probing | None = None,
 ) -> PatternReport:
     """Measure the pattern scores of the heads of ``model``, and label the heads.
 
@@ -92,12 +93,13 @@ def score_patterns(
     examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
     reduce: how the attention is read.
+    probing: the model opened for this kind of attention, if it already is.
 
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
     its attention, or values that a weight transform needs, cannot be observed.
     """
     began = time.monotonic()
-    probing = open_probing(model, kind)
+    probing = probing or open_probing(model, kind)
     if sentences is None:
         sentences = shipped_sentences() if texts is None else ()
     probes, skipped = probe_texts(probing, texts, targets, sentences, seeds)

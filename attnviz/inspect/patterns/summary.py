@@ -38,6 +38,12 @@ _AGREES_ON: Mapping[str, tuple[str, ...]] = {COPIES: _POSITION, PREFIX: _POSITIO
 _FOLDS = 10
 
 
+def measures_of(probe: str) -> tuple[str, ...]:
+    """Return the names of the measures whose scores over a text of this probe are used."""
+    described = DESCRIBED if probe in (NATURAL, OWN) else ()
+    return (*SCORES_OF.get(probe, ()), *_AGREES_ON.get(probe, ()), *described)
+
+
 @dataclass
 class HeadSummary:
     """The pattern scores of one head over all texts, by the name of the score.
@@ -137,21 +143,22 @@ def _summary(
     reach: dict[str, list[float]] = {}
     delimiters: dict[int, float] = {}
     for result in results:
-        names = SCORES_OF.get(result.text.probe, {})
+        probe = result.text.probe
+        names, agreeing = SCORES_OF.get(probe, {}), _AGREES_ON.get(probe, ())
         for measure, score, base in _measures(result, layer, head):
             if measure in names:
                 values.setdefault(names[measure], []).append((score, base))
                 reach.setdefault(names[measure], []).append(
                     result.layers[layer].reach.get(measure, 1.0)
                 )
-            if measure in names or measure in _AGREES_ON.get(result.text.probe, ()):
+            if measure in names or measure in agreeing:
                 summary.single.setdefault(names.get(measure, measure), []).append((score, base))
                 if names.get(measure) == "delimiter":
                     in_layer = result.layers[layer]
                     place = in_layer.heads.index(head)
                     for token, gained in in_layer.delimiters.items():
                         delimiters[token] = delimiters.get(token, 0.0) + float(gained[place])
-            if measure in DESCRIBED and result.text.probe in (NATURAL, OWN):
+            if measure in DESCRIBED and probe in (NATURAL, OWN):
                 described.setdefault(measure, []).append(score)
     for probe in dict.fromkeys(result.text.probe for result in results):
         for name in SCORES_OF.get(probe, {}).values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -68,11 +68,12 @@ class ScoreSums:
 
     The blocks may come in any order. In the end the scores equal the measures of the whole matrix,
     but only one block is in memory.
+    names: of the measures; None for all that can be measured.
     """
 
-    def __init__(self, text: TextFacts) -> None:
+    def __init__(self, text: TextFacts, names: Collection[str] | None = None) -> None:
         self._text = text
-        self._formulas = text.attention.formulas()
+        self.formulas = text.attention.formulas(names)
         self._sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         self._moments: NDArray[np.float64] | None = None
 
@@ -82,7 +83,7 @@ class ScoreSums:
         start: its first query. mask: see ``RowBlock``.
         """
         block = RowBlock(self._text, weights, start, mask)
-        self.take(_measured(block, self._formulas))
+        self.take(_measured(block, self.formulas))
         return block
 
     def take(self, measured: _Measured) -> None:
@@ -136,13 +137,19 @@ class LayerSums:
     Uniform attention is even over the keys that the layer lets each query see. The input is blocks
     of attention rows.
     evens: shared by the layers of one text, which then measure uniform attention once.
+    names: of the measures; None for all that can be measured.
     """
 
-    def __init__(self, text: TextFacts, evens: Evens | None = None) -> None:
+    def __init__(
+        self,
+        text: TextFacts,
+        evens: Evens | None = None,
+        names: Collection[str] | None = None,
+    ) -> None:
         self._text = text
         self._evens = Evens({}, {}) if evens is None else evens
-        self._found = ScoreSums(text)
-        self._even, self._even_formulas = ScoreSums(text), text.attention.even_formulas()
+        self._found = ScoreSums(text, names)
+        self._even, self._even_formulas = ScoreSums(text), text.attention.even_formulas(names)
         self._regions = None
         if text.keys.regions:
             sink = sink_keys(text.keys, text.attention.causal)
@@ -186,7 +193,7 @@ class LayerSums:
             self._evens.ranges[key] = even, _measured(even, self._even_formulas)
         even, evenly = self._evens.ranges[key]
         rows = SummedRows(self._text, layer, even, heads, buckets)
-        self._found.take(_measured(rows, self._text.attention.formulas()))
+        self._found.take(_measured(rows, self._found.formulas))
         self._even.take(evenly)
         if self._regions is not None:
             self._regions.add_sums(rows, even)

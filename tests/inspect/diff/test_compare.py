@@ -140,6 +140,9 @@ def test_divergences_are_means_over_queries_but_the_first() -> None:
     assert found.no_sink[1, 1] == pytest.approx(js_divergence(*bare).mean())
     assert (abs(found.output) < 1e-15).all()
     assert predictions(made(a), made(b)) is None
+    fewer = divergences(made(a), made(b), [((0, 0), (0, 1)), ((0, 1), (0, 0))], bare=False)
+    assert (fewer.js == found.js).all()
+    assert np.isnan(fewer.no_sink).all()
 
 
 def test_a_match_finds_the_order_of_heads() -> None:

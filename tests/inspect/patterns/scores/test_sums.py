@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from attnviz.inspect.patterns.probes import COPIES, OWN, PREFIX
+from attnviz.inspect.patterns.summary import measures_of
 from attnviz.inspect.patterns.sums import SHUFFLES, LayerSums, ScoreSums, in_view
 from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, is_punctuation, uniform_weights
@@ -169,6 +171,22 @@ def test_even_attention_is_scored_in_blocks_as_a_whole() -> None:
     whole = uniform_weights(N, N, True)
     assert even["previous"] == pytest.approx(float(measured("previous", whole)))
     assert even["normalised_entropy"] == pytest.approx(1)
+
+
+def test_only_the_measures_that_a_probe_needs_are_measured() -> None:
+    found = []
+    for names in (None, measures_of(PREFIX)):
+        sums = LayerSums(TextFacts(text(), text(), RAW, SHUFFLES), names=names)
+        sums.add(matrices(True), 0)
+        found.append(sums.scores((0, 1, 2)))
+    whole, some = found
+    assert set(some.scores) == {"induction", "previous", "first", "self"}
+    for name, values in some.scores.items():
+        assert (values == whole.scores[name]).all(), name
+    assert (some.shuffled["induction"] == whole.shuffled["induction"]).all()
+    assert some.uniform == {name: whole.uniform[name] for name in some.uniform}
+    assert "entropy" in measures_of(OWN)
+    assert "entropy" not in measures_of(COPIES)
 
 
 def test_single_precision_is_summed_in_double() -> None:
