@@ -70,6 +70,12 @@ class Scan:
         """Return the names of a classifier's labels if they are measured; empty otherwise."""
         return self._runner.labels
 
+    @property
+    def predicts(self) -> bool:
+        """Return whether the model puts out logits of tokens, or of labels of which one holds."""
+        with self._runner.open():
+            return self._runner.read_out is not None
+
     def require_token_losses(self) -> None:
         """Raise UsageError if the first text has one label or answer, not one for each token."""
         runner = self._runner

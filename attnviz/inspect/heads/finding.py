@@ -22,7 +22,6 @@ from attnviz.draw.provenance import (
 from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     LONGEST,
-    NO_MORE,
     Link,
     head_links,
     link_names,
@@ -34,7 +33,14 @@ from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import run_names
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.word_links import DRAWS, WordLink, WordLinks, agreed_links
+from attnviz.measures.word_links import (
+    DRAWS,
+    NO_MORE,
+    WordLink,
+    WordLinks,
+    agreed_links,
+    is_repeat,
+)
 from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares, Tokens
 
@@ -196,7 +202,7 @@ def _of_text(found: HeadsReport) -> str:
         return _AS_USUAL
     said = said_links(found)
     if not said or not said[0].beats_chance:
-        repeats = said and _repeats(report, said[0])
+        repeats = said and is_repeat(report.record, said[0], _induction(report))
         return _of_repeat(report, links, said[0]) if repeats else _nearest(report, links)
     first, *others = said
     chance = _reached(max(link.chance for link in (first, *others)))
@@ -223,27 +229,22 @@ def said_links(found: HeadsReport) -> list[WordLink]:
     about_text = len(found.reports) == 1 and not report.selected and report.sorted_by is None
     if not about_text or report.record.model.weights == "random" or not found.agreed_links:
         return []
-    links = found.agreed_links.links
-    beyond = [link for link in links if link.beats_chance]
+    beyond = found.agreed_links.beyond_chance
     if not beyond:
-        repeats = [link for link in links if _repeats(report, link)]
-        return [link for link in [*repeats, *links][:1] if link.weight - link.habit >= NO_MORE]
+        nearest = found.agreed_links.nearest(report.record, _induction(report))
+        return [] if nearest is None else [nearest]
     first = beyond[0]
     apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
     return [first, *apart[:1]]
 
 
-def _repeats(report: HeadsRecord, link: WordLink) -> bool:
-    """Return whether a link is that of an induction head that follows a repetition.
-
-    The key follows an earlier copy of the query's last token. Other texts must show that the head
-    is an induction head, since this link is no evidence for that.
-    """
-    record, label = report.record, report.scores(link.layer, link.head).label
-    if record.kind == "cross" or label.name != "induction" or not label.is_known:
-        return False
-    ids, before, last = record.queries.ids, link.key.start - 1, link.query.stop - 1
-    return 0 <= before < last and ids[before] == ids[last]
+def _induction(report: HeadsRecord) -> set[tuple[int, int]]:
+    """Return the (layer, head) of heads that other texts show to be induction heads."""
+    return {
+        (entry.layer, entry.head)
+        for entry in report.heads
+        if entry.label.name == "induction" and entry.label.is_known
+    }
 
 
 def _of_repeat(report: HeadsRecord, links: WordLinks, link: WordLink) -> str:

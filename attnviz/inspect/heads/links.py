@@ -19,15 +19,12 @@ from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.word_links import FEWEST_HEADS, WordLink, WordLinks
+from attnviz.measures.word_links import FEWEST_HEADS, NO_MORE, WordLink, WordLinks
 from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text, words_of_tokens
 from attnviz.records import AttentionRecord, HeadsRecord, Tokens
 
 LONGEST = 14
 """The most columns of a token in a link on a first screen."""
-
-NO_MORE = 0.05
-"""The least that a weight lies above its usual to be listed."""
 
 _LONGEST_IN_TABLES = 24
 _A_HEAD = 2

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
+from attnviz.inspect.link.choice import LinkChoice
 from attnviz.inspect.link.records import LinkedPrompt, LinkPart, LinkReport
 
 SCHEMA = "attnviz.link/1"
@@ -21,6 +22,7 @@ def link_data(report: LinkReport) -> dict[str, Any]:
         "model": model_facts(report.model),
         "prompt": first.text,
         "source": report.source or None,
+        "chosen": _choice(report.chosen),
         **_link(first),
         "softcap": found.softcap,
         "tolerance": json_number(max(each.found.tolerance for each in report.prompts)),
@@ -57,6 +59,21 @@ def _link(each: LinkedPrompt) -> dict[str, Any]:
         "capped": None if cap is None else json_number(cap * np.tanh(found.scores[key] / cap)),
         "sum": json_number(each.sum),
         "lead": json_number(each.lead),
+    }
+
+
+def _choice(chosen: LinkChoice | None) -> dict[str, Any] | None:
+    """Return why a link was chosen; None if a person named a part of it."""
+    if chosen is None:
+        return None
+    link = chosen.link
+    return {
+        "pairs": chosen.pairs,
+        "habit": None if link is None else json_number(link.habit),
+        "heads": None if link is None else link.heads,
+        "chance": None if link is None else json_number(link.chance),
+        "beats_chance": link is not None and link.beats_chance,
+        "induction": chosen.induction,
     }
 
 

@@ -17,6 +17,7 @@ from attnviz.inspect.link.records import LinkPart, LinkReport
 from attnviz.inspect.link.words import (
     about,
     caveats,
+    choice_words,
     explanation,
     finding,
     heading,
@@ -54,7 +55,7 @@ def link_document(
     groups = [
         doc.Group(about(report)),
         notes_group((*report.model.notes, *report.notes), tokens),
-        doc.Group([doc.Facts(sum_words(report))]),
+        doc.Group(_link_facts(report)),
     ]
     if report.tallies:
         groups += [
@@ -75,6 +76,12 @@ def link_document(
         finding=finding(report),
         first=advised(partial(first_groups, report), tokens),
     )
+
+
+def _link_facts(report: LinkReport) -> list[doc.Part]:
+    """Return the lead as the sum of its parts, and why this link was chosen, each in a line."""
+    chosen = choice_words(report)
+    return [doc.Facts(sum_words(report)), *([doc.Facts(chosen)] if chosen else [])]
 
 
 def _hints(report: LinkReport, explained: bool) -> list[str]:
@@ -194,7 +201,8 @@ def first_groups(report: LinkReport, columns: int, lines: int) -> list[doc.Group
 
     columns, lines: the available width in characters and lines.
     """
-    words = doc.Group([doc.Facts(sum_words(report))])
+    facts = _link_facts(report)
+    words, lines = doc.Group(facts), lines + 1 - len(facts)
     if not report.tallies:
         return [words]
     parts, half = len(report.first.found.parts), (columns - _GAP) // 2

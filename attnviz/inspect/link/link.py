@@ -27,6 +27,7 @@ from attnviz.engine.capture import (
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.link.choice import LinkChoice, most_telling, tokens_of
 from attnviz.inspect.link.records import LinkedPrompt, LinkReport, part_leads
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.bootstrap import copies_note, few_note
@@ -107,10 +108,14 @@ def link(
     labels = {} if known is None else known.named()
     head, splitter = _head_of(request, model), backend_of(model).open_splitter(kind, inputs[0])
     found: list[LinkedPrompt] = []
+    chosen: LinkChoice | None = None
     wanted = control_count(request.controls, len(pairs))
     for number, (prompt, given) in enumerate(pairs):
         try:
-            asked = _asked(model, kind, prompt, given, head, labels)
+            record = _captured(model, kind, given, head)
+            if head is None and len(pairs) == 1 and prompt[1:4] == (None, None, None):
+                chosen = most_telling(record, labels)
+            asked = _asked(record, prompt, head, labels, chosen)
         except UsageError as error:
             raise named_error(prompt.place, error) from error
         head = asked.head[1:]
@@ -133,6 +138,7 @@ def link(
     return LinkReport(
         model=model.info,
         prompts=tuple(found),
+        chosen=chosen,
         label=labels.get(found[0].asked.head[1:]),
         text=found[0].text,
         source=source,
@@ -169,35 +175,43 @@ def _head_of(request: LinkRequest, model: Model) -> tuple[int, int] | None:
     return heads[0]
 
 
+def _captured(
+    model: Model, kind: Kind, given: Input, head: tuple[int, int] | None
+) -> AttentionRecord:
+    """Return the attention over a prompt of one (layer, head), or of all heads."""
+    heads = 1 if head is not None else model.info.layers * model.info.heads
+    queries, keys = given.queries(kind), given.keys(kind)
+    require_maps(heads, len(queries), len(keys), "name one with --head, or shorten the text")
+    chosen = None if head is None else {head[0]: [head[1]]}
+    return capture(model, given.text, kind=kind, target=given.target, heads=chosen)
+
+
 def _asked(
-    model: Model,
-    kind: Kind,
+    record: AttentionRecord,
     prompt: LinkPrompt,
-    given: Input,
     head: tuple[int, int] | None,
     labels: Mapping[tuple[int, int], HeadLabel],
+    chosen: LinkChoice | None,
 ) -> AskedLink:
     """Return the link that a prompt asks about, with the defaults for what it leaves out.
 
-    head: (layer, head), None to choose it. labels: of heads that are known to do something.
+    record: the attention over the prompt. head: (layer, head), None to choose it. labels: of heads
+        that are known to do something. chosen: the link to take, if there is one.
     """
-    queries, keys = given.queries(kind), given.keys(kind)
-    heads = 1 if head is not None else model.info.layers * model.info.heads
-    require_maps(heads, len(queries), len(keys), "name one with --head, or shorten the text")
-    record = capture(
-        model,
-        given.text,
-        kind=kind,
-        target=given.target,
-        heads=None if head is None else {head[0]: [head[1]]},
-    )
-    query = _last(queries) if prompt.query is None else _place(queries, prompt.query, "--query")
-    rows = {
-        (layer.layer, number): weights[query]
+    queries, keys = record.queries, record.keys
+    weights = {
+        (layer.layer, number): each
         for layer in record.layers
-        for number, weights in zip(layer.heads, layer.weights, strict=True)
+        for number, each in zip(layer.heads, layer.weights, strict=True)
     }
     key = None if prompt.key is None else _place(keys, prompt.key, "--key")
+    link = None if chosen is None else chosen.link
+    if link is not None:
+        head = link.layer, link.head
+        query, key = tokens_of(link, weights[head])
+    else:
+        query = _last(queries) if prompt.query is None else _place(queries, prompt.query, "--query")
+    rows = {place: each[query] for place, each in weights.items()}
     if head is None:
         head = _strongest(rows, labels, key, keys)
     elif head not in rows:
@@ -218,7 +232,7 @@ def _asked(
                 f"{name}: the query at {query} does not see the token at {place}, choose one from "
                 f"{seen[0]} to {seen[-1]}"
             )
-    return AskedLink((kind, *head), query, key, than)
+    return AskedLink((record.kind, *head), query, key, than)
 
 
 def _seen(record: AttentionRecord, layer: int, query: int) -> list[int]:

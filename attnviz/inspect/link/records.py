@@ -21,6 +21,7 @@ from attnviz.engine.attribution.scores import (
     StreamPart,
 )
 from attnviz.errors import UnsupportedError
+from attnviz.inspect.link.choice import LinkChoice
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval, includes_zero
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
@@ -130,12 +131,14 @@ class LinkReport(Report, Provenance):
     """The report of ``attnviz link``: why a head attends from one token to another.
 
     model: the model that ran. prompts: at least one; if their parts do not sum to the lead, only
-        one. label: what the head is known to do, or None.
+        one. label: what the head is known to do, or None. chosen: why this link was chosen; None
+        if a person named a part of it, and for many prompts.
     """
 
     model: ModelInfo
     prompts: tuple[LinkedPrompt, ...]
     label: HeadLabel | None = None
+    chosen: LinkChoice | None = None
 
     command = "link"
     lists = ("parts", "pairs")

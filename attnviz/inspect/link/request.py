@@ -13,11 +13,12 @@ class _Question(Options, panel="What is explained"):
 
     head: str | None = option(
         "HEAD",
-        "The head, such as L1H2 (default: of those that have a label, the one that attends most).",
+        "The head, such as L1H2 (default: with query and key the link that chance brings least "
+        "often; where one of these is given, of heads with a label the one that attends most).",
         short="-H",
     )
     query: str | None = option(
-        "WORD|INDEX", "The token that attends (default: the last).", words=True
+        "WORD|INDEX", "The token that attends (default: see --head; else the last).", words=True
     )
     key: str | None = option(
         "WORD|INDEX",

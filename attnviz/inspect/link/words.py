@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
@@ -10,6 +11,7 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
 from attnviz.inspect.link.records import LinkedPrompt, LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.measures.word_links import DRAWS
 from attnviz.measures.words import word_text, words_of_tokens
 from attnviz.records import Tokens
 
@@ -203,6 +205,30 @@ def sum_words(report: LinkReport) -> Words:
     if first.found.softcap is not None:
         words.insert(2, (f"behind the softcap {first.capped:.3f}", False))
     return words
+
+
+def choice_words(report: LinkReport) -> Words:
+    """Return why this link was chosen, in one line; empty if a person named a part of it."""
+    if report.chosen is None:
+        return []
+    pairs, link, induction = report.chosen
+    if link is None:
+        why = "no link is above its usual weight" if pairs else "no two words to test"
+        why = "too long a text to test each link" if pairs is None else why
+        return [("chosen: the strongest link from the last token", False), (why, False)]
+    of = f"of {counted(pairs or 0, 'word pair')} the"
+    if induction:
+        why = "an induction head follows a repetition"
+    elif report.model.weights == "random":
+        why = f"{of} one furthest above usual over all heads, not tested"
+    elif math.isnan(link.chance):
+        why = f"{of} one furthest above its usual weight"
+    elif link.beats_chance:
+        draws = round(link.chance * (DRAWS + 1)) - 1
+        why = f"{of} least likely by chance, {draws} in {DRAWS:,}"
+    else:
+        why = f"{of} nearest to beating chance, which none does"
+    return [(f"chosen: {why}", False), (f"usual {probability(link.habit)}", False)]
 
 
 def caveats(report: LinkReport) -> Sequence[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import pytest
 
 import attnviz
 from attnviz.draw.labels import width
+from attnviz.inspect.link.choice import LinkChoice, most_telling
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
+from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 from ...first_screens import SIZES
 from .random_links import random_link
@@ -46,7 +49,8 @@ def of(found: dict[str, Any], side: str, kind: str, head: int | None = None) -> 
 
 
 def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run: Any) -> None:
-    found = run("link", PROMPT, "--json").document
+    found = run("link", PROMPT, "--head", "L1H2", "--json").document
+    assert found["chosen"] is None
     assert (found["layer"], found["head"], found["query"], found["key"]) == (1, 2, 10, 4)
     assert found["weight"] == pytest.approx(0.936944, abs=1e-4)
     assert found["score"] == pytest.approx(8.945828, abs=1e-4)
@@ -69,6 +73,63 @@ def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run: Any) 
     key = next(at for at, one in enumerate(found["parts"]) if one is head)
     column = [one["lead"] for one in found["pairs"] if one["key"] == key]
     assert sum(column) == pytest.approx(head["lead"], abs=1e-4)
+
+
+TIRED = "The cat sat on the mat because it was tired."
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TIRED, "chosen: of 45 word pairs the least likely by chance, 2 in 1,000 · usual .26"),
+        (PROMPT, "chosen: an induction head follows a repetition · usual .21"),
+        ("Hello", "chosen: of 3 word pairs the nearest to beating chance, which none does"),
+        ("It", "chosen: the strongest link from the last token · no two words to test"),
+    ],
+)
+def test_the_default_is_the_link_that_heads_names(run: Any, text: str, said: str) -> None:
+    """The oracle is ``heads``: its first link, and the largest weight between the two words."""
+    heads = run("heads", text, "--json").document
+    report = attnviz.link("tiny", text, controls=0)
+    assert said in str(report)
+    found = report.to_dict()
+    listed = heads["links"]["found"]
+    if not listed:
+        assert found["chosen"]["habit"] is None
+        return
+    link = listed[0]
+    place = link["layer"], link["head"]
+    assert (found["layer"], found["head"]) == place
+    (weights,) = (one["weights"] for one in heads["heads"] if (one["layer"], one["head"]) == place)
+    cells = [(query, key) for query in range(*link["query"]) for key in range(*link["key"])]
+    assert (found["query"], found["key"]) == max(cells, key=lambda at: weights[at[0]][at[1]])
+    chosen = {name: found["chosen"][name] for name in ("habit", "chance", "heads", "beats_chance")}
+    assert chosen == {name: link[name] for name in chosen}
+    assert found["chosen"]["pairs"] == heads["links"]["pairs"]
+
+
+@pytest.mark.parametrize(
+    "typed", [["--head", "L3H1"], ["--query", "it"], ["--key", "cat"], ["--than", "cat"]]
+)
+def test_what_is_typed_is_not_chosen_by_links(run: Any, typed: list[str]) -> None:
+    result = run("link", TIRED, *typed, "--controls", "0", "--json")
+    assert result.document["chosen"] is None
+    assert "chosen" not in run("link", TIRED, *typed, "--controls", "0", "--no-full").out
+
+
+def test_a_previous_token_head_is_not_the_default() -> None:
+    """L0H0 gives .84 to the token before the last one, more than any other head with a label."""
+    report = attnviz.link("tiny", TIRED, controls=0)
+    assert report.head == "L3H1"
+    assert report.first.asked[1:3] == (9, 8)
+
+
+def test_uniform_attention_has_no_telling_link() -> None:
+    tokens = Tokens(tuple(range(6)), tuple(f" w{place}" for place in range(6)), (False,) * 6)
+    info = ModelInfo("made", None, "None", "float32", 1, 8, 8, 8)
+    layers = (LayerWeights(0, tuple(range(8)), np.full((8, 6, 6), 1 / 6)),)
+    record = AttentionRecord(info, "self", False, tokens, tokens, layers)
+    assert most_telling(record, {}) == LinkChoice(30)
 
 
 def test_a_head_of_place_is_as_strong_among_other_words(run: Any) -> None:
@@ -146,6 +207,9 @@ def test_the_finding_claims_no_more_than_the_sum() -> None:
 
 
 def test_random_weights_are_said_to_be_arbitrary() -> None:
+    report = reported(Bundled(), TIRED, controls=0)
+    untrained = replace(report, model=replace(report.model, weights="random"))
+    assert "one furthest above usual over all heads, not tested" in str(untrained)
     report = reported(random_twin(Bundled(), 3), PROMPT, head="L2H1", controls=2)
     assert report.tallies
     assert report.finding.startswith("Random weights, so by chance: L2H1")
@@ -190,7 +254,8 @@ def test_rows_of_a_file_ask_their_own_question(run: Any, tmp_path: Any) -> None:
 
 
 def test_files_have_parts_and_arrays(run: Any, tmp_path: Any) -> None:
-    result = run("link", PROMPT, "--controls", "2", "--save", "a.csv", "--save", "a.npz")
+    asked = ("--head", "L1H2", "--controls", "2")
+    result = run("link", PROMPT, *asked, "--save", "a.csv", "--save", "a.npz")
     assert result.code == 0, result.err
     rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8"))))
     assert [row["side"] for row in rows] == ["query"] * 6 + ["key"] * 6
@@ -235,7 +300,7 @@ def test_the_first_screen_fits(
     assert result.code == 0, result.err
     assert len(result.lines) < lines
     assert all(width(line) <= columns for line in result.lines)
-    assert result.lines[1].startswith(("L1H2 attends", "L5H3", "5 prompts"))
+    assert result.lines[1].startswith(("L1H3 attends", "L5H3", "5 prompts"))
     assert "query × key" in result.out
     assert result.lines[-1].endswith("--full: everything")
 

@@ -25,6 +25,7 @@ from attnviz.models.model import Model, NumpyModel, model_identity
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
+from attnviz.models.stack_model import StackModel
 from attnviz.progress import Advance, Watch
 from attnviz.records import Kind, ModelInfo, Tokens
 from attnviz.regions import both_texts
@@ -104,12 +105,18 @@ class AblationJob:
             kept = sorted(set(kept) & set(able))
             notes += left_out
         heads, labels = None, tuple[str, ...]()
+        predicts = isinstance(model, StackModel) and model.has_head
         if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
             trial = inputs_of(tokens[:1], targets[:1])
             scan = open_scan(model, trial, ScanOptions(labels=True), kind=kind)
-            heads, labels = scan.heads, tuple(scan.labels)
+            heads, labels, predicts = scan.heads, tuple(scan.labels), scan.predicts
             if request.by_token:
                 scan.require_token_losses()
+        if request.answer is not None and not predicts:
+            raise UsageError(
+                f"--answer: {model.info.name!r} predicts no token and no single label; leave "
+                "--answer and --foil out to measure how its output changes"
+            )
         answer, foil = answer_and_foil(model, request.answer, request.foil, labels)
         if answer is not None and foil is None and not labels:
             raise UsageError("a logit difference needs both --answer and --foil: add --foil")

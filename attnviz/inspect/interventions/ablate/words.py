@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
-from attnviz.draw.provenance import model_words
+from attnviz.draw.provenance import fits_two_lines, model_words
 from attnviz.engine.answers import START_END
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
+from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.sign_flips import CHANCE, DRAWS
 
 _AS_MUCH = 0.8
@@ -81,7 +82,9 @@ def answer(report: AblationReport) -> str:
     most = f", the largest change of {tried}" * (len(report.effects) > 1)
     said = f"{without_words(report, best)}{most}"
     if math.isnan(report.chance):
-        return f"{said}.{end}"
+        needs = f"{said}. One text is no ranking: give {LEAST_TEXTS} with --texts."
+        alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
+        return needs if alone and fits_two_lines(needs) else f"{said}.{end}"
     draws = f"{round(report.chance * (DRAWS + 1)) - 1:,} of {DRAWS:,} draws"
     if report.chance < CHANCE:
         return f"{said}; chance does that in {draws}.{end}"
@@ -384,6 +387,12 @@ def caveats(report: AblationReport) -> list[str]:
             "chance: in each draw the Δ loss of every token gets a random sign, and the largest "
             f"change of {counted(len(report.effects), 'ablation')} is taken. What happens at one "
             "token alone cannot beat that: --texts FILE measures whether it lasts."
+        )
+    if report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed:
+        found.append(
+            "one text: a change of the output is above zero for every head, so this text alone "
+            f"has no control. --texts FILE with {LEAST_TEXTS} or more has intervals over texts, "
+            "and a random direction of equal norm ablated instead of each head."
         )
     if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
         found.append("control: ablates a random direction of equal norm instead of the head.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnviz.draw.document import Explanation, Facts, Part, Words
 from attnviz.draw.labels import token_label
 from attnviz.draw.numbers import counted, whole_percent
-from attnviz.draw.provenance import model_words
+from attnviz.draw.provenance import fits_two_lines, model_words
 from attnviz.engine.patching import SITES
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
@@ -113,11 +113,10 @@ def _answer(report: PatchReport) -> str:
     if not named:
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
-    if first.share.value > 1:
-        apart = abs(report.clean_metric - report.corrupt_metric)
-        carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
     place = SITES[report.what].lead + report.names(first)
     said = f"{place} carries {whole_percent(first.share.value)} of {carried} between the prompts"
+    if first.share.value > 1:
+        said = _overshoot(report, first, place)
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
@@ -125,7 +124,25 @@ def _answer(report: PatchReport) -> str:
     (most, *_) = report.ranking(1)
     if most.share.value < 0 and not report.ranks:
         more = [f"; {report.names(most)} opposes it ({whole_percent(most.share.value)})"]
-    return f"{lead}{said}{''.join(more)}."
+    whole = f"{lead}{said}{''.join(more)}."
+    return whole if first.share.value <= 1 or fits_two_lines(whole) else f"{lead}{said}."
+
+
+def _overshoot(report: PatchReport, first: PatchEffect, place: str) -> str:
+    """Return a clause on a patch that carries more than the difference between the prompts.
+
+    first: the effect of the patch. place: what was patched.
+    """
+    metric, share = METRICS[report.metric], whole_percent(first.share.value)
+    if len(report.pairs) > 1:
+        return f"{place} overshoots: it carries {share} of {metric.carried} between the prompts"
+    runs = report.corrupt_metric, report.clean_metric
+    start, end = runs if report.direction == "denoise" else runs[::-1]
+    what = metric.name if report.metric == "log_prob" else metric.carried
+    return (
+        f"{place} overshoots: patching it moves {what} from {start:+.2f} past "
+        f"{end:+.2f} to {first.metric:+.2f} ({share} of the way)"
+    )
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:

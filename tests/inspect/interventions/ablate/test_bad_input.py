@@ -10,6 +10,8 @@ import pytest
 
 from attnviz.models.bundled import Bundled
 
+from ...classifiers import save_classifier
+
 SENTENCE = "The cat sat on the mat."
 TINY = Bundled().info
 HEADS = f"this model has heads 0 to {TINY.heads - 1}"
@@ -43,6 +45,7 @@ CASES = [
     (("--kind", "cross"), "has no cross attention"),
     (("--save", "scan.xlsx"), "end it in one of .json"),
     (("--metric", "kl", "--model", "mha"), "'mha' has no kl here: choose --metric output_mse"),
+    (("--answer", "Mary", "--model", "mha"), "'mha' predicts no token and no single label; leave"),
     (("--method", "gradient", "--model", "mha"), "without a loss there is no gradient"),
     (("--heads", "4"), "--heads shapes the library's own attention: add --model mha"),
 ]
@@ -149,3 +152,14 @@ def test_copies_of_a_text_are_no_evidence(run: Callable[..., Any], tmp_path: Pat
         document = run(*asked).document
         assert len(document.get("texts", ["one"])) == (1 if extra else 2)
         assert any("1 of 3 texts is a copy" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize("asked", [("--answer", "sad"), ("--answer", "sad", "--foil", "glad")])
+def test_a_classifier_of_several_labels_compares_none(
+    refused: Any, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    """A foil would not help: a text may have both labels, so neither leads over the other."""
+    model = save_classifier(tmp_path / "m", problem_type="multi_label_classification")
+    said = refused(2, "ablate", "the cat sat", "--model", model, *asked)
+    assert "predicts no token and no single label; leave --answer and --foil out" in said
+    assert "add --foil" not in said

@@ -16,6 +16,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.document import ablation_document
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.words import finding
 
 from .conftest import made_effect
 
@@ -159,8 +160,12 @@ def with_values(report: AblationReport, *changed: Effect, **fields: Any) -> Abla
 def test_no_loss_by_token_is_said(scans: Scans, screen: Screen) -> None:
     report = scans(by_token=True)
     bare = (made_effect(e.variant, {"output_mse": e.value("output_mse")}) for e in report.effects)
-    said = screen(with_values(report, *bare, metric="output_mse"), PLAIN, 100)
+    alone = with_values(report, *bare, metric="output_mse")
+    said = screen(alone, PLAIN, 100)
     assert "no loss for each token" in said
+    assert finding(alone).endswith("One text is no ranking: give 5 with --texts.")
+    assert "this text alone has no control" in " ".join(said.split())
+    assert "no ranking: give" not in finding(report)
 
 
 def test_the_control_and_the_errors_have_their_columns(scans: Scans, screen: Screen) -> None:

@@ -104,8 +104,16 @@ def test_golden(
         ({"by_token": True}, "L0H0 carries 60% of the logit diff"),
         ({"corrupt_metric": 5.0}, "The clean prompt favours the answer less "
                                   "than the corrupt one does. L0H0 carries 60% of"),
-        ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, Mean(2.2)),), "corrupt_metric": 3.45},
-         "L0H0 carries 220% of the logit difference of 0.55 logits between the prompts."),
+        ({"effects": (PatchEffect(((0, 0),), 4.66, 1.21, Mean(2.2)),), "corrupt_metric": 3.45},
+         "L0H0 overshoots: patching it moves the logit difference from +3.45 past +4.00 to +4.66 "
+         "(220% of the way). One pair."),
+        ({"effects": (PatchEffect(((0, 0),), 2.79, -1.21, Mean(2.2)),), "corrupt_metric": 3.45,
+          "direction": "noise"},
+         "L0H0 overshoots: patching it moves the logit difference from +4.00 past +3.45 to +2.79 "
+         "(220% of the way). One pair."),
+        ({"effects": (PatchEffect(((0, 0),), 4.66, 1.21, Mean(2.2)),), "corrupt_metric": 3.45,
+          "pairs": 7},
+         "L0H0 overshoots: it carries 220% of the logit difference between the prompts"),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
     ],
