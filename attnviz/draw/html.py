@@ -129,10 +129,13 @@ _EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
 def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
     """Yield the parts that an interactive page does not show itself, without a style of their own.
 
-    These are texts, tables with their headings, and the explanation; notes stand above the page.
+    These are texts, tables with their headings, and the explanation; notes and the first
+    facts stand above the page.
     heads: names that link to a head of the page.
     """
-    for part in (part for group in document.groups for part in _written(group)):
+    first, *others = document.groups
+    below = first._replace(parts=[part for part in first.parts if not isinstance(part, doc.Facts)])
+    for part in (part for group in [below, *others] for part in _written(group)):
         match part:
             case doc.Quote() | doc.Say() | doc.Facts():
                 yield from _part(part, palette, ())

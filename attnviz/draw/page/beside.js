@@ -22,7 +22,7 @@ async function drawBeside() {
     const canvas = paint(make("canvas", { "aria-hidden": true }), image);
     const said = visible(capture.name), at = captures.indexOf(capture);
     const look = { "aria-pressed": capture === shown, "aria-label": `${name} in ${said}`, title: said };
-    return make("button", { ...look, onclick: () => switchTo(at) }, canvas, make("span", {}, said), make("b"));
+    return make("button", { ...look, onclick: () => switchTo(at) }, canvas, make("span", { dir: "auto" }, said), " ", make("b"));
   }));
   tellBeside();
 }
@@ -33,6 +33,6 @@ function tellBeside() {
   beside.captures.forEach((capture, at) => {
     const same = capture.n === shown.n && capture.m === shown.m;
     const value = same && key >= 0 && capture.high ? besideMap(capture)[query * capture.m + key] : NaN;
-    if (cells[at]) cells[at].textContent = key < 0 ? "\u00a0" : Number.isNaN(value) ? "–" : capture.limit ? signed(value) : share(value);
+    if (cells[at]) cells[at].textContent = key < 0 ? "\u00a0" : Number.isNaN(value) ? "–" : share(value, 2, Boolean(capture.limit));
   });
 }

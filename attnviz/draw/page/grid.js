@@ -53,8 +53,8 @@ function drawGrid() {
     const extra = by && amount(by, i);
     const score = shown.heads.score[i], { said, short } = shown.label(i);
     const second = extra ?? (score == null ? said : `${short} ${share(score)}`);
-    const about = `${shown.names[i]} ${second}, ${shown.said(i)}${extra ? `, ${orders()[state.sort]} ${extra}` : ""}`;
-    const look = { "aria-label": about, title: about, tabindex: -1, "--hue": hueOf(i) };
+    const about = [small && shown.names[i], shown.said(i), extra && `${orders()[state.sort]} ${extra}`].filter(Boolean).join(", ");
+    const look = { title: about, tabindex: -1, "--hue": hueOf(i) };
     const cell = make("button", { ...look, onclick: () => choose(i) },
       make("i"), ...(small ? [] : [make("small", {}, shown.names[i]), " ", make("small", {}, second)]));
     if (byLayer) cell.style.gridColumn = String(head[i] + 2);

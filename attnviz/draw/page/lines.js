@@ -75,7 +75,7 @@ function drawLines() {
       pen.textAlign = "right";
       numbers.forEach(([at, value]) => {
         pen.fillStyle = maps.length > 1 ? seriesColour(at) : colour.soft;
-        pen.fillText(share(value), (align === "right" ? slots * 28 - 4 : wide - 2) - (slots - 1 - at) * 28, centre(i));
+        pen.fillText(told(value), (align === "right" ? slots * 28 - 4 : wide - 2) - (slots - 1 - at) * 28, centre(i));
       });
     }
   };

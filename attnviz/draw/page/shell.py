@@ -75,7 +75,8 @@ def _facts(document: doc.Document) -> list[str]:
     for place, group in enumerate(document.groups):
         for part in group.parts:
             if isinstance(part, doc.Facts) and not place:
-                lines.append(" · ".join(text.strip() for text, _ in part.words))
+                words = " · ".join(text.strip() for text, _ in part.words)
+                lines.append(f"{part.name}: {words}" if part.name else words)
             elif isinstance(part, doc.Note):
                 lines.append(part.text)
     return lines

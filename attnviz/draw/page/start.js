@@ -13,21 +13,22 @@ function drawPalette() {
 }
 
 /** What can be redrawn, in the order in which it is. */
-const DRAW = {
-  palette: drawPalette, legend: drawLegend, grid: drawGrid, thumbs: drawThumbs, head: drawHead, token: drawToken,
-};
+const DRAW = { palette: drawPalette, legend: drawLegend, grid: drawGrid, thumbs: drawThumbs, head: drawHead, token: drawToken };
 
 function drawAll() {
-  options($("capture"), captures.map(({ name }, at) => `${at + 1}  ${visible(name)}`), state.capture);
+  options($("capture"), captures.map(({ name }, at) => (NUMBERED ? `${at + 1}  ` : "") + visible(name)), state.capture);
   drawPalette();
   writeLink();
 }
 
+/** Whether texts are told apart by numbers, because a name is too long for that or stands for two. */
+const NUMBERED = captures.some(({ name }) => name.length > 28) || new Set(captures.map(({ name }) => name)).size < captures.length;
+
 /** Return a button that goes to a place which is worth a look. */
 function lookButton({ capture, head, query, key, says }) {
-  const where = captures.length > 1 ? make("span", { class: "soft" }, ` in ${capture + 1}`) : "";
+  const where = data.look.some((other) => other.capture !== capture) ? make("span", { class: "soft" }, ` in ${NUMBERED ? capture + 1 : visible(captures[capture].name)}`) : "";
   const go = () => switchTo(capture, { head, query, key, locked: key >= 0, hover: true, direction: "to" });
-  return make("button", { onclick: go }, make("b", {}, captures[capture].names[head]), ordered(visible(says)), where);
+  return make("button", { onclick: go }, make("b", {}, captures[capture].names[head]), " ", ordered(visible(says)), where);
 }
 
 async function start() {

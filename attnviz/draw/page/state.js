@@ -68,14 +68,15 @@ const current = () => shown.map(heads(), state.mode);
 const weight = (i, j, values = current()) => values[i * shown.m + j];
 const axis = () => (state.direction === "to" ? shown.queries : shown.keys);
 const active = () => (state.direction === "to" ? state.query : Math.max(0, state.key));
+const told = (value, digits) => share(value, digits, Boolean(shown.limit));
 const exact = () => heads().every((head) => shown.exact(head));
 
 /** Return a weight as it may be read: with its digits, or about, with how far it can be off. */
 function read(value, i, j) {
   const chosen = heads();
-  if (exact()) return share(value, 4);
+  if (exact()) return told(value, 4);
   const error = Math.max(...chosen.map((head) => shown.error(head, state.mode, i, j)));
-  return `≈ ${share(value)} ± ${share(error, 3)}`;
+  return `≈ ${told(value)} ± ${share(error, 3)}`;
 }
 
 /** Return how strong a value is, from 0 to 1, whatever its sign. */

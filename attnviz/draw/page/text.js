@@ -67,14 +67,15 @@ function drawTop() {
     "--share": (strength(value) * 100).toFixed(1) + "%", "--fill": css(tint(shown.limit ? value / 4 : 0.06)),
     title: from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at),
     onclick: () => set({ ...(from ? { query: at } : { key: at }), locked: true, hover: true }, "token"),
-  }, others.names[at], make("b", {}, share(value)))));
+  }, others.names[at], " ", make("b", {}, told(value)))));
   const value = state.key >= 0 ? weight(state.query, state.key) : NaN;
   const pair = value === value && (state.hover || state.locked)
     ? `${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}  ${read(value, state.query, state.key)}`
       + (state.locked ? "  (held: Esc lets go)" : "") : "";
   $("readout").textContent = pair || (state.locked ? "held: Esc lets go" : "");
   clearTimeout(drawTop.timer);
-  const most = strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${share(v)}`).join(", ");
-  const say = `${$("name").textContent}: ${token} ${verb} ${most}. ${pair}`;
-  drawTop.timer = setTimeout(() => { $("say").textContent = say; }, 250);
+  const most = strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${told(v)}`).join(", ");
+  const name = $("name").textContent, label = drawTop.told !== name && $("what").firstChild?.textContent;
+  const say = `${name}${label ? `, ${label}` : ""}: ${token} ${verb} ${most}. ${pair}`;
+  drawTop.timer = setTimeout(() => { $("say").textContent = say; drawTop.told = name; }, 250);
 }

@@ -10,7 +10,7 @@ function make(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name.startsWith("--")) element.style.setProperty(name, value);
-    else if (value !== false && value != null) element.setAttribute(name, value);
+    else if (value != null && (value !== false || name.startsWith("aria-"))) element.setAttribute(name, value);
   }
   element.append(...children);
   return element;
@@ -26,10 +26,10 @@ const visible = (text) => text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").repla
 /** Return a text that keeps its order next to numbers and arrows, even if it is written from the right. */
 const ordered = (text) => text.replace(/[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+/g, "$&\u200e");
 
-/** Return a weight as papers write it: .53, 1.0; one below what the digits show as <.01. */
-function share(value, digits = 2) {
+/** Return a weight as papers write it: .53, 1.0; one below what the digits show as <.01. plus: whether a sign is written above zero. */
+function share(value, digits = 2, plus = false) {
   if (Number.isNaN(value)) return "–";
-  const text = Math.abs(value).toFixed(digits), sign = value < 0 ? "−" : "";
+  const text = Math.abs(value).toFixed(digits), sign = value < 0 ? "−" : plus && value > 0 ? "+" : "";
   if (value && Number(text) === 0) return sign + "<" + (10 ** -digits).toFixed(digits).slice(1);
   return sign + (Number(text) >= 1 ? Number(text).toFixed(Math.max(1, digits - 1)) : text.replace(/^0/, ""));
 }

@@ -50,6 +50,8 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
     captures[2:] = [replace(each, heads=heads) for each in captures[2:]]  # all know the change
     clear = [at for at in order[:_LOOK] if changes[at].changed]
     look = [change_look(captures[2], at) for at in clear]
+    link = ""
     if look:
         captures = [replace(each, query=look[0].query) for each in captures]
-    return Page(f"{report.a.name}-{report.b.name}", captures, [measure], look)
+        link = f"{heads[look[0].head].name}&capture=2&k={look[0].key}&lock"
+    return Page(f"{report.a.name}-{report.b.name}", captures, [measure], look, link=link)

@@ -206,6 +206,16 @@ def test_two_models_and_their_difference(
     report.save(tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
     assert shown.js("captures.map(({ name }) => name)") == ["A", "B", "B − A"]
+    assert shown.js("[state.capture, state.key, state.locked]") == [
+        2, shown.js("data.look[0].key"), True
+    ]  # fmt: skip
+    assert shown.text("#facts").splitlines()[0].startswith("A: ")
+    assert shown.text("#capture").split("\n") == ["A", "B", "B − A"]
+    change = shown.text("#readout").split(" (held")[0].split()[-1]
+    query, key, head = shown.js("[state.query, state.key, state.head]")
+    _, first, second = report.example.every[head]
+    moved = float(second[query, key] - first[query, key])
+    assert change == f"{moved:+.4f}".replace("-", "−").replace("0.", ".", 1)
     for at, (_, a, b) in enumerate(report.example.every):
         for place, wanted in enumerate((a, b, b - a)):
             shown.js(f"switchTo({place})")

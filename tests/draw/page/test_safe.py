@@ -169,6 +169,17 @@ def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened: Open, 
     controls = [(role, name.strip()) for role, name in told() if role in OPERATED]
     assert len(controls) > 60
     assert [role for role, name in controls if not name] == []
+    names = [name for _, name in controls]
+    assert (
+        "L1H3 ind .60" in names
+    )  # the words that are seen; the label in full is their description
+    assert "went .71" in names
+    assert any(name.startswith("L1H3 “John” (8)") for name in names)
+    assert shown.page.locator("#legend [aria-pressed=false]").count() == len(
+        shown.js("[...$('legend').children]")
+    )
+    assert [role for role, _ in told()].count("application") == 2  # where arrows are the page's own
+    assert ("region", "L1H3") in told()
     shown.js("set({ query: 3, key: 1, locked: true, hover: true }, 'token')")
     weight = attnviz.capture("tiny", MARY)["L1H3"][3, 1]
     said = f"and → When  {f'{weight:.4f}'.removeprefix('0')}"
