@@ -41,6 +41,9 @@ _SAVED = (".npz", ".safetensors", ".json", ".jsonl")
 _LARGEST = 1000
 """Largest plausible number of columns or lines of a terminal."""
 
+_LONG = 4_000
+"""The characters from which the progress of the first pass is shown."""
+
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -106,6 +109,7 @@ def explore(
     _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
     from attnviz.cli.default_model import blamed
     from attnviz.cli.progress import loading as loads
+    from attnviz.cli.progress import scanning
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
@@ -114,7 +118,7 @@ def explore(
     from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import SavedSession, open_saved
     from attnviz.inspect.explore.scene import Scene
-    from attnviz.inspect.explore.session import open_session, refuse_long_pair
+    from attnviz.inspect.explore.session import LiveSession, open_session, refuse_long_pair
     from attnviz.inspect.explore.view import View, Written
     from attnviz.regions import given_text
 
@@ -149,7 +153,11 @@ def explore(
         first = SideSource(session, session.texts[0], typed)
     if opened.other is not None:
         second = _second(opened.other, first, live)
-    frame = first.session.frame(first.text)
+    if isinstance(first.session, LiveSession) and len(first.text) > _LONG:
+        with scanning("reading the text", messages(False)) as watch:
+            frame = first.session.frame(first.text, advance=watch)
+    else:
+        frame = first.session.frame(first.text)
     other = None if second is None else second.session.frame(second.text or first.text)
     refuse_long_pair(frame, other)
     console = text_console(None, screen.colour)

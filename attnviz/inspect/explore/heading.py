@@ -43,8 +43,7 @@ def heading(view: View, theme: Theme, max_width: int) -> Line:
         words.append((f"{size} + {len(record.queries) - size} tokens", False))
     else:
         part = view.shown.long
-        size = size_words(record) if part is None else f"{part.size:,} tokens"
-        words.append((size, False))
+        words.append((size_words(record) if part is None else f"{part.size:,} tokens", False))
     if record.kind != "self":
         words.append((f"{record.kind} attention", False))
     if view.shown.loss is not None:

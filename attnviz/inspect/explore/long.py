@@ -139,7 +139,7 @@ class LongText:
         self._model, self._held = model, dict[int, ReducedLayer]()
         info = model.info
         held = 2 * 4 * info.layers * info.heads * info.head_dim * len(tokens)
-        request = HeadsRequest(index_base=base)  # type: ignore[arg-type]
+        request = HeadsRequest(index_base=base)
         found = long_heads(
             model, tokens, kind, request, advance, text=given,
             keep=self._held.__setitem__ if held <= _HELD else None,
