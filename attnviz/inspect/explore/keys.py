@@ -37,7 +37,7 @@ KEYS = (
     KeyBinding("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
     KeyBinding("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
     KeyBinding("0", "0", "fit", "the whole map", "Move", listed=_SIZE),
-    KeyBinding("enter", "Enter", "open", "open a cell of a long text", "Move"),
+    KeyBinding("enter", "Enter", "open", "open a long text's cell", "Move"),
     KeyBinding("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
     KeyBinding("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
     KeyBinding("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
