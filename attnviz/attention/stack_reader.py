@@ -10,6 +10,9 @@ from attnviz.attention.functional import Floats
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_stack import NumpyStack
 
+_HELD = 2**24
+"""The most attention weights of a layer that are in memory at once."""
+
 
 class StackReader:
     """Runs texts through one NumPy model; tokens shared with the previous text come from a cache.
@@ -44,10 +47,23 @@ class StackReader:
             rows[layer] = weights[:, -1].copy()
 
         with np.errstate(over="ignore", invalid="ignore"):
-            residual = self._stack.run_outputs(text, take, self._past)
+            for stop in self._stops(known, len(text)):
+                residual = self._stack.run_outputs(text[:stop], take, self._past)
             scores = self._stack.unembed(residual[-1:])[0]
         self._ids = text
         return scores, rows
+
+    def _stops(self, known: int, tokens: int) -> Sequence[int]:
+        """Return up to which tokens the text is run at a time, so that few weights are held.
+
+        known: how many tokens are in the cache. tokens: of the text. One whose rotary angles depend
+        on its length is run at once.
+        """
+        shape = self._stack.shape
+        rows = max(1, _HELD // (shape.heads * tokens))
+        if shape.rotary is not None and shape.rotary.stretch is not None:
+            rows = tokens
+        return [*range(known + rows, tokens, rows), tokens]
 
     def _is_turned_anew(self, tokens: int) -> bool:
         """Return whether a text of this length needs new rotary angles for all keys.

@@ -21,8 +21,8 @@ from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.explore.desk import SideSource
-    from attnviz.inspect.explore.scene import Scene
     from attnviz.inspect.explore.session import LiveSession
+    from attnviz.inspect.explore.view import View
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -40,6 +40,9 @@ _TEXT = "The cat sat on the mat because it was tired."
 _SAVED = (".npz", ".safetensors", ".json", ".jsonl")
 _LARGEST = 1000
 """Largest plausible number of columns or lines of a terminal."""
+
+_LONG = 4_000
+"""The characters from which the progress of the first pass is shown."""
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -106,6 +109,7 @@ def explore(
     _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
     from attnviz.cli.default_model import blamed
     from attnviz.cli.progress import loading as loads
+    from attnviz.cli.progress import scanning
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
@@ -114,7 +118,7 @@ def explore(
     from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import SavedSession, open_saved
     from attnviz.inspect.explore.scene import Scene
-    from attnviz.inspect.explore.session import open_session
+    from attnviz.inspect.explore.session import LiveSession, open_session, refuse_long_pair
     from attnviz.inspect.explore.view import View, Written
     from attnviz.regions import given_text
 
@@ -149,8 +153,13 @@ def explore(
         first = SideSource(session, session.texts[0], typed)
     if opened.other is not None:
         second = _second(opened.other, first, live)
-    frame = first.session.frame(first.text)
+    if isinstance(first.session, LiveSession) and len(first.text) > _LONG:
+        with scanning("reading the text", messages(False)) as watch:
+            frame = first.session.frame(first.text, advance=watch)
+    else:
+        frame = first.session.frame(first.text)
     other = None if second is None else second.session.frame(second.text or first.text)
+    refuse_long_pair(frame, other)
     console = text_console(None, screen.colour)
     look = Theme.of(console, screen.palette, screen.ascii)
     view = View(Scene.of(frame, screen.palette), frame, frame, other)
@@ -164,16 +173,21 @@ def explore(
         written = Written(run.sampling, run.steps, at=len(run.steps), running=False)
         view = view.with_written(written)
     if zoom.zoom is not None:
-        causal = frame.report.record.causal
-        view = replace(view, scene=_zoomed(view.scene, zoom.zoom, causal=causal))
+        view = _zoomed(view, zoom.zoom)
     Explorer(first, view, look, second, zoomed=zoom.zoom is not None).run_to_its_end()
 
 
-def _zoomed(scene: Scene, typed: str, *, causal: bool) -> Scene:
-    """Return the scene at the cell that was typed, such as ``L5H1@8000,120``.
+def _zoomed(view: View, typed: str) -> View:
+    """Return the view at the cell that was typed, such as ``L5H1@8000,120``.
 
-    causal: whether a query sees no later key. Raises UsageError if there is no such head or cell.
+    Of a long text it is the window around the cell. Raises UsageError if there is no such head or
+    cell.
     """
+    scene, frame = view.scene, view.frame
+    part, causal = frame.long, frame.report.record.causal
+    queries, keys = scene.queries, scene.keys
+    if part is not None:
+        queries, keys, causal = part.size, part.size, part.text.causal
     found = re.fullmatch(r"[lL](\d{1,6})[hH](\d{1,6})@(\d{1,9}),(\d{1,9})", typed.replace(" ", ""))
     if found is None:
         raise UsageError(f"expected --zoom such as L5H1@8000,120, got {visible(typed)[:40]!r}")
@@ -182,14 +196,20 @@ def _zoomed(scene: Scene, typed: str, *, causal: bool) -> Scene:
     if place not in scene.heads:
         last = scene.name(scene.heads[-1])
         raise UsageError(f"no head {scene.name(place)} to zoom into: the last one is {last}")
-    if query >= scene.queries or key >= scene.keys:
+    if query >= queries or key >= keys:
         raise UsageError(
-            f"no cell {query},{key} to zoom into: the text has {scene.queries:,} queries and "
-            f"{scene.keys:,} keys, from 0"
+            f"no cell {query},{key} to zoom into: the text has {queries:,} queries and "
+            f"{keys:,} keys, from 0"
         )
     if causal and key > query:
         raise UsageError(f"query {query} sees no later key {key}: the attention is causal")
-    return scene.with_head(place).at(query, key)
+    if part is None:
+        return replace(view, scene=scene.with_head(place).at(query, key))
+    window = part.text.around(query, key)
+    frame = frame.showing(window)
+    cell = window.cell(query, key) or (0, 0)
+    scene = scene.over(frame).with_head(place).at(*cell)
+    return replace(view, scene=scene, frame=frame, whole=frame)
 
 
 def _is_saved(typed: str) -> bool:

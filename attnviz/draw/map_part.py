@@ -182,7 +182,7 @@ def _name_above(part: MapPart, column: int, columns: int, theme: Theme) -> Line:
         characters.
     """
     sign = "v" if theme.ascii else "▾"
-    name = f"{part.cursor.key} {part.axes.keys[part.cursor.key]}"
+    name = f"{part.axes.column(part.cursor.key)} {part.axes.keys[part.cursor.key]}"
     if column + width(f"{sign} {name}") <= columns:
         return text_line(" " * column, (f"{sign} {name}", theme.accent()))
     before = fit(name, min(width(name), column - 1))

@@ -3,6 +3,10 @@
 At the first step of each length class (up to 2, 4, 8 … tokens), of the same text and of another
 that begins alike, the result for the last token is compared with a pass over the whole text. A
 model whose cached steps differ, or that has no cache, reads the whole text for every token.
+
+Of a long text only the last token is observed: the others run with the model's own attention, so
+that no matrix of weights is held. The first such result of each length class is compared with the
+scores of the model's own pass over the whole text.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from attnviz.engine.plain_pass import length_class
 from attnviz.engine.scan.plan import MISFITS
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
+from attnviz.models.memory import require_room
 from attnviz.models.model import Reader, cannot_write
 from attnviz.models.split import device_of
 from attnviz.models.third_party import running
@@ -40,6 +45,12 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 _HALF_TOLERANCE = 0.02
 """The largest difference in half precision between a cached step and a whole pass: absolute for a
 weight, relative to the largest score for a score."""
+
+_OBSERVED = 2**24
+"""The most attention weights of a layer that are held: beyond, only the last token is observed."""
+
+_MATRICES = 3
+"""The matrices of a layer's weights that are in memory at once while they are observed."""
 
 
 def open_reader(
@@ -172,8 +183,8 @@ class _Looking:
         if "logits_to_keep" in signature(model.root.forward).parameters:
             self._options["logits_to_keep"] = 1
         self._cached = "use_cache" in self._options
-        self._rereads = True
-        self._tried: set[tuple[int, bool]] = set()
+        self._rereads = self._quietly = True
+        self._tried: set[tuple[int, bool | None]] = set()
         self._encoded: Any = None
         self.causal = True
         self._ids: tuple[int, ...] = ()
@@ -235,12 +246,40 @@ class _Looking:
         self._cached, self._rereads = self._cached and other, False
         return self._pass(text)
 
-    @torch.inference_mode()
     def _pass(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
         """Run the model on a text; return the result.
 
         ids: the token ids of the text. before: the result for its first tokens, whose cache is then
             continued; None runs on all tokens.
+        """
+        keys = len(ids) + (0 if before is None else before.tokens)
+        keys = keys if self._source is None else max(keys, len(self._source))
+        cells = max(self._model.heads.values()) * len(ids) * keys
+        if cells <= _OBSERVED or len(ids) < 2:
+            return self._run(ids, before)
+        if self._cached and self._quietly and before is not None:  # what ``_next`` compares
+            return self._last(ids, before)
+        if self._cached and self._quietly:
+            with suppress(*MISFITS):
+                found, place = self._last(ids), (length_class(keys), None)
+                whole = found if place in self._tried else self._run(ids, quiet=True)
+                if _near(found.scores, whole.scores, _most(self._model)):
+                    self._tried.add(place)
+                    return found
+            self._quietly = False
+        most = f"the weights of a layer over {keys:,} tokens take"
+        require_room(most, _MATRICES * 4 * cells, "shorten the text")
+        return self._run(ids, before)
+
+    def _last(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
+        """Run the model on a text as ``_pass`` does, and observe its last token only."""
+        return self._run(ids[-1:], self._run(ids[:-1], before, quiet=True))
+
+    @torch.inference_mode()
+    def _run(self, ids: Sequence[int], before: _Read | None = None, quiet: bool = False) -> _Read:
+        """Run the model on a text as ``_pass`` does.
+
+        quiet: whether no weights are observed; the result has no rows then.
         """
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
@@ -252,10 +291,11 @@ class _Looking:
         options = {**self._options, **({"use_cache": True} if self._cached else {})}
         look = _Look(kind, self._removed)
         order = [n for n, point in enumerate(points.found) if point.kind != "encoder"]
-        with points.borrowed(), points.intervening(look, order, _INSIDE), running(model.root):
+        inside = () if quiet else _INSIDE
+        with points.borrowed(), points.intervening(look, order, inside), running(model.root):
             output = model.root(**inputs, **options)
         self.causal &= look.causal
-        if look.rows.keys() != model.heads.keys():
+        if not quiet and look.rows.keys() != model.heads.keys():
             raise LostTrackError("the weights of some layers were not seen")
         tokens = len(ids) + (0 if before is None else before.tokens)
         keys = tokens if self._source is None or kind == "decoder" else len(self._source)

@@ -16,7 +16,7 @@ class Ablating:
         self._desk = desk
 
     def ablate(self) -> None:
-        if not self._desk.live("removes no heads"):
+        if not self._desk.live("removes no heads") or not self._desk.whole("attnviz ablate"):
             return
         self._desk.see(self._desk.view.scene.toggled())
         self._scan()
@@ -53,7 +53,7 @@ class Ablating:
     def important(self, step: int) -> None:
         desk, effects = self._desk, self._desk.view.effects
         if effects is None:
-            if desk.live("has no effects of removals"):
+            if desk.live("has no effects of removals") and desk.whole("attnviz ablate"):
                 desk.show(by_effect=True)
                 self._scan()
         elif desk.view.by_effect:
@@ -64,14 +64,21 @@ class Ablating:
 
     def by_effect(self) -> None:
         desk = self._desk
+        if not desk.whole("attnviz ablate"):
+            return
         if desk.view.effects is None and desk.live("has no effects of removals"):
             self._scan()
         desk.show(by_effect=not desk.view.by_effect)
 
     def stop(self) -> None:
-        """Stop measuring the ablations, or leave the generated text (the action of the key Esc)."""
+        """Stop measuring the ablations, or leave the generated text or the window of a long one.
+
+        This is the action of the key Esc.
+        """
         if self._desk.jobs.drop("scan"):
             self._desk.show(scanned=None)
             self._desk.say("the scan was stopped; i starts it anew")
         elif self._desk.view.written is not None:
             self._desk.leave_written()
+        else:
+            self._desk.overview()

@@ -6,17 +6,23 @@ import shlex
 import unicodedata
 from collections.abc import Sequence
 
+from attnviz.inspect.explore.long import LongPart
 from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene
 
 
-def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
+def command_line(
+    scene: Scene, text: str, options: Sequence[str] = (), part: LongPart | None = None
+) -> str:
     """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
 
     scene: the head, cursor and mode on the screen. text: the text of the run. options: those that
-        chose the model and its attention, each an argument. Control characters are escaped
-        (``$'…'``: bash, zsh, ksh).
+        chose the model and its attention, each an argument. part: of a long text.
+        Control characters are escaped (``$'…'``: bash, zsh, ksh).
     """
     words = ["attnviz", "heads", *options, "--head", scene.name(scene.head)]
+    if part is not None and not part.pooled:
+        for name, each in (("--queries", part.queries), ("--keys", part.keys)):
+            words += [name, f"{each[0]}-{each[-1]}"]
     if scene.removed:
         words += ["--ablate", ",".join(map(scene.name, sorted(scene.removed)))]
     if scene.mode != "raw":

@@ -13,7 +13,7 @@ from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.jobs import Jobs, Waiting
 from attnviz.inspect.explore.scene import Scene
-from attnviz.inspect.explore.session import ExploreSession, Frame, weighed
+from attnviz.inspect.explore.session import ExploreSession, Frame, refuse_long_pair, weighed
 from attnviz.inspect.explore.view import View
 
 
@@ -103,6 +103,44 @@ class Desk:
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live
 
+    def whole(self, instead: str) -> bool:
+        """Return whether whole maps are held; if not, show a note that says what to use.
+
+        instead: the command, such as ``attnviz ablate``.
+        """
+        if self.view.frame.long is not None:
+            self.say(f"not over a long text, whose whole maps are not held: {instead}")
+        return self.view.frame.long is None
+
+    def open(self, query: int, key: int) -> None:
+        """Show the window of a long text around a query and a key, with the cursor there.
+
+        query, key: tokens of the text.
+        """
+        frame, part = self.view.frame, self.view.frame.long
+        assert part is not None
+        self.say(f"reading around {query:,}, {key:,}")
+        self.jobs.later(
+            "frame",
+            lambda _: frame.showing(part.text.around(query, key)),
+            lambda found: self._opened(found, query, key),
+        )
+
+    def overview(self) -> bool:
+        """Show the pooled maps of a long text again; return whether a window was shown."""
+        frame, part, scene = self.view.frame, self.view.frame.long, self.view.scene
+        if part is None or part.pooled:
+            return False
+        place = part.place(scene.query, scene.key)
+        self._opened(frame.showing(part.text.overview), *place)
+        return True
+
+    def _opened(self, frame: Frame, query: int, key: int) -> None:
+        assert frame.long is not None
+        view = replace(self.view, frame=frame, whole=frame).fitted()
+        self.say("")
+        self.put(replace(view, scene=view.scene.at(*(frame.long.cell(query, key) or (0, 0)))))
+
     def leave_written(self) -> None:
         """Stop generating, and show the prompt alone again."""
         self.jobs.drop("write")
@@ -135,6 +173,7 @@ class Desk:
             if other is not None:
                 heads = scene.removed if other.session.live else frozenset()
                 against = other.session.frame(other.text or text, heads)
+                refuse_long_pair(frame, against)
             for each in (frame, against):
                 weighed(each, scene.head, scene.mode)
             if not scene.removed:

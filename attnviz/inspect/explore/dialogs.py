@@ -15,8 +15,9 @@ from attnviz.draw.labels import cut, width
 from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore.field import AskedLine, Field
-from attnviz.inspect.explore.keys import HINTS, KEYS, WRITING, KeyBinding
+from attnviz.inspect.explore.keys import HINTS, KEYS, POOLED, WINDOW, WRITING, KeyBinding
 from attnviz.inspect.explore.pane import Lines, Pane
+from attnviz.inspect.explore.view import View
 
 
 class KeysPane(Pane):
@@ -43,7 +44,7 @@ class KeysPane(Pane):
             return [one_line([(self.note, "strong")], theme, columns)]
         line: Line = []
         used = 0
-        for key, said in HINTS if self.view.written is None else WRITING:
+        for key, said in hints_of(self.view):
             taken = width(key) + 1 + width(said) + (2 if line else 0)
             if used + taken > columns:
                 continue
@@ -51,6 +52,14 @@ class KeysPane(Pane):
             line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
             used += taken
         return [line]
+
+
+def hints_of(view: View) -> Sequence[tuple[str, str]]:
+    """Return the keys to show, with their words, for a screen state."""
+    if view.written is not None:
+        return WRITING
+    part = view.frame.long
+    return HINTS if part is None else POOLED if part.pooled else WINDOW
 
 
 class Help(ModalScreen[None]):

@@ -64,6 +64,8 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
         words.append((_SIDES[scene.side] + (", by position" if by_position else ""), "strong"))
     elif scene.side in _REMOVED and scene.removed:
         words.append((_REMOVED[scene.side], "strong"))
+    if view.shown.long is not None:
+        words.append((view.shown.long.said, "strong"))
     if view.dark:
         words.append(("ablated", "bad"))
     elif scene.removed and scene.side == "a" and view.other is None:
@@ -114,6 +116,9 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
     value = float(weights[query, key])
     signed = view.limit > 0
     number = "not yet" if np.isnan(value) else f"{value:+.3f}" if signed else f"{value:.3f}"
+    part = view.shown.long
+    if part is not None:
+        number = "hidden" if np.isnan(value) else number if value >= ROUNDED else f"{value:.1e}"
     if view.record.causal and key > query:
         number = "later, hidden"
     cell = [
@@ -121,7 +126,9 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
         Segment(f"  {number}", BOLD),
         Segment(f"  {MODES[scene.mode]}", DIM),
     ]
-    if regions := view.record.keys.regions:
+    if part is not None and part.pooled:
+        cell.append(Segment(f"  mean over queries of the sum over {part.keys.step:,} keys", DIM))
+    elif part is None and (regions := view.record.keys.regions):
         cell += _regions(view, regions, theme, max_width - Segment.get_line_length(cell))
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
     lead = min(lead, max_width // 2)

@@ -42,7 +42,8 @@ def heading(view: View, theme: Theme, max_width: int) -> Line:
         size = len(report.record.queries)
         words.append((f"{size} + {len(record.queries) - size} tokens", False))
     else:
-        words.append((size_words(record), False))
+        part = view.shown.long
+        words.append((size_words(record) if part is None else f"{part.size:,} tokens", False))
     if record.kind != "self":
         words.append((f"{record.kind} attention", False))
     if view.shown.loss is not None:
@@ -78,6 +79,9 @@ def _answer(view: View) -> list[str]:
         return _of_removed(view)
     if view.other is not None:
         return _of_two(view, view.other)
+    if view.shown.long is not None:
+        said = view.shown.long.text.finding.removesuffix(".").split("; ")
+        return [each[:1].upper() + each[1:] for each in said]
     return _of_heads(view.shown).removesuffix(".").split(". ")
 
 

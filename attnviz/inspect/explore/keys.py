@@ -37,6 +37,7 @@ KEYS = (
     KeyBinding("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
     KeyBinding("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
     KeyBinding("0", "0", "fit", "the whole map", "Move", listed=_SIZE),
+    KeyBinding("enter", "Enter", "open", "open a long text's cell", "Move"),
     KeyBinding("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
     KeyBinding("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
     KeyBinding("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
@@ -74,4 +75,9 @@ WRITING = (
     *(("Space", "pause"), ("← →", "step"), ("T t", "temperature"), ("r", "seed")),
     *(("e", "edit"), ("Esc", "leave"), ("?", "keys"), ("q", "quit")),
 )
-"""What the line of keys shows while a text is written; ``HINTS`` is what it shows else."""
+"""What the line of keys shows while a text is written."""
+
+_ALIKE = (("/", "find"), ("e", "edit"), ("y", "copy"), ("?", "keys"), ("q", "quit"))
+POOLED = (("Enter", "open the cell"), ("Tab", "pane"), *_ALIKE)
+WINDOW = (("Esc", "whole text"), ("Tab", "pane"), ("c", "coloured text"), *_ALIKE)
+"""What it shows over a long text; ``HINTS`` is what it shows else."""

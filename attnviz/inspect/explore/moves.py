@@ -43,8 +43,24 @@ class Moves:
 
         query, key: their indices.
         """
+        part = self._desk.view.frame.long
+        if part is not None and not part.pooled:
+            place = part.place(query, key)
+            cell = part.cell(*place)
+            if cell is None:
+                self._desk.open(*place)
+                return
+            query, key = cell
         key = min(key, max(query, 0)) if self._desk.view.record.causal else key
         self._desk.see(self._desk.view.scene.at(query, key))
+
+    def open(self) -> None:
+        """Open the cell of a long text's pooled map in full resolution (the key Enter)."""
+        part, scene = self._desk.view.frame.long, self._desk.view.scene
+        if part is None:
+            self._desk.say("every map is shown whole: Enter opens cells of a long text's map")
+        elif part.pooled:
+            self._desk.open(*part.place(scene.query, scene.key))
 
     def layer(self, step: int) -> None:
         self._desk.see(self._desk.view.scene.next_layer(step))
@@ -67,6 +83,10 @@ class Moves:
 
     def text(self) -> None:
         """Show the text in the colours of what the cursor's query attends to, or the map again."""
+        part = self._desk.view.frame.long
+        if part is not None and part.pooled:
+            self._desk.say("the text of a cell: open it with Enter first")
+            return
         self._map.as_text = not self._map.as_text
         self._map.redraw()
 

@@ -139,6 +139,8 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
 
 
 def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
+    if view.shown.long is not None:  # its cells are no links, or only a part of them
+        return []
     links = _strongest(view.shown, rows - 1)
     table = links_table(view.shown.report, links, "strongest links", False)
     return part_block(table, theme, columns).lines[:rows]
@@ -196,13 +198,22 @@ class MapPane(Pane, can_focus=True):
 
     size_chosen: Size | None = None
     as_text = False
+
+    def show(self, view: View, theme: Theme) -> None:
+        before, after = (each.shown.long for each in (self.view, view))
+        windows = [each is not None and not each.pooled for each in (before, after)]
+        if windows[0] != windows[1]:
+            self.size_chosen, self.as_text = Size(1, 1) if windows[1] else None, False
+        super().show(view, theme)
+
     _pages: Sequence[int] = (0,)
     corner = Place(0, 0)
     drawn: MapPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view = self.view
-        if self.as_text and view.written is None:
+        part = view.shown.long
+        if self.as_text and view.written is None and not (part is not None and part.pooled):
             return self._text(view, columns, rows)
         across = (columns + _BETWEEN) // 3 - _BETWEEN
         if not self._fits(across, rows):

@@ -34,6 +34,9 @@ class Questions:
     def find(self) -> None:
         desk = self._desk
         start = desk.view.scene
+        if desk.view.frame.long is not None:
+            self._line.ask(AskedLine("/", Field(), self._find_in_long))
+            return
 
         def typing(typed: str) -> None:
             scene = start.found(desk.view.record.queries, typed) if typed else start
@@ -47,6 +50,20 @@ class Questions:
             self._searched = typed or self._searched
 
         self._line.ask(AskedLine("/", Field(), answered, typing, lambda: desk.see(start)))
+
+    def _find_in_long(self, typed: str) -> None:
+        """Open the window at the next place of a text that is typed, cyclically."""
+        desk, part = self._desk, self._desk.view.frame.long
+        self._searched = typed or self._searched
+        if part is None or not self._searched:
+            return
+        places = places_of(part.text.tokens, self._searched)
+        if not places:
+            desk.say(f"no token has “{visible(self._searched)}” in it")
+            return
+        here = part.queries[0] - 1 if part.pooled else part.queries[desk.view.scene.query]
+        place = next((at for at in places if at > here), places[0])
+        desk.open(place, place)
 
     def edit(self) -> None:
         desk = self._desk
@@ -66,6 +83,8 @@ class Questions:
 
     def save(self) -> None:
         desk = self._desk
+        if not desk.whole("y copies an attnviz heads command, which --save completes"):
+            return
 
         def write(path: Path) -> None:
             view, look, columns = desk.view, desk.drawn_with, self._columns()
@@ -93,7 +112,9 @@ class Questions:
     def why(self) -> None:
         desk, session = self._desk, self._desk.source.session
         scene, shown = desk.view.scene, desk.view.shown
-        if not desk.live("does not tell who wrote queries and keys"):
+        if not desk.live("does not tell who wrote queries and keys") or not desk.whole(
+            "attnviz link"
+        ):
             return
         if scene.removed or desk.view.written is not None or not isinstance(session, LiveSession):
             desk.say("only of the text itself, with every head: Esc, and X")
@@ -104,6 +125,7 @@ class Questions:
     def yank(self) -> None:
         desk = self._desk
         scene, shown = desk.view.scene, desk.view.shown
-        line = command_line(replace(scene, removed=shown.removed), shown.text, desk.source.options)
+        scene = replace(scene, removed=shown.removed)
+        line = command_line(scene, shown.text, desk.source.options, shown.long)
         self._copy(line)
         desk.say(f"copied: {line}")

@@ -24,6 +24,7 @@ from attnviz.engine.likely import Likely, likeliest
 from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.explore.long import LongPart, LongText
 from attnviz.inspect.heads.report import heads_report
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
@@ -35,8 +36,14 @@ from attnviz.models.memory import byte_text, require_room
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.options import RegionOptions
-from attnviz.records import Floats, HeadsRecord, ModelInfo
+from attnviz.progress import Advance
+from attnviz.records import Floats, HeadsRecord, Kind, ModelInfo
 from attnviz.regions import region_reader
+
+
+class TooLargeError(UsageError):
+    """The maps of all heads over a text are too large to be held."""
+
 
 Mode = Literal["raw", "no-sink", "value-weighted"]
 """Weights as they are; rows rescaled without the attention sink; or each weight times the norm of
@@ -59,7 +66,8 @@ class Frame:
     likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
     known: labels of the model's heads that were measured before.
-    measure_norms: computes ``norms`` in one more pass.
+    measure_norms: computes ``norms`` in one more pass. long: the part that is shown of a text whose
+        maps are too large to be held; None if the report has whole maps.
     """
 
     text: str
@@ -69,6 +77,7 @@ class Frame:
     loss: float | None = None
     known: KnownLabels | None = None
     measure_norms: Callable[[], Mapping[int, Floats]] = field(default=dict, repr=False)
+    long: LongPart | None = field(default=None, repr=False)
 
     @cached_property
     def norms(self) -> Mapping[int, Floats]:
@@ -89,6 +98,8 @@ class Frame:
         weights = self.report.weights(*head)
         if mode == "raw":
             return weights
+        if self.long is not None:
+            raise UsageError("a long text is shown with its weights as they are")
         if mode == "no-sink":
             keys = sink_of(self.report.record)[1]
             if not keys.any():
@@ -100,6 +111,16 @@ class Frame:
         if head[0] not in self.norms:
             raise UsageError("what values move is not known here: the weights stand alone")
         return norm_weighted(weights, self.norms[head[0]][head[1]])
+
+    def showing(self, part: LongPart) -> Frame:
+        """Return the same result with another part of its long text."""
+        return replace(self, report=part.report, long=part)
+
+
+def refuse_long_pair(frame: Frame, other: Frame | None) -> None:
+    """Raise UsageError if one of two sides is a long text, of which no whole map is held."""
+    if other is not None and (frame.long is not None or other.long is not None):
+        raise UsageError("a long text has no second side: compare texts with attnviz diff")
 
 
 def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
@@ -226,8 +247,22 @@ class LiveSession:
     def context(self) -> int | None:
         return self.model.context
 
-    def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        wanted = self._wanted(text)
+    def frame(
+        self,
+        text: str,
+        removed: frozenset[Head] = frozenset(),
+        advance: Advance = lambda done: None,
+    ) -> Frame:
+        """Run the model, and return the result; of a long text in pooled maps.
+
+        advance: is given the share of the pass over a long text that is done.
+        """
+        try:
+            wanted = self._wanted(text)
+        except TooLargeError:
+            if self.info.backend != "torch":
+                raise
+            return self._long_frame(text, removed, advance)
         passed = self._reader.read(wanted, removed)
         likely, loss = self._predictions(wanted, passed)
         report = self._report(text, passed)
@@ -240,6 +275,23 @@ class LiveSession:
             loss=loss,
             measure_norms=lambda: self._reader.norms(wanted, removed),
         )
+
+    def _long_frame(self, text: str, removed: frozenset[Head], advance: Advance) -> Frame:
+        if removed:
+            raise UsageError("over a long text no head is ablated: X puts all back")
+        choice = self._choice
+        kind = attention_kind(self.model, choice, across=True)
+        tokens = encoded(self.model, text, choice.truncate, choice.encode)
+        known = self._known(kind)
+        try:
+            read = LongText(
+                self.model, tokens, kind,
+                known=known, base=choice.index_base, given=text, advance=advance,
+            )  # fmt: skip
+        except UnsupportedError as error:
+            raise UsageError(f"a long text cannot be explored: {error}") from error
+        part = read.overview
+        return Frame(text, part.report, known=known, long=part)
 
     def _wanted(self, text: str) -> Asked:
         """Return the checked request for the maps of all heads over a text.
@@ -257,23 +309,27 @@ class LiveSession:
             )
             if needed > _LARGEST:
                 most = byte_text(_LARGEST)
-                raise UsageError(f"{what} {byte_text(needed)}, at most {most} are held: {advice}")
+                raise TooLargeError(
+                    f"{what} {byte_text(needed)}, at most {most} are held: {advice}"
+                )
             require_room(what, _COPIES * needed, advice)
         return asked(self.model, text, choice)
 
     def _report(self, text: str, passed: TextPass) -> HeadsRecord:
-        kind = passed.record.kind
-        if kind not in self._labels:
-            ignored = self._choice.no_known_labels
-            self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
         return heads_report(
             passed.record,
             False,
             self._choice.index_base,
             text=text,
             target=self._choice.target,
-            known=self._labels[kind],
+            known=self._known(passed.record.kind),
         )
+
+    def _known(self, kind: Kind) -> KnownLabels | None:
+        if kind not in self._labels:
+            ignored = self._choice.no_known_labels
+            self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
+        return self._labels[kind]
 
     def _predictions(
         self, wanted: Asked, passed: TextPass

@@ -181,7 +181,8 @@ class View:
         """
         if self.written is not None and self.written.at:
             return _axes(self.record, encoding)
-        return _axes_of(self.shown, encoding)
+        axes, part = _axes_of(self.shown, encoding), self.shown.long
+        return axes if part is None else replace(axes, rows=part.queries, columns=part.keys)
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
         """Return the names of the queries and keys; a repeated token has its index in the name.
@@ -190,12 +191,15 @@ class View:
         """
         if self.written is not None and self.written.at:
             return _names(self.record, encoding, self.scene.index_base)
+        if self.shown.long is not None:
+            return self.shown.long.names(encoding)
         return _names_of(self.shown, encoding)
 
 
 def _axes(record: AttentionRecord, encoding: str) -> Axes:
     queries = token_labels(record.queries, encoding)
-    keys = queries if record.kind != "cross" else token_labels(record.keys, encoding)
+    same = record.keys is record.queries
+    keys = queries if same else token_labels(record.keys, encoding)
     regions = record.queries.regions, record.keys.regions
     return Axes(queries, keys, record.causal, query_regions=regions[0], key_regions=regions[1])
 

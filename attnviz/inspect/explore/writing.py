@@ -30,6 +30,8 @@ class Writing:
         self._going = threading.Event()
 
     def generate(self) -> None:
+        if not self._desk.whole("attnviz generate"):
+            return
         if self._desk.view.written is None:
             self._write(self._desk.source.session.sampling or Sampling(tokens=self.tokens))
         else:

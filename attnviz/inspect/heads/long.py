@@ -43,7 +43,12 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
 
+Keep = Callable[[int, ReducedLayer], None]
+
 _BUCKETS = 64
+_CELLS = 2**24
+"""The most weights that are in memory at once while a part is read."""
+
 _SHOWN = 3
 """The most heads of which rows and parts are kept if nobody chose heads."""
 
@@ -161,7 +166,7 @@ def heads_of_any_length(
         long = reads_sums(model.info, len(tokens), request.reduce)
         if asked or (long and kind in ("self", "encoder")):
             try:
-                return _long_heads(model, tokens, kind, request, advance, text=text, notes=notes)
+                return long_heads(model, tokens, kind, request, advance, text=text, notes=notes)
             except UnsupportedError:
                 if asked:
                     raise
@@ -183,7 +188,7 @@ def _read(model: Model, given: str, request: HeadsRequest) -> tuple[Tokens, str,
     return tokens, reader.shown, tuple(reader.notes(tokens))
 
 
-def _long_heads(
+def long_heads(
     model: Model,
     tokens: Tokens,
     kind: Kind,
@@ -191,8 +196,14 @@ def _long_heads(
     advance: Advance,
     *,
     text: str,
-    notes: tuple[str, ...],
+    notes: tuple[str, ...] = (),
+    keep: Keep | None = None,
 ) -> LongHeads:
+    """Return where heads attend over a text, in pooled maps.
+
+    text, notes: for the report. keep: is given each layer, and may keep it to read parts later.
+    Raises what ``heads_of_any_length`` raises.
+    """
     if kind not in ("self", "encoder"):
         raise UsageError(f"pooled maps are of one text: leave out --kind {kind}")
     info, began = model.info, time.monotonic()
@@ -220,6 +231,7 @@ def _long_heads(
                 raise KeyboardInterrupt
 
         reading = _Reading(tokens, kind, request, after, chosen=chosen, word=word, part=part)
+        reading.keep = keep
         complete = True
         try:
             with reading_segments(model, tokens):
@@ -251,6 +263,21 @@ def _long_heads(
         index_base=request.index_base,
         seconds=time.monotonic() - began,
     )
+
+
+def part_of(found: ReducedLayer, queries: range, keys: range) -> Floats:
+    """Return the weights (head, query, key) of some queries and keys; NaN for a hidden key."""
+    rows = max(1, _CELLS // (found.heads * len(found.first)))
+    weights = np.concatenate(
+        [
+            found.rows(start, min(start + rows, queries.stop))[..., keys.start : keys.stop]
+            for start in range(queries.start, queries.stop, rows)
+        ],
+        axis=1,
+    )
+    places, of_rows = np.asarray(keys), (slice(queries.start, queries.stop), None)
+    first, past = found.first[of_rows], found.past[of_rows]
+    return np.where((places >= first) & (places < past), weights, np.float32(np.nan))
 
 
 def _part(request: HeadsRequest, size: int) -> tuple[range, range] | None:
@@ -292,6 +319,7 @@ class _Reading:
         part: tuple[range, range] | None,
     ) -> None:
         self.heads: list[LongHead] = []
+        self.keep: Keep | None = None
         self.causal = True
         self.bucket = -(-len(tokens) // _BUCKETS)
         self._tokens, self._kind, self._chosen = tokens, kind, chosen
@@ -347,6 +375,8 @@ class _Reading:
             )
         if self._chosen is None:
             self._keep_few()
+        if self.keep is not None:
+            self.keep(layer, found)
         self._after(layer)
 
     def _pairs(self, found: ReducedLayer) -> Sequence[Sequence[tuple[float, int, int]]]:
@@ -358,12 +388,7 @@ class _Reading:
     def _of_part(self, found: ReducedLayer) -> Floats | None:
         if self._part is None:
             return None
-        queries, keys = self._part
-        weights = found.rows(queries.start, queries.stop)[..., keys.start : keys.stop]
-        places = np.asarray(keys)
-        rows = slice(queries.start, queries.stop), None
-        first, past = found.first[rows], found.past[rows]
-        return np.where((places >= first) & (places < past), weights, np.nan)
+        return part_of(found, *self._part)
 
     def _of_word(self, found: ReducedLayer) -> Floats | None:
         if self._word is None:

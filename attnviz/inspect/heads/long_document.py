@@ -46,7 +46,7 @@ def long_document(found: LongHeads, *, explain: bool = False, hints: bool = Fals
         [doc.Facts([(each, False) for each in further], tone="faint")] if hints else (),
         heading=[*named(info), (size, False)],
         quoted=found.text,
-        finding=_finding(found),
+        finding=long_finding(found),
         first=advised(partial(_first, found, asked), found.tokens),
     )
 
@@ -69,7 +69,7 @@ def _name(found: LongHeads, head: LongHead) -> str:
     return found.head_name((head.layer, head.head))
 
 
-def _finding(found: LongHeads) -> str:
+def long_finding(found: LongHeads) -> str:
     """Return how many heads sink on the first token, and which other head reaches back furthest."""
     sinking = [head for head in found.heads if (head.scores.get("first") or 0) > SINK_WEIGHT]
     others = [head for head in found.heads if head not in sinking]

@@ -34,8 +34,8 @@ _CACHED = (32_768, 131_072)
 _RUNS = 5
 """The runs of a haystack: as it is, shuffled, taken apart, without named and random heads."""
 
-_MATRICES = 3
-"""The matrices of a layer's weights that are in memory at once."""
+_CACHES = 3
+"""The keys and values in memory at once: a text's, those of a pass that is compared, the next's."""
 
 
 def reckoned(request: RetrieveRequest) -> tuple[int, int]:
@@ -122,9 +122,10 @@ def checked_lengths(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
     if model.kinds != ("self",) or not getattr(model, "causal", True):
         raise cannot_write(model.info)
     lengths = hay.lengths_of(model, request)
-    weights = _MATRICES * 4 * model.info.heads * lengths[-1] ** 2
-    what = f"the weights of a layer over {lengths[-1]:,} tokens take"
-    require_room(what, weights, "give shorter --lengths")
+    info = model.info
+    cached = 2 * 4 * info.layers * info.kv_heads * info.head_dim * lengths[-1]
+    what = f"the keys and values of {lengths[-1]:,} tokens take"
+    require_room(what, _CACHES * cached, "give shorter --lengths")
     return lengths
 
 

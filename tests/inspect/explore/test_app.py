@@ -167,13 +167,16 @@ def test_the_text_in_the_colours_of_the_query_is_paged() -> None:
     ids=range(5),
 )
 def test_a_cell_to_begin_at(typed: str, said: str) -> None:
-    scene = explorer().desk.view.scene
-    begun = _zoomed(scene, "l1h2@4,2", causal=True)
-    assert (begun.head, begun.query, begun.key) == ((1, 2), 4, 2)
-    assert _zoomed(replace(scene, index_base=1), "L1H2@4,2", causal=True).head == (0, 1)
-    assert _zoomed(scene, "L0H0@2,4", causal=False).key == 4
+    begun = explorer().desk.view
+    found = _zoomed(begun, "l1h2@4,2").scene
+    assert (found.head, found.query, found.key) == ((1, 2), 4, 2)
+    from_one = replace(begun, scene=replace(begun.scene, index_base=1))
+    assert _zoomed(from_one, "L1H2@4,2").scene.head == (0, 1)
+    record = replace(begun.frame.report.record, causal=False)
+    frame = replace(begun.frame, report=replace(begun.frame.report, record=record))
+    assert _zoomed(replace(begun, frame=frame), "L0H0@2,4").scene.key == 4
     with pytest.raises(UsageError, match=re.escape(said)):
-        _zoomed(scene, typed, causal=True)
+        _zoomed(begun, typed)
 
 
 # Finding, keys, commands ---------------------------------------------------------------------

@@ -10,7 +10,9 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from attnviz.engine import torch_backend
+from attnviz.attention import stack_reader
+from attnviz.engine import generation_torch, torch_backend
+from attnviz.engine.backend import backend_of
 from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.resolve import LoadOptions, load
@@ -47,8 +49,13 @@ def readers(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("name", CACHED)
-def test_torch_models_write_and_look_as_transformers_says(name, readers):
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [*((name, 2**24) for name in CACHED), *((name, 1) for name in CACHED)],
+)
+def test_torch_models_write_and_look_as_transformers_says(name, most, readers, monkeypatch):
+    """Also if only the last token is observed, as in texts with more weights than ``most``."""
+    monkeypatch.setattr(generation_torch, "_OBSERVED", most)
     model, ids = small_model(name), inputs_of(name)["input_ids"]
     eager, state = small_model(name, "eager"), state_of(model)
     both = ARCHITECTURES[name].stack == "both"
@@ -71,12 +78,15 @@ def test_torch_models_write_and_look_as_transformers_says(name, readers):
             for layer, each in zip(sorted(step.rows), weights, strict=True):
                 np.testing.assert_allclose(step.rows[layer], each[0, :, -1].numpy(), atol=1e-5)
     assert state_of(model) == state
-    assert all(reader._cached for reader in readers)
+    assert all(reader._cached and reader._quietly for reader in readers)
 
 
+@pytest.mark.parametrize("most", [2**24, 1])
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_heads_that_are_removed_write_nothing(backend, checkpoint):
+def test_heads_that_are_removed_write_nothing(backend, most, checkpoint, monkeypatch):
     """The same as a model whose output projection reads nothing of them."""
+    monkeypatch.setattr(generation_torch, "_OBSERVED", most)
+    monkeypatch.setattr(stack_reader, "_HELD", most)
     directory, (layer, head) = str(checkpoint("llama")), (1, 3)
     model = load(directory, LoadOptions(backend=backend, tokens=9 if backend == "numpy" else None))
     tokens = model.encode("the cat sat on the mat")
@@ -93,8 +103,10 @@ def test_heads_that_are_removed_write_nothing(backend, checkpoint):
             assert step.id == int(logits.argmax())
 
 
-def test_a_cache_that_lies_is_not_believed(readers):
+@pytest.mark.parametrize("most", [2**24, 1])
+def test_a_cache_that_lies_is_not_believed(most, readers, monkeypatch):
     """A model that forgets its positions once it has a cache goes on with whole passes."""
+    monkeypatch.setattr(generation_torch, "_OBSERVED", most)
     model, ids = small_model("llama"), inputs_of("llama")["input_ids"]
     plain = list(generate(opened("llama", model), Tokens.bare(ids[0].tolist()), Sampling(5)))
     real = model.model.rotary_emb.forward
@@ -107,6 +119,21 @@ def test_a_cache_that_lies_is_not_believed(readers):
 
 
 SCORES = np.random.default_rng(5).normal(size=23) * 3
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_rows_do_not_change_with_what_is_held(name, checkpoint, monkeypatch):
+    """The rows and scores of NumPy's reader, with a block of one row and with one of all."""
+    text, found = [1 + at * at % 11 for at in range(22)], []
+    for most in (1, 100, 2**24):
+        monkeypatch.setattr(stack_reader, "_HELD", most)
+        model = load(str(checkpoint(name)), LoadOptions(backend="numpy", tokens=9))
+        reader = backend_of(model).open_reader(Tokens.bare([1]), Tokens.bare([1]), "self", ())
+        found.append(reader.read(tuple(text)))
+    for scores, rows in found[:-1]:
+        np.testing.assert_allclose(scores, found[-1][0], atol=1e-5)
+        for layer, row in rows.items():
+            np.testing.assert_allclose(row, found[-1][1][layer], atol=1e-6)
 
 
 @pytest.mark.parametrize(
