@@ -12,7 +12,6 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.draw.report import EVERY
 from attnviz.inspect.generate.request import GenerateRequest
-from attnviz.options import argument
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
@@ -33,13 +32,6 @@ attnviz generate "The cat sat." --ablate L1H0,L1H2
 
 
 @dataclass(frozen=True)
-class _Prompt(shared.Text):
-    """The argument with the text that the model continues."""
-
-    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
-
-
-@dataclass(frozen=True)
 class _Output(shared.Output):
     """The output options of every command, with a file to replay from."""
 
@@ -48,7 +40,7 @@ class _Output(shared.Output):
 
 @command(EXAMPLES, "--tokens --temperature --seed --head --ablate", draws="weights, sampling")
 def generate(
-    prompt: _Prompt,
+    prompt: shared.PromptText,
     request: GenerateRequest,
     model: shared.SeededModel,
     loading: shared.Loading,

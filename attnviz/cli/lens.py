@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.draw.report import EVERY
 from attnviz.inspect.lens.request import LensRequest
-from attnviz.options import argument
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -22,28 +17,14 @@ attnviz lens "The Eiffel Tower stands in the city of" --model openai-community/g
 """
 
 
-@dataclass(frozen=True)
-class _Prompt(shared.Text):
-    """The argument and option on the prompt."""
-
-    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
-
-
-@dataclass(frozen=True)
-class _Output(shared.Output):
-    """The output options of every command, with files of arrays."""
-
-    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
-
-
 @command(EXAMPLES, "--answer --position --head", draws="weights")
 def lens(
-    prompt: _Prompt,
+    prompt: shared.PromptText,
     request: LensRequest,
     model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
-    output: _Output,
+    output: shared.ArrayOutput,
 ) -> None:
     """Show what the model would predict after each block, and what heads write there."""
     from attnviz.cli.outlet import open_outlet

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.draw.report import EVERY
 from attnviz.inspect.link.request import LinkRequest
-from attnviz.options import argument, option
+from attnviz.options import option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -23,22 +22,14 @@ attnviz link --texts prompts.jsonl --head L1H2 --save parts.csv
 
 
 @dataclass(frozen=True)
-class _Prompts(shared.Text):
+class _Prompts(shared.PromptText):
     """The argument and options on one prompt or many."""
 
-    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
     texts: Path | None = option(
         "FILE",
         "Many prompts: one a line, or JSON lines or CSV with prompt, and where wanted query, key "
         "and than.",
     )
-
-
-@dataclass(frozen=True)
-class _Output(shared.Output):
-    """The output options of every command, with files of arrays."""
-
-    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 
 
 @command(EXAMPLES, "--head --query --key --than --texts", draws="weights, control, bootstrap")
@@ -47,7 +38,7 @@ def link(
     request: LinkRequest,
     model: shared.SeededModel,
     loading: shared.Loading,
-    output: _Output,
+    output: shared.ArrayOutput,
 ) -> None:
     """Show why a head looks at a token: who wrote the query and the key."""
     from attnviz.cli.outlet import open_outlet

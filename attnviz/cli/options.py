@@ -83,6 +83,13 @@ class Text(Options):
 
 
 @dataclass(frozen=True)
+class PromptText(Text):
+    """The argument and option on one prompt."""
+
+    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
+
+
+@dataclass(frozen=True)
 class TextOrTexts(Text):
     """The argument and options on one text or many."""
 
@@ -244,6 +251,13 @@ class Output(Options, panel="Output"):
     def explained(self) -> bool:
         """Return whether something is shown or saved to which an explanation can be added."""
         return not self.json or any(path.suffix.lower() in _EXPLAINED for path in self.save)
+
+
+@dataclass(frozen=True)
+class ArrayOutput(Output):
+    """The common output options, of a command that also writes files of arrays."""
+
+    save: tuple[Path, ...] = saved(f"{EVERY} .npz")
 
 
 @dataclass(frozen=True)

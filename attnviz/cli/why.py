@@ -7,9 +7,8 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.draw.report import EVERY
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.options import argument, option
+from attnviz.options import option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -25,22 +24,14 @@ attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gp
 
 
 @dataclass(frozen=True)
-class _Prompts(shared.Text):
+class _Prompts(shared.PromptText):
     """The argument and options on one prompt or many."""
 
-    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
     texts: Path | None = option(
         "FILE",
         "Many prompts: one a line, or JSON lines or CSV with prompt, and where wanted answer, foil "
         "and position.",
     )
-
-
-@dataclass(frozen=True)
-class _Output(shared.Output):
-    """The output options of every command, with files of arrays."""
-
-    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 
 
 @command(EXAMPLES, "--answer --foil --texts --head --top", draws="weights, control, bootstrap")
@@ -50,7 +41,7 @@ def why(
     model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
-    output: _Output,
+    output: shared.ArrayOutput,
 ) -> None:
     """Show what each head writes towards the predicted token, exactly."""
     from attnviz.cli.outlet import open_outlet

@@ -1,8 +1,8 @@
 """Hook points: the places in a running model where its heads' outputs can be read and changed.
 
 There is one for each attention call. A head's output z_h is the attention-weighted sum of its
-values, before any gate or projection. This module enters the library's own attention;
-``transformers_points`` has the ways into other models.
+values, before any gate or projection. ``inside_attention`` enters the library's own attention, and
+says how tensors inside a call are edited; ``transformers_points`` finds the calls of other models.
 """
 
 from __future__ import annotations
@@ -17,13 +17,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from attnviz.attention.functional import combine_masks
-from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.edges import NOTHING_LEFT
-from attnviz.engine.observer import Observer, hand_over, to_numpy
-from attnviz.engine.patching import ATTENDED, What
+from attnviz.engine.observer import to_numpy
+from attnviz.engine.patching import What
 from attnviz.engine.replacing import LostTrackError as LostTrackError
-from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Floats, Input, Kind
 
 
@@ -257,126 +253,6 @@ class CallCounter:
         self._next += 1
         self._taken = number, point
         return number, point
-
-
-class OwnHookPoints(HookPoints):
-    """The attention calls of the library's own ``MultiHeadAttention`` modules under ``root``.
-
-    Modules must run once each, in order of registration. One registered twice is one layer.
-    """
-
-    def __init__(self, root: nn.Module) -> None:
-        shapes = [(each, each.shape.heads, each.shape.value_dim) for each in _own_attention(root)]
-        super().__init__(
-            root, (HookedCall("self", layer, *shape) for layer, shape in enumerate(shapes))
-        )
-
-    @contextmanager
-    def borrowed(self) -> Iterator[None]:
-        training = [module for module in self.root.modules() if module.training]
-        try:
-            for module in training:
-                module.training = False
-            yield
-        finally:
-            for module in training:
-                module.training = True
-
-    @contextmanager
-    def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
-        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
-            counter.take(module)
-
-        def leave(module: nn.Module, args: tuple[Any, ...], outputs: Tensor) -> Tensor:
-            return counter.edit(outputs.transpose(1, 2)).transpose(1, 2)  # (batch, head, token, …)
-
-        def leave_weights(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> Tensor:
-            return counter.edit_inside("pattern", weights.transpose(1, 2)).transpose(1, 2)
-
-        with ExitStack() as hooks:
-            for attention in map(_own, self.found):
-                hooks.callback(attention.register_forward_pre_hook(enter).remove)
-                hooks.callback(attention.heads_point.register_forward_hook(leave).remove)
-                if "pattern" in inside:
-                    handle = attention.weights_point.register_forward_hook(leave_weights)
-                    hooks.callback(handle.remove)
-                for what in ATTENDED if not inside.isdisjoint(ATTENDED) else ():
-                    projection = attention.get_submodule(f"{what}_projection")
-                    dim = attention.shape.value_dim if what == "value" else attention.shape.head_dim
-
-                    def leave_projection(
-                        module: nn.Module,
-                        args: tuple[Any, ...],
-                        merged: Tensor,
-                        what: What = what,
-                        dim: int = dim,
-                    ) -> Tensor:
-                        return counter.edit_inside(
-                            what, merged.view(*merged.shape[:-1], -1, dim)
-                        ).flatten(-2)
-
-                    hooks.callback(projection.register_forward_hook(leave_projection).remove)
-            yield
-
-    @contextmanager
-    def masking(
-        self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None
-    ) -> Iterator[None]:
-        if keep is not None:
-            raise UnsupportedError("the library's own modules show no weights of hidden keys")
-        with ExitStack() as hooks:
-            for point in self.found:
-                hidden = hide(point, len(given.text), len(given.text))
-                if hidden is None:
-                    continue
-                visible = ~hidden[None]
-                if not bool(visible.tril().any(-1).all()):
-                    raise UsageError(NOTHING_LEFT)
-
-                def enter(
-                    module: nn.Module,
-                    args: tuple[Any, ...],
-                    kwargs: dict[str, Any],
-                    visible: Tensor = visible,
-                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-                    return args, {**kwargs, "mask": combine_masks(kwargs.get("mask"), visible)}
-
-                entered = point.module.register_forward_pre_hook(enter, with_kwargs=True)
-                hooks.callback(entered.remove)
-            yield
-
-
-@contextmanager
-def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
-    """Hand the attention weights of all self-attention under ``root`` to ``observer``.
-
-    This is done inside the context, for each pass. Layers are counted in the order in which the
-    attention modules are registered. The hooks are always removed on leaving.
-    """
-    with OwnHookPoints(root).intervening(_HandOver(observer), inside=_PATTERN):
-        yield
-
-
-_PATTERN: tuple[What, ...] = ("pattern",)
-
-
-class _HandOver:
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        if point.what == "pattern" and self._observer.wants(point.kind, point.layer):
-            hand_over(self._observer, point.kind, point.layer, outputs.transpose(1, 2))
-        return outputs
-
-
-def _own(point: HookedCall) -> MultiHeadAttention:
-    assert isinstance(point.module, MultiHeadAttention)
-    return point.module
-
-
-def _own_attention(root: nn.Module) -> list[MultiHeadAttention]:
-    return [module for module in root.modules() if isinstance(module, MultiHeadAttention)]
 
 
 def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:

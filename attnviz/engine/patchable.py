@@ -21,9 +21,9 @@ from attnviz.engine.hook_points import (
     HookPoints,
     Intervention,
     LostTrackError,
-    OwnHookPoints,
     hooked,
 )
+from attnviz.engine.inside_attention import OwnHookPoints
 from attnviz.engine.patching import What
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled

@@ -71,9 +71,9 @@ SITES: Mapping[What, SiteSort] = {
 }
 """Everything that is known of a sort of site: heads' outputs before the output projection, the
 inputs of an attention call, its weights, what a feed-forward block adds, the stream that enters a
-layer. A new sort is a row here, a hook for torch (``scan.sites`` for blocks; for a part of the
-attention ``transformers_points``, and ``hook_points`` for the library's own modules) and one for
-NumPy (``attention.growing``); options, help and screens follow."""
+layer. A new sort is a row here, an edit for torch (``inside_attention`` for a part of the
+attention, ``scan.sites`` for blocks) and one for NumPy (``attention.growing``); options, help and
+screens follow."""
 
 WHOLE_LAYER: frozenset[What] = frozenset(
     what for what, sort in SITES.items() if sort.hook == "block"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -40,8 +39,9 @@ from attnviz.engine.hook_points import (
     is_linear,
     linear_maps,
 )
+from attnviz.engine.inside_attention import edited_call
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
-from attnviz.engine.patching import ATTENDED, SITES, What
+from attnviz.engine.patching import SITES, What
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.split import require_one_process
@@ -98,24 +98,7 @@ class _Registered(_Points):
 
     @contextmanager
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
-        entered = not inside.isdisjoint(ATTENDED)
-
-        def edit(what: What, tensor: Tensor) -> Tensor:
-            """Return the tensor (batch, head, token, dim) after the intervention."""
-            return counter.edit_inside(what, tensor.transpose(1, 2)).transpose(1, 2)
-
-        def attend(call: AttentionCall) -> Attended:
-            counter.take(call.module)
-            if entered:
-                given: dict[str, Any] = {what: edit(what, getattr(call, what)) for what in ATTENDED}
-                call = call.attending(**given)
-            if "pattern" in inside:
-                output, weights = call.mixing(partial(edit, "pattern"))
-            else:
-                output, weights = call.own()
-            return counter.edit(output), weights
-
-        with taking_calls(attend):
+        with taking_calls(lambda call: edited_call(call, counter, inside)):
             yield
 
     @contextmanager

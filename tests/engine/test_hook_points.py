@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.hook_points import observe_hook_points
+from attnviz.engine.inside_attention import observe_hook_points
 from attnviz.engine.observer import KeepWeights
 
 

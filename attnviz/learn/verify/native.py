@@ -17,7 +17,7 @@ from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.capture import capture
-from attnviz.engine.hook_points import OwnHookPoints, observe_hook_points
+from attnviz.engine.inside_attention import OwnHookPoints, observe_hook_points
 from attnviz.learn.verify.examinee import (
     PADDED,
     Examinee,
