@@ -148,7 +148,7 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
     matrix = np.mean([each.found.matrix(each.towards) for each in report.prompts], axis=0)
     names = [report.name(part) for part in report.first.found.parts]
     longest = max(map(len, names))
-    columns = max((room - longest) // (max(longest, _CELL) + 1), 2)
+    columns = max((room - longest - 1) // (max(longest, _CELL) + 1), 2)
     for axis, most in ((0, rows), (1, columns)):
         order = np.argsort(-np.abs(matrix.sum(1 - axis)), kind="stable")
         kept = order if len(order) <= most else order[: most - 1]

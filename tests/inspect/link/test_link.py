@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import attnviz
+from attnviz.draw.grid import names_width
 from attnviz.draw.labels import width
 from attnviz.inspect.link.choice import LinkChoice, most_telling
+from attnviz.inspect.link.document import pair_grid
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.models.bundled import Bundled
@@ -303,6 +305,16 @@ def test_the_first_screen_fits(
     assert result.lines[1].startswith(("L1H3 attends", "L5H3", "5 prompts"))
     assert "query × key" in result.out
     assert result.lines[-1].endswith("--full: everything")
+
+
+@pytest.mark.parametrize("room", [60, 80, 120])
+def test_each_column_of_the_grid_has_its_name(checkpoint: Any, room: int) -> None:
+    """Parts with long names, such as position, take fewer columns instead of losing them."""
+    report = attnviz.link(str(checkpoint("bert")), "the cat sat on the mat", controls=0)
+    grid = pair_grid(report, 4, room, scaled=False)
+    assert "position" in grid.rows
+    cell = (room - names_width(grid.rows)) // len(grid.columns)
+    assert all(width(name) < cell for name in grid.columns)
 
 
 def test_few_parts_stand_out_where_nothing_is_to_be_found() -> None:
