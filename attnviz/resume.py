@@ -154,9 +154,10 @@ def refuse_other_run(
     """
     for name in [*here, *(name for name in there if name not in here)]:
         if there.get(name) != here.get(name):
+            one, other = ("are", "they are") if name.endswith("s") else ("is", "it is")
             raise UsageError(
-                f"{named} is of another run: its {name.replace('_', ' ')} is "
-                f"{_short(there.get(name))}, here it is {_short(here.get(name))}; {advice}"
+                f"{named} is of another run: its {name.replace('_', ' ')} {one} "
+                f"{_short(there.get(name))}, here {other} {_short(here.get(name))}; {advice}"
             )
 
 

@@ -67,8 +67,8 @@ def test_an_empty_file_is_begun(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"model": "gpt2"}, "its model is tiny, here it is gpt2"),
-        ({"texts": "3 (def)"}, r"its texts is 3 \(abc\), here it is 3 \(def\)"),
-        ({"draws": 4}, "its draws is null, here it is 4"),
+        ({"texts": "3 (def)"}, r"its texts are 3 \(abc\), here they are 3 \(def\)"),
+        ({"draws": 4}, "its draws are null, here they are 4"),
     ],
 )
 def test_another_run_is_refused_and_the_file_left(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, Measure, Need, View
 from attnviz.records import Kind, Tokens
 
@@ -35,6 +36,9 @@ _RARE_SHARE = 0.1
 """The share of a text's tokens that are called rare."""
 
 _RARE_KINDS = 3
+_STRIPS, _STRIP = 4, 16
+"""Into how many strips the rows of a causal block are cut, and the fewest rows of one."""
+
 _NEAR = 0.2
 """The width g of the diagonal of two texts in ``_alignment_rows``."""
 
@@ -147,6 +151,11 @@ class TextFacts:
         for order in orders[1:]:
             order[free] = ids[generator.permutation(free)]
         return orders
+
+    @cached_property
+    def equals(self) -> tuple[Pairs, Pairs] | None:
+        """Return the pairs of equal tokens in all ``orders``; see ``equal_pairs``."""
+        return equal_pairs(self.orders)
 
     @cached_property
     def rare(self) -> Bools:
@@ -266,10 +275,18 @@ class RowBlock:
     @cached_property
     def entropy(self) -> Weights:
         """Return the entropy −Σ A ln A of each row in nats, with 0 ln 0 = 0."""
-        weights = self.weights
-        # The smallest normal number replaces zero: zero times its logarithm is zero.
-        logarithms = np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))
-        total = -np.einsum("...k,...k->...", weights, logarithms)
+        weights, causal = self.weights, self.text.attention.causal
+        rows, least = weights.shape[-2], np.finfo(weights.dtype).tiny
+        total = np.empty(weights.shape[:-1], weights.dtype)
+        strip = max(-(-rows // _STRIPS), _STRIP) if causal else max(rows, 1)
+        for start in range(0, rows, strip):
+            own = slice(start, start + strip)
+            # No query of a strip sees a key after the last of them.
+            seen = weights[..., own, : self.start + own.stop if causal else None]
+            # The smallest normal number replaces zero: zero times its logarithm is zero.
+            logarithms = np.maximum(seen, least)
+            np.log(logarithms, out=logarithms)
+            total[..., own] = -np.einsum("...k,...k->...", seen, logarithms)
         return np.asarray(np.maximum(total, 0.0) + 0.0)  # against rounding, and the sign of zero
 
     @cached_property
@@ -295,11 +312,15 @@ class RowBlock:
         return np.where(counts, weights[..., rows, shown], 0), counts
 
     def on_equal(self, after: int) -> Rows:
+        if self.text.equals is not None:
+            filtered = self.mask is not None or self.text.attention.without_first
+            pairs, seen = self.text.equals[after], self.seen if filtered else None
+            return mass_on_pairs(self.weights, pairs, self.start, seen)
         ids, queries, keys = self.text.orders, self.queries, self.keys
         before = np.roll(ids, after, axis=-1)[:, None, : len(keys)]
         # The first keys have no token before them; the key after a neighbour is the query itself.
         equal = (ids[:, queries, None] == before) & (keys >= after) & (keys < queries[:, None])
-        return _mass_on(self.weights, equal & self.seen)
+        return mass_on(self.weights, equal & self.seen)
 
     def far(self) -> Weights:
         if self.text.passing and self.text.attention.causal:
@@ -325,20 +346,6 @@ def _self_rows(block: AttentionRows) -> Rows:
 def _first_rows(block: AttentionRows) -> Rows:
     """Return each row's weight on key 0, the attention sink; the first row does not count."""
     return block.at(np.zeros_like(block.queries))[0], np.asarray(block.queries >= 1)
-
-
-def _mass_on(weights: Weights, keys: Bools) -> Rows:
-    """Return each row's summed weight on the keys of a mask, and which rows have such keys.
-
-    weights: (..., rows, keys). keys: boolean (orders, rows, keys), for each order of the tokens.
-    """
-    chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
-    by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
-    if weights.ndim == 2:
-        by_row = weights[:, None, :]
-    sums = np.matmul(by_row, chosen)  # (..., rows, heads, orders)
-    values = sums[:, 0].T if weights.ndim == 2 else np.moveaxis(sums, -3, -1)
-    return values, np.asarray(keys.any(-1))
 
 
 def _column_rows(block: AttentionRows, keys: Bools) -> Rows:

@@ -262,7 +262,10 @@ def _scores(report: AtlasReport) -> doc.Table:
             cells.append(" / ".join("–" if each is None else f"{each:.3g}" for each in pair))
         rows.append(doc.Row(cells))
     columns = [doc.Column("head", right=False), *(doc.Column(said_name(name)) for name in known)]
-    return doc.Table(columns, rows, [("Means over texts", True), ("score / chance", False)])
+    title = [("Means over texts", True), ("score / chance", False)]
+    if len(report.heads) > _SCORED:
+        title.append((f"the first {_SCORED:,} of {len(report.heads):,} heads", False))
+    return doc.Table(columns, rows, title)
 
 
 def _places(report: AtlasReport, one: HeadAtlas) -> list[doc.Table]:

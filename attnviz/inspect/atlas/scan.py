@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import BlockFacts, on_host, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.inspect.heads.links import between_words, linking
+from attnviz.inspect.patterns.measure import TOGETHER
 from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
 from attnviz.inspect.patterns.sums import SHUFFLES, Evens, LayerSums
 from attnviz.measures.registry import OF_ONE_TEXT
@@ -107,6 +108,8 @@ class _Scan:
         self._kind = attention.kind
         self._texts = [_Text(text, attention, probing) for text in texts]
         self._shown: list[dict[int, Shown]] = [{} for _ in texts]
+        self._waiting: dict[int, dict[int, Weights]] = {}
+        self._cells = 0
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind
@@ -114,11 +117,31 @@ class _Scan:
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
-        mask = None if beside.mask is None else on_host(beside.mask)
-        self._shown[text][layer] = self._texts[text].shown(to_numpy(weights), mask)
+        matrix = to_numpy(weights)
+        if beside.mask is not None:
+            self._shown[text][layer] = self._texts[text].shown(matrix, on_host(beside.mask))
+            return
+        self._waiting.setdefault(text, {})[layer] = matrix.copy()
+        self._cells += matrix.size
+        if self._cells > TOGETHER:
+            self._measure_waiting()
+
+    def _measure_waiting(self) -> None:
+        """Measure the layers that wait, all of a text as if they were one."""
+        for text, by_layer in self._waiting.items():
+            shown, past = self._texts[text].shown(np.concatenate([*by_layer.values()]), None), 0
+            for layer, own in by_layer.items():
+                some = slice(past, past := past + len(own))
+                parts = [
+                    *(each[:, some] for each in shown[:2]),
+                    *(each[some] for each in shown[2:]),
+                ]
+                self._shown[text][layer] = Shown(*parts)
+        self._waiting, self._cells = {}, 0
 
     def found(self) -> list[TextFound]:
         """Return what each text of the batch shows."""
+        self._measure_waiting()
         found = []
         for text, by_layer in zip(self._texts, self._shown, strict=True):
             layers = sorted(by_layer)
@@ -177,7 +200,9 @@ class _Text:
             even=np.zeros(distance),
             links=np.zeros(distance, np.int64),
         )
-        strong = np.nan_to_num(weights.reshape(heads, -1)[:, links.cells].astype(np.float64))
+        lost = np.isnan(weights).any((-2, -1))
+        strong = np.take(weights.reshape(heads, -1), links.cells, 1).astype(np.float64)
+        strong[lost] = 0
         found.weight[:] = [links.by_distance(row) for row in strong]
         found.even[:], found.links[:] = links.by_distance(links.even), links.by_distance()
         if len(links.cells):
@@ -189,7 +214,6 @@ class _Text:
                 found.scores[row] = measured.scores[name]
                 chance = measured.shuffled.get(name, measured.uniform.get(name, np.nan))
                 found.chance[row] = chance
-        lost = np.isnan(weights).any((-2, -1))
         found.scores[:, lost], found.places[lost] = np.nan, -1
         for array in found[3:]:
             array[lost] = 0

@@ -66,8 +66,11 @@ class _Heads:
         sums = tallies.sums
         self._tallies, self._texts, self._kind = tallies, texts, kind
         self._frequency: dict[Side, Counter[str]] = {
-            "query": Counter(word for at in sample for word in _plain(texts[at].queries(kind))),
-            "key": Counter(word for at in sample for word in _plain(texts[at].keys(kind))),
+            # Links leave special tokens out, but for the queries of cross attention.
+            "query": Counter(
+                word for at in sample for word in _words(texts[at].queries(kind), kind == "cross")
+            ),
+            "key": Counter(word for at in sample for word in _words(texts[at].keys(kind))),
         }
         self._scores = mean(sums["scores"], sums["measured"])
         self._chance = mean(sums["chance"], sums["compared"])
@@ -143,9 +146,10 @@ def _end(link: Firing, side: Side) -> str:
     return link.queries.texts[link.query] if side == "query" else link.keys.texts[link.key]
 
 
-def _plain(tokens: Tokens) -> Iterable[str]:
+def _words(tokens: Tokens, special: bool = False) -> Iterable[str]:
+    """Yield the text of each token. special: True also yields those of special tokens."""
     pairs = zip(tokens.texts, tokens.special, strict=True)
-    return (_stripped(text) for text, special in pairs if not special)
+    return (_stripped(text) for text, left_out in pairs if special or not left_out)
 
 
 def _stripped(text: str) -> str:

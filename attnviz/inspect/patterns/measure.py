@@ -30,7 +30,7 @@ Work = Callable[[int], None]
 
 Selection = Mapping[int, Container[int]]
 
-_TOGETHER = 4_000_000
+TOGETHER = 4_000_000
 """The most attention weights that wait until all layers of their text are scored at once."""
 
 
@@ -136,7 +136,7 @@ class _Scoring:
         if mask is None and shown.shape[1:] == (len(facts.queries), len(facts.keys)):
             self._waiting.setdefault(text, {})[layer] = shown.copy()
             self._cells += shown.size
-            if self._cells > _TOGETHER:
+            if self._cells > TOGETHER:
                 self._score_waiting()
         elif self._texts[text].words is not None:
             self._collect(text, layer, start, shown, mask)

@@ -14,6 +14,7 @@ import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
 from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.atlas import document
 from attnviz.inspect.atlas.directory import with_maps
 from attnviz.inspect.atlas.records import AtlasReport
 
@@ -171,6 +172,16 @@ def test_findings(whole: AtlasReport) -> None:
     assert str(none)
     assert none.to_dicts() == []
     assert attnviz.atlas("tiny", ["The"]).finding == "No text has two words: no head can fire."
+
+
+def test_the_table_of_scores_says_how_many_heads_it_has(
+    whole: AtlasReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = "the first 5 of 24 heads"
+    assert cut not in str(document._scores(whole).title)
+    monkeypatch.setattr(document, "_SCORED", 5)
+    found = document._scores(whole)
+    assert (len(found.rows), cut in str(found.title)) == (5, True)
 
 
 def test_encoders(checkpoint: Any) -> None:

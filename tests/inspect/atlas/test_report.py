@@ -26,7 +26,7 @@ from attnviz.inspect.atlas.tally import edges
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input
 
-from .corpus import TEXTS, TOP
+from .corpus import PIECES, TEXTS, TOP
 
 
 def measured(model: Any, shard: Shard) -> AtlasReport:
@@ -156,6 +156,40 @@ def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path)
     assert len((tmp_path / "atlas" / "heads.jsonl").read_text().splitlines()) == len(whole.heads)
     assert not report_of(parts[0]).complete
     assert report_of(parts[0]).finding.startswith("Incomplete: 64 texts.")
+
+
+@pytest.mark.parametrize("kind", ["decoder", "cross"])
+def test_shards_of_two_texts_add_up_to_the_bit(
+    checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    """The record has the texts that the decoder reads, which cross attention writes itself."""
+    monkeypatch.setattr("attnviz.corpus.BLOCK", 4)
+    model, asked = attnviz.load(str(checkpoint("t5"))), {"kind": kind, "top": TOP}
+    texts = [*PIECES[:8], PIECES[1]]  # two blocks of four texts, and one of one
+    alone = attnviz.atlas(model, texts, **asked)
+    files = [tmp_path / f"{number}" for number in range(2)]
+    for number, file in enumerate(files):
+        part = attnviz.atlas(model, texts, shard=f"{number}/2", resume=file, **asked)
+        assert part.complete is False
+    merged = attnviz.merge([*reversed(files)])
+    assert json.dumps(merged.data()) == json.dumps(alone.data())
+    assert merged.kept == alone.kept
+    assert all(text.target is not None for text in alone.kept.values())
+    # A query of cross attention may be a special token, which then counts among the tokens too.
+    sampled = {each.link.text for tenth in alone.heads[0].tenths for each in tenth}
+    written = [alone.kept[index].queries(kind) for index in sampled]
+    special = kind == "cross"
+    tokens = Counter(
+        text.strip() or text
+        for each in written
+        for text, left_out in zip(each.texts, each.special, strict=True)
+        if special or not left_out
+    )
+    known = [head.prefers for head in alone.heads if head.prefers is not None]
+    queries = [each for each in known if each.side == "query"]
+    assert len(queries) > 0 if special else not known
+    for each in queries:
+        assert each.base_rate == pytest.approx(tokens[each.token] / sum(tokens.values()))
 
 
 def test_the_best_of_rows_are_those_of_a_loop() -> None:

@@ -196,6 +196,30 @@ def test_a_missing_shard_is_named(run: Any, refused: Any, tmp_path: Path) -> Non
     assert "its seed is 0, here it is 1" in other
 
 
+def test_torchrun_gives_the_shard(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process measures the share of its rank, keeps its own record, and the first speaks."""
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:9]), encoding="utf-8")
+    options = [f"--{name}={value}" for name, value in ASKED.items()]
+    asked = ("retrieve", "--texts", "texts.txt", *options, "--json")
+    whole = run(*asked).document
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        found = run(*asked, "--resume", "part.record")
+        assert found.code == 0, found.err
+        if rank:
+            assert found.out == ""
+        else:
+            assert "1 of 2 shards: 1/2 is missing" in " ".join(found.document["notes"])
+    for name in ("WORLD_SIZE", "TORCHELASTIC_RUN_ID", "RANK"):
+        monkeypatch.delenv(name)
+    merged = run("merge", "part-0.record", "part-1.record", "--json").document
+    assert without_times(merged) == without_times(whole)
+
+
 _CHILD = f"""
 import attnviz, attnviz.mergeable
 attnviz.mergeable._SECONDS, attnviz.corpus.BLOCK = 0.0, 1

@@ -122,7 +122,7 @@ def test_a_resume_file_of_another_run(refused: Any, run: Any, tmp_path: Path) ->
     whole = path.read_bytes()
     for others, said in (
         ((*options, "--mode", "mean"), "its mode is zero, here it is mean"),
-        (("ablate", "Another text.", *options[2:]), "its texts is 1 ("),
+        (("ablate", "Another text.", *options[2:]), "its texts are 1 ("),
         ((*options, "--model", "mha"), "its model is tiny, here it is mha"),
         ((*options, "--head", "L0H1"), "its removals is 1 ("),
     ):

@@ -1,0 +1,98 @@
+"""The attention weight on equal tokens, in several orders of the tokens of a text.
+
+Few tokens of most texts are equal. Their pairs are found once for a text, and the weights on them
+are picked from each layer. Where they are many, a product with a whole mask is faster.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Weights = NDArray[np.floating]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+_MOST = 16
+"""The most pairs of equal tokens for each token of a text, if they are kept."""
+
+
+class Pairs(NamedTuple):
+    """Pairs of a query and an earlier key, in some orders of the tokens of a text.
+
+    count: of the orders. queries, orders, keys: (pair,), sorted by the query, then by the order.
+    """
+
+    count: int
+    queries: Ints
+    orders: Ints
+    keys: Ints
+
+
+def equal_pairs(orders: Ints) -> tuple[Pairs, Pairs] | None:
+    """Return the pairs of a token and an earlier equal one, and of a token and the one after that.
+
+    orders: the ids of the same tokens in several orders, (order, token). None if there are too many
+        pairs to keep.
+    """
+    length = orders.shape[1]
+    places = np.argsort(orders, axis=-1, kind="stable")
+    sorted_ids = orders[0][places[0]]  # those of every order
+    earlier = np.arange(length) - np.searchsorted(sorted_ids, sorted_ids)  # equal ones before each
+    if earlier.sum() > _MOST * length:
+        return None
+    late = np.repeat(np.arange(length), earlier)
+    first = np.cumsum(earlier) - earlier  # the index of the first pair of each token
+    early = late - 1 - (np.arange(len(late)) - np.repeat(first, earlier))
+    queries, keys = places[:, late], places[:, early]
+    return _pairs(queries, keys), _pairs(queries, keys + 1)
+
+
+def _pairs(queries: Ints, keys: Ints) -> Pairs:
+    """Return those pairs whose key is before the query. queries, keys: (order, pair)."""
+    numbers = np.broadcast_to(np.arange(len(queries))[:, None], queries.shape)
+    before = keys < queries  # what follows the token just before is the query itself
+    found = np.stack([queries[before], numbers[before], keys[before]])
+    return Pairs(len(queries), *found[:, np.lexsort(found[1::-1])])
+
+
+def mass_on_pairs(
+    weights: Weights, pairs: Pairs, start: int, seen: Bools | None
+) -> tuple[Weights, Bools]:
+    """Return each row's summed weight on the keys of its pairs, and which rows have some.
+
+    weights: (..., rows, keys). start: the query of the first row. seen: boolean (rows, keys), the
+        pairs that count; None if all do. The results are (..., orders, rows) and (orders, rows).
+    """
+    *heads, rows, width = weights.shape
+    first, past = np.searchsorted(pairs.queries, [start, start + rows])
+    row, order, key = (each[first:past] for each in pairs[1:])
+    places, cells = (row - start) * pairs.count + order, (row - start) * width + key
+    if seen is not None:
+        kept = seen.reshape(-1)[cells]
+        places, cells = places[kept], cells[kept]
+    values = np.zeros((*heads, pairs.count, rows), weights.dtype)
+    counts = np.zeros((pairs.count, rows), bool)
+    begins = np.flatnonzero(np.diff(places, prepend=-1))
+    if len(begins):
+        at = np.divmod(places[begins], pairs.count)[::-1]
+        found = np.take(weights.reshape(*heads, rows * width), cells, -1)
+        values[(..., *at)] = np.add.reduceat(found, begins, -1)
+        counts[at] = True
+    return values, counts
+
+
+def mass_on(weights: Weights, keys: Bools) -> tuple[Weights, Bools]:
+    """Return each row's summed weight on the keys of a mask, and which rows have such keys.
+
+    weights: (..., rows, keys). keys: boolean (orders, rows, keys), for each order of the tokens.
+    """
+    chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
+    by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
+    if weights.ndim == 2:
+        by_row = weights[:, None, :]
+    sums = np.matmul(by_row, chosen)  # (..., rows, heads, orders)
+    values = sums[:, 0].T if weights.ndim == 2 else np.moveaxis(sums, -3, -1)
+    return values, np.asarray(keys.any(-1))
