@@ -85,20 +85,8 @@ def _full(part: Maps, theme: Theme, max_width: int) -> Block:
     max_width: in characters.
     """
     axes = [map_axes(shown, theme) for shown in part.maps]
-    most = part.lines or MOST_LINES
     wide = _map_room(part, axes, theme, max_width)
-    drawn = [
-        heatmap(
-            shown.weights,
-            labels,
-            theme=theme,
-            max_width=wide,
-            values=part.values,
-            lines=most,
-            limit=shown.limit,
-        )
-        for shown, labels in zip(part.maps, axes, strict=True)
-    ]
+    drawn = _heatmaps(part, axes, theme, wide, part.lines or MOST_LINES)
     titles = []
     for shown, block in zip(part.maps, drawn, strict=True):
         space = max(block.width, min(wide, _LEAST_TITLE))
@@ -110,6 +98,23 @@ def _full(part: Maps, theme: Theme, max_width: int) -> Block:
         lines = (*title, *([] for _ in range(tallest - len(title))), *block.lines)
         blocks.append(Block(lines, widest(lines)))
     return flow(blocks, max_width, _GAP)
+
+
+def _heatmaps(
+    part: Maps, axes: Sequence[Axes], theme: Theme, max_width: int, lines: int
+) -> list[Block]:
+    return [
+        heatmap(
+            shown.weights,
+            labels,
+            theme=theme,
+            max_width=max_width,
+            values=part.values,
+            lines=lines,
+            limit=shown.limit,
+        )
+        for shown, labels in zip(part.maps, axes, strict=True)
+    ]
 
 
 def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int:
@@ -143,18 +148,7 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, max_width: int, wi
         screen.
     """
     across = (width + _GAP) // (max_width + _GAP)
-    drawn = [
-        heatmap(
-            shown.weights,
-            labels,
-            theme=theme,
-            max_width=max_width,
-            values=part.values,
-            lines=part.lines,
-            limit=shown.limit,
-        )
-        for shown, labels in zip(part.maps, axes, strict=True)
-    ]
+    drawn = _heatmaps(part, axes, theme, max_width, part.lines)
     rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
     return sum(max(len(each.lines) for each in row) + _TITLE_LINES for row in rows)
 

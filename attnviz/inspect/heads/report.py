@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -204,10 +202,7 @@ class HeadsReport(Report):
             )
 
     def data(self) -> dict[str, Any]:
-        stream = io.StringIO()
-        self.write_json(stream)
-        found: dict[str, Any] = json.loads(stream.getvalue())
-        return found
+        return self.to_dict()
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """Write the JSON object of ``data``, head by head, as it may be larger than the memory."""
