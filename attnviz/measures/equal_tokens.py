@@ -22,10 +22,10 @@ _MOST = 16
 class Pairs(NamedTuple):
     """Pairs of a query and an earlier key, in some orders of the tokens of a text.
 
-    count: of the orders. queries, orders, keys: (pair,), sorted by the query, then by the order.
+    number: of the orders. queries, orders, keys: (pair,), sorted by the query, then by the order.
     """
 
-    count: int
+    number: int
     queries: Ints
     orders: Ints
     keys: Ints
@@ -69,15 +69,15 @@ def mass_on_pairs(
     *heads, rows, width = weights.shape
     first, past = np.searchsorted(pairs.queries, [start, start + rows])
     row, order, key = (each[first:past] for each in pairs[1:])
-    places, cells = (row - start) * pairs.count + order, (row - start) * width + key
+    places, cells = (row - start) * pairs.number + order, (row - start) * width + key
     if seen is not None:
         kept = seen.reshape(-1)[cells]
         places, cells = places[kept], cells[kept]
-    values = np.zeros((*heads, pairs.count, rows), weights.dtype)
-    counts = np.zeros((pairs.count, rows), bool)
+    values = np.zeros((*heads, pairs.number, rows), weights.dtype)
+    counts = np.zeros((pairs.number, rows), bool)
     begins = np.flatnonzero(np.diff(places, prepend=-1))
     if len(begins):
-        at = np.divmod(places[begins], pairs.count)[::-1]
+        at = np.divmod(places[begins], pairs.number)[::-1]
         found = np.take(weights.reshape(*heads, rows * width), cells, -1)
         values[(..., *at)] = np.add.reduceat(found, begins, -1)
         counts[at] = True

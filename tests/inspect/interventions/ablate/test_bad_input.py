@@ -124,7 +124,7 @@ def test_a_resume_file_of_another_run(refused: Any, run: Any, tmp_path: Path) ->
         ((*options, "--mode", "mean"), "its mode is zero, here it is mean"),
         (("ablate", "Another text.", *options[2:]), "its texts are 1 ("),
         ((*options, "--model", "mha"), "its model is tiny, here it is mha"),
-        ((*options, "--head", "L0H1"), "its removals is 1 ("),
+        ((*options, "--head", "L0H1"), "its removals are 1 ("),
     ):
         refusal = refused(2, *others)
         assert said in refusal
