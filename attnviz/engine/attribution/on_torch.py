@@ -42,6 +42,7 @@ from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import no_logits
 from attnviz.records import Input, ModelInfo
 
 _TOP = 5
@@ -87,10 +88,7 @@ class TorchAttributor(Attributor):
         Raises UsageError if the model predicts no tokens.
         """
         if opened.head is None:
-            raise UsageError(
-                f"{info.name!r} predicts no tokens and no label of a text: there is no logit to "
-                "take apart, choose a model with a language-model head or a classifier"
-            )
+            raise no_logits(info.name)
         return cls(opened, given)
 
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:

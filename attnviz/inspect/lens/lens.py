@@ -28,7 +28,7 @@ def open_model(name: str, options: LoadOptions, text: str) -> Model:
 
     options: how it is loaded. text: its length decides which is faster.
     """
-    return load_apart(name, replace(options, tokens=reckoned_tokens(text)))
+    return load_apart(name, replace(options, tokens=reckoned_tokens(text), logits=True))
 
 
 def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> LensReport:

@@ -157,3 +157,10 @@ def test_words_of_a_long_text_are_integrated(run: Any, tmp_path: Path, problem: 
     if inputs["converged"]:
         total = sum(one["integrated"] for one in inputs["tokens"])
         assert total == pytest.approx(change, rel=0.01)
+
+
+@pytest.mark.parametrize("fields", [{"problem_type": "regression"}, {"id2label": {0: "stars"}}])
+def test_a_number_is_no_label(refused: Any, tmp_path: Path, fields: dict[str, Any]) -> None:
+    model = "--model", save_classifier(tmp_path, **fields)
+    for command in ("why", "lens"):
+        assert "gives a number and chooses no label" in refused(5, command, TEXT, *model)
