@@ -41,9 +41,11 @@ from attnviz.engine.attribution.followed import (
     PRODUCTS,
     QUOTIENTS,
     RMS_NORM,
+    SCORING,
     SUMS,
     FollowedMark,
     Way,
+    by_head,
     by_ratio,
     divided,
     followed,
@@ -87,7 +89,8 @@ class ResidualPass(FunctionWatch):
     """Runs a borrowed model over one text and tracks what enters the residual stream.
 
     watch: its ``edit`` is called with the output of the heads of each attention call.
-    reading: True also tracks the queries, keys and values.
+    reading: True also tracks the queries, keys and values. by_product: True finds them without the
+        values as the factors of the scores, in a model that computes attention by itself.
     leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
         values (1, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
@@ -95,12 +98,19 @@ class ResidualPass(FunctionWatch):
     """
 
     def __init__(
-        self, model: PatchableModel, watch: Intervention, *, reading: bool = False
+        self,
+        model: PatchableModel,
+        watch: Intervention,
+        *,
+        reading: bool = False,
+        by_product: bool = False,
     ) -> None:
         super().__init__()
         self._model = model
         self._watch = watch
         self._reading = reading
+        self._by_product = by_product
+        self._factors: tuple[Tensor, Tensor] | None = None
         self.read: dict[tuple[int, What], Tensor] = {}
         self._depth = 0
         self._layer: int | None = None
@@ -126,7 +136,7 @@ class ResidualPass(FunctionWatch):
                 hooks.enter_context(_around(block, self._entering(number), self._leave_block))
             if self._model.head is not None:
                 hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
-            inside = ATTENDED if self._reading else ()
+            inside = ATTENDED if self._reading and not self._by_product else ()
             hooks.enter_context(points.intervening(self, inside=inside))
             hooks.enter_context(whole_modules(root))
             hooks.enter_context(torch.no_grad())
@@ -142,6 +152,11 @@ class ResidualPass(FunctionWatch):
         if point.what != "output":
             self.read[number, point.what] = outputs
             return outputs.detach()
+        if self._factors is not None:
+            query, key = self._factors
+            self._factors = None
+            for what, factor in (("query", query), ("key", key.mT)):
+                self.read[number, what] = by_head(factor).transpose(0, 1)[None]
         self._watch.edit(number, point, outputs)
         if self._encoding:
             return outputs
@@ -202,6 +217,13 @@ class ResidualPass(FunctionWatch):
         reads = (
             self._depth > 0 and FollowedMark.STREAM in marks and not self._mixes(name, first, found)
         )
+        if (
+            self._by_product
+            and name in SCORING
+            and len(found) == 2
+            and marks == {FollowedMark.READ}
+        ):
+            self._factors = found[0], found[1]
         way = self._way(name, first, found, reads or FollowedMark.READ in marks)
         if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
             if first and is_in_place(func):
