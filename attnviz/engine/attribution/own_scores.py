@@ -1,9 +1,10 @@
 """The scores of attention that a model computes by itself, such as BLOOM's with its ALiBi.
 
 Such a model hands no queries and keys over. They are the two factors of the last product before the
-softmax over keys. What the model makes of that product is found by two passes: as it is, and with
-the product at zero. The second gives what is added to the scores, such as a bias by distance (Press
-et al. 2022, "Train Short, Test Long", ALiBi) and the mask; the difference gives the scale.
+softmax over keys, or what torch's fused attention is given. What the model makes of that product is
+found by two passes: as it is, and with the product at zero. The second gives what is added to the
+scores, such as a bias by distance (Press et al. 2022, "Train Short, Test Long", ALiBi) and the
+mask; the difference gives the scale.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
-from attnviz.engine.attention_calls import HIDING, Compute, SoftmaxWatch
-from attnviz.engine.attribution.followed import SCORING, by_head, name_of
+from attnviz.engine.attention_calls import FUSED_INPUTS, HIDING, Compute, SoftmaxWatch
+from attnviz.engine.attribution.followed import SCORING, by_head, name_of, named
+from attnviz.engine.attribution.mixing import fused_scores
 from attnviz.engine.attribution.scores import SplitScores
-from attnviz.engine.hook_points import Function, LostTrackError
+from attnviz.engine.hook_points import Function
 from attnviz.records import Floats, Input
 
 _ROUNDING = 1e-4
@@ -61,41 +64,60 @@ class _ScoreWatch(SoftmaxWatch):
         self.found: OwnScores | None = None
 
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        raise LostTrackError("a fused kernel shows no scores")
+        return compute()
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.is_over_keys(func, args, kwargs):
-            weights = func(*args, **kwargs)
-            if self._call == 0 and self._factors is not None:
-                scores = args[0] if args else kwargs["input"]
-                query, key = self._factors
-                self.found = OwnScores(
-                    query=by_head(query),
-                    key=by_head(key.mT),
-                    scores=by_head(scores),
-                    weights=by_head(weights),
-                    product=self._products - 1,
+        factors = factors_of(func, args, kwargs)
+        if factors is not None:
+            self._factors = factors
+            self._products += 1
+            if self._products - 1 == self._zero:
+                nothing = torch.zeros_like(factors[0])
+                args, kwargs = tree_map(
+                    lambda one: nothing if one is factors[0] else one, (args, kwargs)
                 )
-            if self._call == 0:
-                raise ReachedError
-            self._call -= 1
-            return weights
-        if name_of(func) in SCORING:
-            *_, query, key = (one for one in tree_leaves((args, kwargs)) if _is_tensor(one))
-            if query.ndim > 2 and key.ndim > 2:
-                self._factors = query, key
-                self._products += 1
-                if self._products - 1 == self._zero:
-                    nothing = torch.zeros_like(query)
-                    args, kwargs = tree_map(
-                        lambda one: nothing if one is query else one, (args, kwargs)
-                    )
-                return func(*args, **kwargs)
-        return super().call(func, args, kwargs)
+        if func is functional.scaled_dot_product_attention:
+            given = named(FUSED_INPUTS, args, kwargs)
+            scores = fused_scores(given["query"], given["key"], given, slice(None))
+            self._end(scores, scores.softmax(-1))
+        result = func(*args, **kwargs)
+        if self.is_over_keys(func, args, kwargs):
+            self._end(args[0] if args else kwargs["input"], result)
+        return result
+
+    def _end(self, scores: Tensor, weights: Tensor) -> None:
+        """Count a softmax; record it and end the pass if it is the one."""
+        self._call -= 1
+        if self._call >= 0:
+            return
+        if self._factors is not None:
+            query, key = self._factors
+            self.found = OwnScores(
+                query=by_head(query),
+                key=by_head(key),
+                scores=by_head(scores),
+                weights=by_head(weights),
+                product=self._products - 1,
+            )
+        raise ReachedError
 
 
-def _is_tensor(one: Any) -> bool:
-    return isinstance(one, Tensor)
+def factors_of(
+    func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Tensor, Tensor] | None:
+    """Return what may be queries (..., query, dim) and keys (..., key, dim) of a torch call.
+
+    They are the factors of a product of many matrices, or are handed to torch's fused attention.
+    None if the call is of another kind.
+    """
+    if func is functional.scaled_dot_product_attention:
+        given = named(FUSED_INPUTS, args, kwargs)
+        return given["query"], given["key"]
+    if name_of(func) not in SCORING:
+        return None
+    tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    query, key = tensors[-2:]
+    return (query, key.mT) if query.ndim > 2 and key.ndim > 2 else None
 
 
 def own_scores(

@@ -41,7 +41,6 @@ from attnviz.engine.attribution.followed import (
     PRODUCTS,
     QUOTIENTS,
     RMS_NORM,
-    SCORING,
     SUMS,
     FollowedMark,
     Way,
@@ -57,6 +56,7 @@ from attnviz.engine.attribution.followed import (
     named,
     plainly,
 )
+from attnviz.engine.attribution.own_scores import factors_of
 from attnviz.engine.attribution.parts import PartKind
 from attnviz.engine.hook_points import (
     Function,
@@ -155,7 +155,7 @@ class ResidualPass(FunctionWatch):
         if self._factors is not None:
             query, key = self._factors
             self._factors = None
-            for what, factor in (("query", query), ("key", key.mT)):
+            for what, factor in (("query", query), ("key", key)):
                 self.read[number, what] = by_head(factor).transpose(0, 1)[None]
         self._watch.edit(number, point, outputs)
         if self._encoding:
@@ -217,13 +217,8 @@ class ResidualPass(FunctionWatch):
         reads = (
             self._depth > 0 and FollowedMark.STREAM in marks and not self._mixes(name, first, found)
         )
-        if (
-            self._by_product
-            and name in SCORING
-            and len(found) == 2
-            and marks == {FollowedMark.READ}
-        ):
-            self._factors = found[0], found[1]
+        if self._by_product and marks == {FollowedMark.READ}:
+            self._note_factors(func, args, kwargs)
         way = self._way(name, first, found, reads or FollowedMark.READ in marks)
         if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
             if first and is_in_place(func):
@@ -235,6 +230,13 @@ class ResidualPass(FunctionWatch):
         with torch.enable_grad():
             result = way(OUT_OF_PLACE.get(func, func), args, kwargs)
         return tree_map(lambda one: followed(one, mark), result)
+
+    def _note_factors(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with torch.enable_grad():
+            factors = factors_of(func, args, kwargs)
+        if factors is not None and all(one.requires_grad for one in factors):
+            query, key = (followed(one, FollowedMark.READ) for one in factors)
+            self._factors = query, key
 
     def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
         """Return True if a matrix product sums over another axis than the stream's width.

@@ -7,7 +7,7 @@ tracked (``ResidualPass``) gives the parts of its query and keys. It ends at the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -22,7 +22,6 @@ from attnviz.engine.attention_calls import (
     Attended,
     AttentionCall,
     IncompleteError,
-    borrowed,
     taking_calls,
 )
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
@@ -68,7 +67,7 @@ class TorchScoreSplitter(ScoreSplitter):
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
         call = self._call(asked.head)
         facts = self._observed(given, asked)
-        with self._borrowed():
+        with self._opened.hook_points.borrowed():
             run = self._tracked(given, call, mixing=True)
             found = run.split(facts, asked)
             if found is None:
@@ -77,15 +76,11 @@ class TorchScoreSplitter(ScoreSplitter):
             return replace(found, sources=sources, without=run.without(found, asked))
 
     def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
-        with self._borrowed():
+        with self._opened.hook_points.borrowed():
             found = self._tracked(given, self._call(asked.head)).leads(known, asked)
         if found is None:
             raise not_followed(self._name)
         return found
-
-    def _borrowed(self) -> AbstractContextManager[None]:
-        """Make the model ready for passes in which it does not hide its scores in a kernel."""
-        return borrowed(self._model, None if self._opened.hook_points.shows_inputs else "eager")
 
     def _tracked(self, given: Input, call: int, *, mixing: bool = False) -> _TrackedRun:
         try:
@@ -104,7 +99,7 @@ class TorchScoreSplitter(ScoreSplitter):
         """Return scale, mask and weights of one query in a plain pass, without parts."""
         kind, layer, head = asked.head
         if not self._opened.hook_points.shows_inputs:
-            with self._borrowed():
+            with self._opened.hook_points.borrowed():
                 run = partial(self._opened.run, given)
                 own = own_facts(run, given, self._call(asked.head), head=head, query=asked.query)
             if own is None:
