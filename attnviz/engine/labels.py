@@ -84,17 +84,11 @@ def gives_a_number(model: Any) -> bool:
 
 
 def require_one_choice(model: PatchableModel) -> None:
-    """Raise UnsupportedError for a model that gives a text several labels, or answers questions."""
+    """Raise UnsupportedError for a model that gives a text several labels."""
     if model.several:
         raise UnsupportedError(
             f"a text may have several labels of this {type(model.root).__name__}: the lens follows "
             "the choice of one; attnviz why takes the logit of a label apart"
-        )
-    if model.answers:
-        raise UnsupportedError(
-            f"{type(model.root).__name__} chooses the start and the end of an answer among tokens: "
-            "attnviz why, with --inputs too, and attnviz ablate read them, other measures of a "
-            "prediction do not"
         )
 
 

@@ -12,6 +12,7 @@ from attnviz.engine.scan.on_torch import TorchRunner
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
 from attnviz.engine.scan.slopes import Slopes
+from attnviz.errors import UnsupportedError
 from attnviz.records import Input
 
 
@@ -36,6 +37,11 @@ def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchO
     pairs: the prompt pairs.
     """
     require_one_choice(model)
+    if model.answers:
+        raise UnsupportedError(
+            f"{type(model.root).__name__} chooses the start and the end of an answer among tokens: "
+            "attnviz why, with --inputs too, lens and ablate read them, patch does not"
+        )
     runner = TorchRunner(model, pairs[0].corrupt, "last", options.max_memory)
     estimate = Slopes(runner).estimated if options.method == "gradient" else None
     return Patching(runner, pairs, options, estimate)

@@ -63,7 +63,11 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
         source=source,
         given=given,
         found=found,
-        words=words_of(model, attributor.labels, sorted(ids)),
+        words=(
+            words_of(model, attributor.labels, sorted(ids))
+            if found.end is None
+            else {at: given.text.texts[at] for at in sorted(ids)}
+        ),
         classes=tuple(attributor.labels),
         asked=answer is not None,
         chosen=chosen,

@@ -91,9 +91,15 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
         2, "ablate", *question, "--answer", "end", "--foil", "start"
     )
     assert "one answer, not one for each token" in refused(2, "ablate", *question, "--by-token")
-    for command in ("lens", "patch"):
-        words = ("the cat sat", "the mat sat") if command == "patch" else ("the cat sat",)
-        assert "among tokens" in refused(5, command, *words, *model)
+    assert "among tokens" in refused(5, "patch", "the cat sat", "the mat sat", *model)
+    lens = run("lens", *question, "--answer", "end", "--json").document
+    assert lens["answer_end"] == "end"
+    assert lens["position"] == lens["answer"]["id"] == span["end"]
+    assert lens["layers"][-1]["probability"] == pytest.approx(span["end_probability"], abs=1e-5)
+    screen = run("lens", *question, "--no-full")
+    assert f"({span['start']}) " in screen.lines[1]
+    assert "likeliest start" in " ".join(screen.lines)
+    assert screen.lines[-1].startswith("--answer end · --head")
 
 
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])
