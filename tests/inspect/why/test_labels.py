@@ -91,7 +91,12 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
         2, "ablate", *question, "--answer", "end", "--foil", "start"
     )
     assert "one answer, not one for each token" in refused(2, "ablate", *question, "--by-token")
-    assert "among tokens" in refused(5, "patch", "the cat sat", "the mat sat", *model)
+    patched = "patch", "the cat sat", "the mat sat", *question[1:]
+    words = ("--answer", "mat", "--foil", "tired")
+    pair = run(*patched, *words, "--json").document
+    assert [pair[one]["token"] for one in ("answer", "foil")] == ["mat", "tired"]
+    assert "no token of the context" in refused(2, *patched, "--answer", "sat", "--foil", "mat")
+    assert "--method exact" in refused(5, *patched, *words, "--method", "gradient")
     lens = run("lens", *question, "--answer", "end", "--json").document
     assert lens["answer_end"] == "end"
     assert lens["position"] == lens["answer"]["id"] == span["end"]
