@@ -80,7 +80,7 @@ def gives_a_number(model: Any) -> bool:
     """Return True if a head of this model of transformers puts out a number and no label."""
     problem, count = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
     is_number = problem == "regression" or ((count or 0) < 2 and problem != _SEVERAL)
-    return is_number and model.base_model is not model
+    return bool(is_number and model.base_model is not model)
 
 
 def require_one_choice(model: PatchableModel) -> None:

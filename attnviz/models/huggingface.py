@@ -305,7 +305,7 @@ def _bare_class(config: Any) -> Any:
 def _names_no_head(config: Any) -> bool:
     """Return True if the class that a config names is known as one without a head."""
     bare = _bare_class(config)
-    return bare is not None and (config.architectures or [None])[0] == bare.__name__
+    return bool(bare is not None and (config.architectures or [None])[0] == bare.__name__)
 
 
 def public_class(name: str) -> Any:

@@ -100,7 +100,8 @@ def _rows(weights: Tensor, rows: slice) -> Tensor:
 
 
 def _fused_weights(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
-    return fused_scores(query, key, given, rows).softmax(-1)
+    weights: Tensor = fused_scores(query, key, given, rows).softmax(-1)
+    return weights
 
 
 def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
@@ -122,4 +123,5 @@ def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: sli
             scores = scores.masked_fill(~mask, -torch.inf)
         else:
             scores = scores + mask
-    return scores
+    found: Tensor = scores
+    return found
