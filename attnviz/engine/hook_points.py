@@ -89,7 +89,10 @@ class HookPoints(ABC):
     """All attention calls of one model's pass, and how to edit or mask them.
 
     root: the module whose forward is a pass. found: the points, in the order in which they run.
+    shows_inputs: whether queries, keys and values can be edited.
     """
+
+    shows_inputs = True
 
     def __init__(self, root: nn.Module, found: Iterable[HookedCall]) -> None:
         self.root = root

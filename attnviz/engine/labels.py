@@ -46,10 +46,8 @@ def with_labels(
     """
     config = model.config
     count = getattr(config, "num_labels", 0)
-    problem = getattr(config, "problem_type", None)
-    independent = problem == _SEVERAL
-    refused = problem == "regression" or (count < 2 and not independent)
-    if opened.root is not model or refused or (independent and not several):
+    independent = getattr(config, "problem_type", None) == _SEVERAL
+    if opened.root is not model or gives_a_number(model) or (independent and not several):
         return opened
     seen: list[tuple[nn.Linear, Tensor]] = []
 
@@ -78,18 +76,19 @@ def with_labels(
     )
 
 
+def gives_a_number(model: Any) -> bool:
+    """Return True if a head of this model of transformers puts out a number and no label."""
+    problem, count = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
+    is_number = problem == "regression" or ((count or 0) < 2 and problem != _SEVERAL)
+    return bool(is_number and model.base_model is not model)
+
+
 def require_one_choice(model: PatchableModel) -> None:
-    """Raise UnsupportedError for a model that gives a text several labels, or answers questions."""
+    """Raise UnsupportedError for a model that gives a text several labels."""
     if model.several:
         raise UnsupportedError(
             f"a text may have several labels of this {type(model.root).__name__}: the lens follows "
             "the choice of one; attnviz why takes the logit of a label apart"
-        )
-    if model.answers:
-        raise UnsupportedError(
-            f"{type(model.root).__name__} chooses the start and the end of an answer among tokens: "
-            "attnviz why, with --inputs too, and attnviz ablate read them, other measures of a "
-            "prediction do not"
         )
 
 

@@ -38,34 +38,41 @@ class Probing:
         """Return True if the tokens' order in the vocabulary is that of their frequency."""
         return self.model.vocabulary().ranked
 
-    def input_of(self, text: str, tokens: Tokens | None = None) -> Input:
+    def input_of(self, text: str, tokens: Tokens | None = None, *, truncate: bool = True) -> Input:
         """Return the model's input for ``text``, cut to the model's context.
 
         A decoder gets the same text, or for cross attention the text that the model itself
         generates. tokens: of the text, if they are known.
+        truncate: False refuses a text that is too long for the decoder, by UsageError.
         """
         tokens = tokens or self.model.encode(text, self.model.context)
         if not self._reads_target:
             return Input(tokens)
-        return Input(tokens, self._target(text, tokens))
+        return Input(tokens, self._target(text, tokens, truncate))
 
     @property
     def _reads_target(self) -> bool:
         return self.kind in ("decoder", "cross")
 
-    def _target(self, text: str, tokens: Tokens) -> Tokens | None:
+    def _target(self, text: str, tokens: Tokens, truncate: bool) -> Tokens | None:
         model = self.model
         if not isinstance(model, TwoStackModel):
             return None
-        same = model.encode_target(text, model.target_context)
-        if self.kind != "cross":
-            return same
-        try:
-            limit = min(model.target_context or _TARGET_TOKENS, _TARGET_TOKENS)
-            written = model.greedy_target(tokens, limit)
-        except UsageError:  # a model without a language-model head cannot write
-            return same
-        return written if len(written) >= _FEWEST else same
+        if self.kind == "cross":
+            try:
+                limit = min(model.target_context or _TARGET_TOKENS, _TARGET_TOKENS)
+                written = model.greedy_target(tokens, limit)
+            except UsageError:  # a model without a language-model head cannot write
+                written = Tokens.bare(())
+            if len(written) >= _FEWEST:
+                return written
+        same, most = model.encode_target(text), model.target_context
+        if not truncate and most is not None and len(same) > most:
+            raise UsageError(
+                f"a text has {len(same):,} tokens, the decoder of {model.info.name!r} takes at "
+                f"most {most:,}: shorten it, or add --truncate to cut it there"
+            )
+        return same.cut(most)
 
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
         """Return an input of random tokens that are repeated; None if it does not fit the context.

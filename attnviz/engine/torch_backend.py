@@ -33,7 +33,7 @@ from attnviz.engine.head_run import (
     unseen_outputs,
 )
 from attnviz.engine.hook_points import HeadOutputs
-from attnviz.engine.labels import with_labels
+from attnviz.engine.labels import gives_a_number, with_labels
 from attnviz.engine.observe_torch import observe_pass, observe_torch, read_sums, read_sums_of
 from attnviz.engine.observer import (
     BLOCK_CELLS,
@@ -157,6 +157,11 @@ class TorchBackend:
             )
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
         opened = self.open_patchable(kind, given, labels=True, several=True)
+        if opened.head is None and gives_a_number(self._model.model):
+            raise UnsupportedError(
+                f"{info.name!r} gives a number and chooses no label (regression): there is no "
+                "logit to take apart, choose a model with a language-model head or a classifier"
+            )
         return TorchAttributor.of(info, opened, given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:

@@ -208,6 +208,8 @@ class _Projections(_Points):
     token_axis: the token axis of a projection's input: 1, or 0 in models that put the batch second.
     """
 
+    shows_inputs = False
+
     def __init__(self, probe: ForwardPass, found: Sequence[HookedCall], token_axis: int) -> None:
         super().__init__(probe, found)
         self._token_axis = token_axis

@@ -34,7 +34,7 @@ from attnviz.models.download import Progress
 from attnviz.models.growth import check_files
 from attnviz.models.hub import find_checkpoint
 from attnviz.models.memory import require_memory
-from attnviz.models.model import stated_revision, trained_tokens
+from attnviz.models.model import no_logits, stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
@@ -64,6 +64,7 @@ def load_transformers(
     progress: Progress | None = None,
     spread: Mapping[str, Any] | None = None,
     tp: bool = False,
+    logits: bool = False,
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
@@ -73,11 +74,12 @@ def load_transformers(
     progress: called as ``progress(file, done, total)`` in bytes during a download.
     spread: what places its layers, see ``placement.spread``; None for one device.
     tp: True splits it over the processes of torchrun.
+    logits: True refuses a checkpoint whose class has no head, before its weights are read.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
     answer; UnsupportedError if it has no attention heads or takes no text; UsageError for an
-    unknown dtype or device.
+    unknown dtype or device, or a missing head.
     """
     whole = spread is None and not tp
     place, number_type = find_device(device) if whole else None, find_dtype(dtype)
@@ -93,6 +95,8 @@ def load_transformers(
     fields = read_config(name, directory)
     check_layers(name, fields)
     config = _open_config(name, directory, fields, trust_remote_code)
+    if logits and _names_no_head(config):
+        raise no_logits(name)
     read_shape(config, name)  # refuses a model without heads before its weights are read
     weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle)
     shapes = check_weights(name, directory, weights)
@@ -274,8 +278,7 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
             found = [get_class_from_dynamic_module(own[0], directory, local_files_only=True)]
     else:
         found = []
-    bare: Any = transformers.MODEL_MAPPING.get(type(config), None)
-    bare = bare[0] if isinstance(bare, (tuple, list)) else bare
+    bare = _bare_class(config)
     found += [bare] if bare is not None and bare not in found else []
     if not found:
         raise LoadError(
@@ -291,6 +294,18 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
             f"{reads.__name__}, its model_type {config.model_type!r} is a {type(config).__name__}"
         )
     return found
+
+
+def _bare_class(config: Any) -> Any:
+    """Return the class without a head of the model that a config describes; None if unknown."""
+    bare: Any = transformers.MODEL_MAPPING.get(type(config), None)
+    return bare[0] if isinstance(bare, (tuple, list)) else bare
+
+
+def _names_no_head(config: Any) -> bool:
+    """Return True if the class that a config names is known as one without a head."""
+    bare = _bare_class(config)
+    return bool(bare is not None and (config.architectures or [None])[0] == bare.__name__)
 
 
 def public_class(name: str) -> Any:

@@ -330,6 +330,14 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
     raise UsageError(f"{message}{info.overflow_advice}")
 
 
+def no_logits(name: str) -> UsageError:
+    """Return the error for a model without a head, which has no logit to explain."""
+    return UsageError(
+        f"{name!r} predicts no tokens and no label of a text: there is no logit to take apart, "
+        "choose a model with a language-model head or a classifier"
+    )
+
+
 def cannot_write(info: ModelInfo) -> UnsupportedError:
     """Return the error for a model that does not predict tokens and so cannot generate text."""
     return UnsupportedError(

@@ -43,7 +43,8 @@ class LoadOptions:
     threads: the most threads to use; None for the number that suits the model.
     tokens: about how many the command runs; None for a command that needs torch. texts: in how many
         texts or runs. changed: whether it runs them again with each head changed. joined: whether
-        a second text is joined to each.
+        a second text is joined to each. logits: whether the command explains a logit, so that a
+        checkpoint without a head is refused before its weights are read.
     seed: of random parameters.
     d_model, heads, kv_heads, causal, score: the sizes and options of ``mha``.
     """
@@ -64,6 +65,7 @@ class LoadOptions:
     texts: int = 1
     changed: bool = False
     joined: bool = False
+    logits: bool = False
     seed: int = 0
     d_model: int = 64
     heads: int = 8
@@ -172,6 +174,7 @@ def _loaded(name: str, options: LoadOptions) -> Model:
         progress=options.progress,
         spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
         tp=options.tp,
+        logits=options.logits,
     )
 
 

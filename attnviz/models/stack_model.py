@@ -204,6 +204,11 @@ class StackModel:
         return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
 
     @property
+    def is_bare(self) -> bool:
+        """Return whether the model has no head of any kind: its class is none "for" a task."""
+        return not self.has_head and "For" not in self.info.architecture
+
+    @property
     def predicts(self) -> bool:
         return self.causal and self.has_head
 

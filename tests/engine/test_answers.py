@@ -20,7 +20,8 @@ from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.labels import with_labels
 from attnviz.engine.patchable import PatchableModel, patchable_transformers
-from attnviz.engine.scan.in_torch import torch_scan
+from attnviz.engine.patching import Pair, Patch, PatchOptions, Site
+from attnviz.engine.scan.in_torch import torch_patching, torch_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import PAIR, REST, Input, Tokens
 
@@ -139,6 +140,122 @@ def test_other_words_change_the_chance_among_the_context(name: str) -> None:
     assert np.isinf(attributor.logits_of_texts([given()], 1)).all()
 
 
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_lens_reads_the_end_after_each_block(name: str, end: int) -> None:
+    model = model_of(name)
+    attributor = TorchAttributor(opened(model), given())
+    found = torch_lens(attributor, given(), AskedLogit(None, end, None, ()))
+    place = CONTEXT[best(own_logs(model))[end]]
+    assert (found.position, found.answer, found.end) == (place, place, end)
+    states = model(torch.tensor([IDS]), output_hidden_states=True).hidden_states
+    logits = torch.stack([model.qa_outputs(state)[0, list(CONTEXT), end] for state in states])
+    logs = logits.double().log_softmax(-1)
+    assert len(found.blocks) == len(logs) == 3
+    for reading, log in zip(found.blocks, logs, strict=True):
+        assert reading.probability == pytest.approx(float(log[place - 4].exp()), abs=1e-5)
+        assert reading.rank == 1 + int((log > log[place - 4]).sum())
+        kl = float((logs[-1].exp() * (logs[-1] - log)).sum())
+        assert reading.kl == pytest.approx(kl, abs=1e-5)
+        order = log.argsort(descending=True).tolist()
+        assert [token for token, _ in reading.top] == [CONTEXT[at] for at in order]
+    assert found.tallies
+    asked = torch_lens(attributor, given(), AskedLogit(6, end, None, ()))
+    assert asked.blocks[-1].probability == pytest.approx(float(logs[-1][2].exp()), abs=1e-5)
+
+
+def test_what_a_head_of_the_last_block_adds_to_each_start() -> None:
+    model = model_of("bert")
+    layer = model.bert.encoder.layer[1]
+    seen: dict[str, torch.Tensor] = {}
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda module, args, name=name: seen.update({name: args[0][0]})
+        )
+        for name, module in (
+            ("mixed", layer.attention.output.dense),
+            ("first", layer.attention.output.LayerNorm),
+            ("last", layer.output.LayerNorm),
+        )
+    ]
+    attributor = TorchAttributor(opened(model), given())
+    model(torch.tensor([IDS]))
+    for hook in hooks:
+        hook.remove()
+    found = torch_lens(attributor, given(), AskedLogit(None, 0, None, ()))
+    dim = seen["mixed"].shape[-1] // 3
+    for head in range(3):
+        part = slice(head * dim, (head + 1) * dim)
+        written = seen["mixed"][:, part] @ layer.attention.output.dense.weight[:, part].T
+        for norm, name in (
+            (layer.attention.output.LayerNorm, "first"),
+            (layer.output.LayerNorm, "last"),
+        ):
+            scale = (seen[name].var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
+            written = norm.weight * (written - written.mean(-1, keepdim=True)) / scale
+        added = (written @ model.qa_outputs.weight[0])[list(CONTEXT)]
+        added = added - added.mean()
+        (reading,) = [each for each in found.heads if each.head == ("self", 1, head)]
+        assert reading.answer == pytest.approx(float(added[found.answer - 4]), abs=1e-5)
+        changes = dict((*reading.raises, *reading.lowers))
+        expected = {CONTEXT[at]: float(one) for at, one in enumerate(added)}
+        assert changes == pytest.approx(expected, abs=1e-5)
+
+
+OTHER = (3, 8, 2, 11, 13, 30, 5, 33, 21, 4)
+
+
+def starts(model: Any, ids: tuple[int, ...], edit: Any = None) -> torch.Tensor:
+    """The start logits of the context; ``edit`` sees the heads' outputs of the second block."""
+    dense = model.bert.encoder.layer[1].attention.output.dense
+    hook = dense.register_forward_pre_hook(lambda module, args: edit and (edit(args[0]),))
+    try:
+        return model(torch.tensor([ids])).start_logits[0, list(CONTEXT)].double()
+    finally:
+        hook.remove()
+
+
+def test_a_patch_moves_the_start_of_the_answer() -> None:
+    model = model_of("bert")
+    seen: list[torch.Tensor] = []
+    clean = starts(model, IDS, lambda outputs: seen.append(outputs.clone()) or outputs)
+    corrupt = starts(model, OTHER)
+    answer, foil = int(clean.argmax()), int(corrupt.argmin())
+    patching = torch_patching(opened(model), [Pair(given(), given(*OTHER))], PatchOptions())
+    predicted = patching.predictions(0)
+    assert [one.top for one in predicted] == [CONTEXT[answer], CONTEXT[int(corrupt.argmax())]]
+    assert [one.position for one in predicted] == [one.top for one in predicted]
+    assert any("answer's start" in note for note in patching.notes)
+    patches = [Patch((Site("output", 1, head),)) for head in range(3)]
+    scores = list(patching.patch(0, patches, range(3), CONTEXT[answer], CONTEXT[foil]))
+    found = {at: (piece, row) for piece in scores for row, at in enumerate(piece.patches)}
+    plain = scores[0]
+    assert plain.clean["logit_diff"] == pytest.approx(float(clean[answer] - clean[foil]), abs=1e-5)
+    before = float(corrupt.log_softmax(-1)[answer])
+    assert plain.corrupt["log_prob"] == pytest.approx(before, abs=1e-5)
+    for head in range(3):
+
+        def put(outputs: torch.Tensor, head: int = head) -> torch.Tensor:
+            dim = outputs.shape[-1] // 3
+            part = slice(head * dim, (head + 1) * dim)
+            changed = outputs.clone()
+            changed[..., part] = seen[0][..., part]
+            return changed
+
+        patched = starts(model, OTHER, put)
+        logs, whole = patched.log_softmax(-1), clean.log_softmax(-1)
+        piece, row = found[head]
+        moved = {name: float(values[row]) for name, values in piece.metrics.items()}
+        assert moved == pytest.approx(
+            {
+                "logit_diff": float(patched[answer] - patched[foil]),
+                "log_prob": float(logs[answer]),
+                "kl": float((whole.exp() * (whole - logs)).sum()),
+            },
+            abs=1e-5,
+        )
+
+
 def test_integrated_gradients_of_all_tokens() -> None:
     model = model_of("bert").double()
     places = list(CONTEXT)
@@ -185,8 +302,9 @@ def test_what_is_refused() -> None:
         attributor.attribute(given(), answer=0, foil=1)
     with pytest.raises(UsageError, match="position 1 is no token of the context"):
         attributor.attribute(given(), position=1)
+    pair = [Pair(given(), given(3, 5, 8, *IDS[3:]))]
     with pytest.raises(UnsupportedError, match="among tokens"):
-        torch_lens(attributor, given(), AskedLogit(None, None, None, ()))
+        torch_patching(model, pair, PatchOptions(method="gradient"))
     with pytest.raises(UsageError, match="not against each other"):
         torch_scan(model, [given()], ScanOptions(labels=True, pair=(0, 1)), [])
     empty = Input(Tokens((1, 2), ("", ""), (True, True)))

@@ -18,6 +18,9 @@ JOINTS = {"cat", "concat", "stack"}
 PRODUCTS = {"mul", "rmul", "multiply"}
 QUOTIENTS = {"div", "true_divide", "truediv", "divide"}
 MATRIX_PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d"}
+SCORING = {"matmul", "bmm", "baddbmm"}
+"""The matrix products whose result may be those of queries and keys."""
+
 MIXING = {"matmul", "rmatmul", "mm", "bmm"}
 NORMS = {"layer_norm", "rms_norm"}
 ACTIVATIONS = {"gelu", "relu", "silu", "leaky_relu", "hardtanh", "mish"}
@@ -30,6 +33,7 @@ OUT_OF_PLACE: Mapping[Any, Any] = {
 """The functions that replace ``a += b`` and its like: they leave a unchanged, as leaves require."""
 
 LINEAR = {
+    "broadcast_to",
     *("view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze"),
     *("transpose", "permute", "swapaxes", "movedim", "moveaxis", "t", "T", "mT", "expand"),
     *("expand_as", "repeat", "repeat_interleave", "roll", "flip", "index_select", "gather"),
@@ -54,6 +58,11 @@ Way = Callable[[Callable[..., Any], Any, Any], Any]
 CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 LAYER_NORM = ("input", "normalized_shape", "weight", "bias", "eps")
 RMS_NORM = ("input", "normalized_shape", "weight", "eps")
+
+
+def by_head(factor: Tensor) -> Tensor:
+    """Return (head, token, dim) for a factor (..., token, dim) of the scores of one text."""
+    return factor.flatten(0, -3)
 
 
 def plainly(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:

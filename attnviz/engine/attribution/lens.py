@@ -62,7 +62,9 @@ class LensReading:
     """What is read from the residual stream of one token: after each block, and from each head.
 
     position: the token of ``Input.predicted`` after which, or in whose place, the model predicts.
-    answer: the id of the word that is followed.
+    answer: the id of the word that is followed; of a model that answers questions, whose words are
+        the tokens of the context, the index of that token, as in all of ``blocks`` and ``heads``.
+    end: for such a model 0 if the answer's start is followed, 1 if its end; None for others.
     blocks: before the first block and after each one; the last is the model's own prediction.
     heads: in the order of layers. apart: the largest difference, over the vocabulary, between the
         sum of all parts and the model's own logit. tolerance: how large it may be.
@@ -78,6 +80,7 @@ class LensReading:
     tolerance: float
     softcap: bool = False
     notes: tuple[str, ...] = ()
+    end: int | None = None
 
     @property
     def tallies(self) -> bool:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.engine.answers import ALONE, answer_places
 from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.on_torch import (
     FollowedRun,
@@ -48,20 +50,78 @@ def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> 
     """
     model = attributor.model
     require_one_choice(model)
-    place = attributor.place_in(given, asked.position)
+    if model.answers:
+        return _lens_of_answer(attributor, given, asked)
+    choice = _Choice(attributor.place_in(given, asked.position))
+    return _reading(model, given, choice, lambda own: asked.words(_likeliest(own), len(own))[0])
+
+
+class _Choice(NamedTuple):
+    """What a prediction chooses among: the words at one token, or the tokens of the context.
+
+    place: the token whose logits are read, or that is followed. tokens: the indices of those of the
+        context; None for words. end: the label whose logits these tokens have.
+    """
+
+    place: int
+    tokens: Sequence[int] | None = None
+    end: int = 0
+
+    @property
+    def row(self) -> int | None:
+        """Return the index of the token whose logits are needed, None for all."""
+        return self.place if self.tokens is None else None
+
+    def among(self, logits: Tensor) -> Tensor:
+        """Return (..., choice) from logits (..., token, vocab), of one token or of all."""
+        return logits[..., 0, :] if self.tokens is None else logits[..., self.tokens, self.end]
+
+
+def _likeliest(own: Tensor) -> int:
+    return int(own.argsort(descending=True, stable=True)[0])
+
+
+def _lens_of_answer(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> LensReading:
+    """Return what is read of one end of an answer: tokens of the context stand for words."""
+    model, tokens = attributor.model, answer_places(given.text)
+    with model.hook_points.borrowed(), torch.no_grad():
+        predicted = attributor.predicted_answer(given, asked)
+    choice = _Choice(predicted.place, tokens, predicted.answer)
+    found = _reading(model, given, choice, lambda own: tokens.index(predicted.place))
+
+    def named(words: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+        return tuple((tokens[at], value) for at, value in words)
+
+    return replace(
+        found,
+        answer=predicted.place,
+        end=predicted.answer,
+        blocks=tuple(each._replace(top=named(each.top)) for each in found.blocks),
+        heads=tuple(
+            each._replace(raises=named(each.raises), lowers=named(each.lowers))
+            for each in found.heads
+        ),
+        notes=(*([] if given.text.joined else [ALONE]), *found.notes),
+    )
+
+
+def _reading(
+    model: PatchableModel, given: Input, choice: _Choice, answer_in: Callable[[Tensor], int]
+) -> LensReading:
+    """Return what is read of a choice. answer_in: returns its answer from the model's logits."""
     with model.hook_points.borrowed():
         with torch.no_grad():
-            logits, own = _without_later_blocks(model, given, place)
-        likeliest = int(own.argsort(descending=True, stable=True)[0])
-        answer, _ = asked.words(likeliest, len(own))
-        run = follow(model, given, place, frozenset())
+            logits, own = _without_later_blocks(model, given, choice)
+        answer = answer_in(own)
+        run = follow(model, given, choice.place, everywhere=choice.tokens is not None)
     tolerance = tolerance_of(run, own)
     if not float((logits[-1] - own).abs().max()) <= tolerance:
         raise _apart(model)
-    jacobian = Jacobian([run.logits[run.row]], [leaf.value for leaf in run.leaves])
+    towards = run.logits[run.row] if choice.tokens is None else choice.among(run.logits)
+    jacobian = Jacobian([towards], [leaf.value for leaf in run.leaves])
     keys, added = _written(run, jacobian)
     return LensReading(
-        position=place,
+        position=choice.place,
         answer=answer,
         blocks=block_readings(logits.cpu().numpy(), answer),
         heads=head_readings(keys, added, answer),
@@ -75,10 +135,12 @@ def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> 
 # The blocks ----------------------------------------------------------------------------------
 
 
-def _without_later_blocks(model: PatchableModel, given: Input, place: int) -> tuple[Tensor, Tensor]:
-    """Return the logits (blocks + 1, vocab) without later blocks, and the model's own (vocab,).
+def _without_later_blocks(
+    model: PatchableModel, given: Input, choice: _Choice
+) -> tuple[Tensor, Tensor]:
+    """Return the logits (blocks + 1, choice) without later blocks, and the model's own (choice,).
 
-    place: the index of the token whose logits are wanted.
+    choice: whose logits are wanted.
     """
     entered: list[Tensor] = []
     left: list[Tensor] = []
@@ -86,7 +148,7 @@ def _without_later_blocks(model: PatchableModel, given: Input, place: int) -> tu
     def keep(number: int, output: Tensor) -> None:
         left.append(output)
 
-    own = _run(model, given, place, keep, entered.append)[0].double()
+    own = _run(model, given, choice, keep, entered.append)[0].double()
     if not left:
         raise _apart(model)
     same = (torch.equal(one, other) for one, other in zip(left, entered[1:], strict=False))
@@ -96,7 +158,7 @@ def _without_later_blocks(model: PatchableModel, given: Input, place: int) -> tu
 
     def read(rows: Tensor) -> Tensor:
         return _run(
-            model, given, place, lambda at, output: rows if at == len(left) - 1 else None
+            model, given, choice, lambda at, output: rows if at == len(left) - 1 else None
         ).double()
 
     with suppress(*MISFITS):
@@ -109,13 +171,14 @@ def _without_later_blocks(model: PatchableModel, given: Input, place: int) -> tu
 def _run(
     model: PatchableModel,
     given: Input,
-    place: int,
+    choice: _Choice,
     edit: _Edit,
     enter: Callable[[Tensor], None] = lambda stream: None,
 ) -> Tensor:
-    """Return the logits (row, vocab) of a pass whose block calls are seen, and may be edited.
+    """Return the logits (row, choice) of a pass whose block calls are seen, and may be edited.
 
-    place: the index of the token. edit: see ``_Edit``. enter: receives the stream before each call.
+    choice: whose logits are wanted. edit: see ``_Edit``. enter: receives the stream before each
+        call.
     """
     calls = 0
 
@@ -137,7 +200,7 @@ def _run(
         for block in blocks_of(model):
             hooks.enter_context(hooked(block.register_forward_pre_hook(before, with_kwargs=True)))
             hooks.enter_context(hooked(block.register_forward_hook(after)))
-        return batch_logits(model, given, place)[:, 0]
+        return choice.among(batch_logits(model, given, choice.row))
 
 
 def _apart(model: PatchableModel) -> UnsupportedError:

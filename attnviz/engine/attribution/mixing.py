@@ -100,6 +100,16 @@ def _rows(weights: Tensor, rows: slice) -> Tensor:
 
 
 def _fused_weights(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
+    weights: Tensor = fused_scores(query, key, given, rows).softmax(-1)
+    return weights
+
+
+def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
+    """Return the scores (..., head, row, key) that torch's fused attention puts into its softmax.
+
+    query: (..., head, query, dim). key: (..., head, key, dim), of as many heads or of fewer.
+    given: the other arguments by name. rows: the wanted queries.
+    """
     mask, scale = given.get("attn_mask"), given.get("scale")
     size = query.shape[-2], key.shape[-2]
     if given.get("is_causal"):
@@ -113,5 +123,5 @@ def _fused_weights(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: s
             scores = scores.masked_fill(~mask, -torch.inf)
         else:
             scores = scores + mask
-    weights: Tensor = scores.softmax(-1)
-    return weights
+    found: Tensor = scores
+    return found

@@ -42,6 +42,7 @@ from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import no_logits
 from attnviz.records import Input, ModelInfo
 
 _TOP = 5
@@ -87,10 +88,7 @@ class TorchAttributor(Attributor):
         Raises UsageError if the model predicts no tokens.
         """
         if opened.head is None:
-            raise UsageError(
-                f"{info.name!r} predicts no tokens and no label of a text: there is no logit to "
-                "take apart, choose a model with a language-model head or a classifier"
-            )
+            raise no_logits(info.name)
         return cls(opened, given)
 
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
@@ -98,7 +96,7 @@ class TorchAttributor(Attributor):
         chosen = calls_of(model, asked.maps)
         with model.hook_points.borrowed():
             with torch.no_grad():
-                find = self._predicted_answer if model.answers else self._predicted_token
+                find = self.predicted_answer if model.answers else self._predicted_token
                 place, own, answer, foil, top, span = find(given, asked)
             run = follow(model, given, place, frozenset(chosen.values()))
         tolerance = tolerance_of(run, own)
@@ -139,7 +137,7 @@ class TorchAttributor(Attributor):
         top = tuple((word, float(shares[word])) for word in likeliest)
         return _Predicted(place, own, answer, foil, top)
 
-    def _predicted_answer(self, given: Input, asked: AskedLogit) -> _Predicted:
+    def predicted_answer(self, given: Input, asked: AskedLogit) -> _Predicted:
         """Return what a question-answering model predicts; its answer's start by default."""
         logits = logits_of(self.model, given, None).double()
         logs = log_chances_of_places(logits.cpu().numpy(), given.text)
@@ -302,18 +300,26 @@ def lost(model: PatchableModel) -> UnsupportedError:
     )
 
 
-def follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> FollowedRun:
+def follow(
+    model: PatchableModel,
+    given: Input,
+    place: int,
+    whole: frozenset[int] = frozenset(),
+    *,
+    everywhere: bool = False,
+) -> FollowedRun:
     """Run the borrowed model over a text, and return the pass with its tracked tensors.
 
     place: the index of the token whose logits are tracked. whole: the attention calls whose
         attention weights are recorded for all queries, not only ``place``.
+    everywhere: True tracks the logits of all tokens.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)
     flow = ResidualPass(model, keep)
     try:
         with watch, flow.following():
-            logits = logits_of(model, given, None if whole else place)
+            logits = logits_of(model, given, None if whole or everywhere else place)
     except LostTrackError as error:
         raise lost(model) from error
     row = place if len(logits) > 1 else 0

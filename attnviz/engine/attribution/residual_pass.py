@@ -44,6 +44,7 @@ from attnviz.engine.attribution.followed import (
     SUMS,
     FollowedMark,
     Way,
+    by_head,
     by_ratio,
     divided,
     followed,
@@ -55,6 +56,7 @@ from attnviz.engine.attribution.followed import (
     named,
     plainly,
 )
+from attnviz.engine.attribution.own_scores import factors_of
 from attnviz.engine.attribution.parts import PartKind
 from attnviz.engine.hook_points import (
     Function,
@@ -87,7 +89,8 @@ class ResidualPass(FunctionWatch):
     """Runs a borrowed model over one text and tracks what enters the residual stream.
 
     watch: its ``edit`` is called with the output of the heads of each attention call.
-    reading: True also tracks the queries, keys and values.
+    reading: True also tracks the queries, keys and values. by_product: True finds them without the
+        values as the factors of the scores, in a model that computes attention by itself.
     leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
         values (1, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
@@ -95,12 +98,19 @@ class ResidualPass(FunctionWatch):
     """
 
     def __init__(
-        self, model: PatchableModel, watch: Intervention, *, reading: bool = False
+        self,
+        model: PatchableModel,
+        watch: Intervention,
+        *,
+        reading: bool = False,
+        by_product: bool = False,
     ) -> None:
         super().__init__()
         self._model = model
         self._watch = watch
         self._reading = reading
+        self._by_product = by_product
+        self._factors: tuple[Tensor, Tensor] | None = None
         self.read: dict[tuple[int, What], Tensor] = {}
         self._depth = 0
         self._layer: int | None = None
@@ -126,7 +136,7 @@ class ResidualPass(FunctionWatch):
                 hooks.enter_context(_around(block, self._entering(number), self._leave_block))
             if self._model.head is not None:
                 hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
-            inside = ATTENDED if self._reading else ()
+            inside = ATTENDED if self._reading and not self._by_product else ()
             hooks.enter_context(points.intervening(self, inside=inside))
             hooks.enter_context(whole_modules(root))
             hooks.enter_context(torch.no_grad())
@@ -142,6 +152,11 @@ class ResidualPass(FunctionWatch):
         if point.what != "output":
             self.read[number, point.what] = outputs
             return outputs.detach()
+        if self._factors is not None:
+            query, key = self._factors
+            self._factors = None
+            for what, factor in (("query", query), ("key", key)):
+                self.read[number, what] = by_head(factor).transpose(0, 1)[None]
         self._watch.edit(number, point, outputs)
         if self._encoding:
             return outputs
@@ -202,6 +217,8 @@ class ResidualPass(FunctionWatch):
         reads = (
             self._depth > 0 and FollowedMark.STREAM in marks and not self._mixes(name, first, found)
         )
+        if self._by_product and marks == {FollowedMark.READ}:
+            self._note_factors(func, args, kwargs)
         way = self._way(name, first, found, reads or FollowedMark.READ in marks)
         if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
             if first and is_in_place(func):
@@ -213,6 +230,13 @@ class ResidualPass(FunctionWatch):
         with torch.enable_grad():
             result = way(OUT_OF_PLACE.get(func, func), args, kwargs)
         return tree_map(lambda one: followed(one, mark), result)
+
+    def _note_factors(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with torch.enable_grad():
+            factors = factors_of(func, args, kwargs)
+        if factors is not None and all(one.requires_grad for one in factors):
+            query, key = (followed(one, FollowedMark.READ) for one in factors)
+            self._factors = query, key
 
     def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
         """Return True if a matrix product sums over another axis than the stream's width.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from attnviz.engine.attention_calls import (
     taking_calls,
 )
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
+from attnviz.engine.attribution.own_scores import ReachedError, own_facts, own_scores
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.engine.attribution.scores import (
@@ -49,10 +51,6 @@ from attnviz.engine.patchable import PatchableModel, whole_pass
 from attnviz.errors import UsageError
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.records import Floats, Input
-
-
-class _ReachedError(Exception):
-    """Raised inside a pass to end it where nothing later is needed; always caught here."""
 
 
 class TorchScoreSplitter(ScoreSplitter):
@@ -100,6 +98,13 @@ class TorchScoreSplitter(ScoreSplitter):
     def _observed(self, given: Input, asked: AskedLink) -> SplitScores:
         """Return scale, mask and weights of one query in a plain pass, without parts."""
         kind, layer, head = asked.head
+        if not self._opened.hook_points.shows_inputs:
+            with self._opened.hook_points.borrowed():
+                run = partial(self._opened.run, given)
+                own = own_facts(run, given, self._call(asked.head), head=head, query=asked.query)
+            if own is None:
+                raise not_followed(self._name)
+            return own
         seen: list[SplitScores] = []
 
         def answer(watch: WatchedCall) -> Attended:
@@ -171,7 +176,9 @@ class _TrackedRun:
         self._watch = MixingWatch(given) if mixing else None
         self._mixed: dict[int, Mixing] = {}
         self._entry: _Entry | None = None
-        self._flow = ResidualPass(model, self, reading=True)
+        self._given = given
+        self._by_product = not model.hook_points.shows_inputs
+        self._flow = ResidualPass(model, self, reading=True, by_product=self._by_product)
         block = enclosing_block(model.root).get(id(self._point.module))
         with self._flow.following(), _noted(block, self._enter):
             try:
@@ -180,14 +187,14 @@ class _TrackedRun:
                 else:
                     with self._watch:
                         model.run(given)
-            except _ReachedError:
+            except ReachedError:
                 pass
         self._leaves = _by_part(self._flow.leaves, model.hook_points.found, self._point.layer)
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Keep what a call mixes; end the pass at the call that is asked for."""
         if number == self._end:
-            raise _ReachedError
+            raise ReachedError
         mixing = None if self._watch is None else self._watch.take(point, slice(None))
         if mixing is not None:
             self._mixed[number] = mixing
@@ -335,17 +342,24 @@ class _TrackedRun:
                 return call.own()
             shared = call.query.shape[1] // call.key.shape[1]
             seen.append((_wide(call.query[0, head]), _wide(call.key[0, head // shared])))
-            raise _ReachedError
+            raise ReachedError
 
         args, kwargs = entry.args, entry.kwargs
         if args:
             args = (stream, *args[1:])
         else:
             kwargs = {**kwargs, "hidden_states": stream}
+        run = partial(entry.block, *args, **kwargs)
+        if self._by_product:
+            own = own_scores(run, self._given, 0)
+            if own is None:
+                return None
+            shared = len(own.query) // len(own.key)
+            return _wide(own.query[head]), _wide(own.key[head // shared])
         try:
             with torch.no_grad(), taking_calls(attend):
-                entry.block(*args, **kwargs)
-        except _ReachedError:
+                run()
+        except ReachedError:
             pass
         return seen[0] if seen else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attnviz.engine.answers import ALONE
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.labels import require_one_choice
 from attnviz.engine.patchable import PatchableModel
@@ -12,7 +13,13 @@ from attnviz.engine.scan.on_torch import TorchRunner
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
 from attnviz.engine.scan.slopes import Slopes
+from attnviz.errors import UnsupportedError
 from attnviz.records import Input
+
+STARTS = (
+    "answer and foil are tokens of the context: their logits are those of the answer's start there"
+)
+"""The note on what is predicted of a model that answers questions."""
 
 
 def torch_scan(
@@ -36,6 +43,14 @@ def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchO
     pairs: the prompt pairs.
     """
     require_one_choice(model)
+    if model.answers and options.method == "gradient":
+        raise UnsupportedError(
+            f"{type(model.root).__name__} chooses the start of an answer among tokens: patch them "
+            "with --method exact"
+        )
     runner = TorchRunner(model, pairs[0].corrupt, "last", options.max_memory)
+    if model.answers:
+        alone = not all(pair.corrupt.text.joined for pair in pairs)
+        runner.notes += [STARTS, *([ALONE] if alone else [])]
     estimate = Slopes(runner).estimated if options.method == "gradient" else None
     return Patching(runner, pairs, options, estimate)

@@ -28,7 +28,7 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.replacing import Held, Replace, head_of
-from attnviz.engine.scan.runner import ChangedRuns, ReadOut, SiteRunner
+from attnviz.engine.scan.runner import Answering, ChangedRuns, ReadOut, SiteRunner
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
@@ -144,6 +144,11 @@ class Patching:
     def labels(self) -> Sequence[str]:
         """Return the names of a classifier's labels, which are its answers; empty otherwise."""
         return self._runner.labels
+
+    @property
+    def answers(self) -> bool:
+        """Return True if tokens of the prompt stand for words: the answer's start is predicted."""
+        return self._runner.answers
 
     @property
     def queries(self) -> Mapping[int, int]:
@@ -327,7 +332,7 @@ class Patching:
 
         A masked model predicts at its mask token, which replaces the token at a requested position.
         """
-        _read_out(self._runner)
+        _read_out(self._runner, pair.corrupt)
         at = self._options.position
         length = len(pair.corrupt.predicted)
         if at is not None and not 0 <= at < length:
@@ -361,12 +366,29 @@ class Patching:
     def _run(self, given: Input, position: int) -> PlainRun:
         ends = self._runner.plain(given)
         assert ends.read is not None
-        row = namespace(ends.read).asarray(ends.read[:, position], copy=True)  # outlives the rest
-        logits = to_numpy(_read_out(self._runner).logits(row)[0]).astype(np.float64)
+        read = _rows(self._runner, given, position, ends.read)
+        row = namespace(read).asarray(read, copy=True)  # outlives the rest
+        logits = to_numpy(_read_out(self._runner, given).logits(row)[0]).astype(np.float64)
+        if self._runner.answers:
+            position = int(logits.argmax())
         return PlainRun(given, position, row, logits)
 
 
-def _read_out(runner: SiteRunner) -> ReadOut:
+def _rows(runner: SiteRunner, given: Input, position: int, read: Array) -> Array:
+    """Return the projection's input (row, width) where the model predicts.
+
+    Of a model that answers questions it is that of all tokens, one behind another.
+    given: the text. position: the token that predicts. read: (row, token, width).
+    """
+    if runner.answers:
+        return read.reshape(len(read), -1)
+    return read[:, position - len(given.predicted)]
+
+
+def _read_out(runner: SiteRunner, given: Input) -> ReadOut:
+    """Return what turns the rows of ``_rows`` into logits: over words, labels, or places."""
+    if isinstance(runner.read_out, Answering) and runner.answers:
+        return runner.read_out.of_answers(runner.label_places(given), len(given.text))
     if runner.read_out is None:
         raise UnsupportedError(
             f"{runner.name} has no language-model head: there is no prediction "
@@ -388,12 +410,13 @@ def _measured(
     work: the prompt pair. patches: in the order in which a pass reaches them. starts: the first
         token that each changes. metrics: those to measure.
     """
-    base, read_out = work.base, _read_out(runner)
+    base, read_out = work.base, _read_out(runner, work.base.given)
     back = base.position - len(base.given.predicted)  # counted from the end
     replaced = partial(Replace, runner.kind, values=work.held)
-    ends = runner.ends(ChangedRuns(base.given, patches, replaced, -back, starts))
+    last = None if runner.answers else -back
+    ends = runner.ends(ChangedRuns(base.given, patches, replaced, last, starts))
     assert ends.read is not None
-    rows, wanted = ends.read[:, back], [work.answer]
+    rows, wanted = _rows(runner, base.given, base.position, ends.read), [work.answer]
     plain = work.plain(base)
     found: Measured = {}
     if "log_prob" in metrics:

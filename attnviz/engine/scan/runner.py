@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,18 @@ class ReadOut(Protocol):
 
         clean, changed: the projection's inputs, (position, width) and (change, position, width).
             wanted: (position,), the id of the token that came next; −1 if it is not known.
+        """
+        ...
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A read-out that can read all tokens of a text at once, as places where an answer starts."""
+
+    def of_answers(self, places: Sequence[int], tokens: int) -> ReadOut:
+        """Return the read-out of rows (row, tokens · width): the logits (row, tokens) of starts.
+
+        places: the tokens that may be the answer. tokens: how many the text has.
         """
         ...
 

@@ -11,7 +11,7 @@ zero costs exactly zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -29,6 +29,9 @@ _SAFE = 60.0
 _TILE = {"cpu": (1024, 512), "cuda": (8192, 8192)}
 """The rows and words of a tile: small enough for a CPU's cache, or large enough to fill a GPU."""
 
+_NO_ANSWER = -1e9
+"""The logit of a token that cannot be the answer. It is finite, so that no difference is NaN."""
+
 _CLEAN_BYTES = 48_000_000
 """The bytes of clean logits and probabilities of the positions that are compared at once."""
 
@@ -44,6 +47,22 @@ class Unembedding:
     weight: Tensor
     bias: Tensor | None
     own: Callable[[Tensor], Tensor] | None = None
+
+    def of_answers(self, places: Sequence[int], tokens: int) -> Unembedding:
+        """Return what reads all tokens of a text at once: their logits as the start of an answer.
+
+        Its rows are (row, tokens · width). places: the tokens that may be the answer; others get a
+        logit so low that their probability is zero. tokens: how many the text has.
+        """
+
+        def starts(rows: Tensor) -> Tensor:
+            each = self.logits(rows.unflatten(-1, (tokens, -1)).flatten(0, 1))[:, 0]
+            logits = each.view(len(rows), tokens)
+            found = torch.full_like(logits, _NO_ANSWER)
+            found[:, places] = logits[:, places]
+            return found
+
+        return replace(self, own=starts)
 
     def bytes_for(self, positions: int) -> int:
         """Return the most bytes that comparing so many positions needs beyond its arguments."""

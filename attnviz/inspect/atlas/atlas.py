@@ -48,7 +48,9 @@ def atlas(
     def measure(block: TextBlock) -> Tallies:
         texts = encode_texts(model, block.texts, request.truncate, 1)
         lines = zip(block.lines, texts, strict=True)
-        inputs = [probing.input_of(line.text, tokens) for line, tokens in lines]
+        inputs = [
+            probing.input_of(line.text, tokens, truncate=request.truncate) for line, tokens in lines
+        ]
         return tallies(probing, inputs, block.first, request.top)
 
     return report_of(recorded(corpus, shard, begun, measure, file, watch))

@@ -183,7 +183,7 @@ def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     if probing.kind in ("self", "encoder"):
         return [Input(each) for each in tokens]
-    return [probing.input_of(text) for text in side.texts.texts]
+    return [probing.input_of(text, truncate=truncate) for text in side.texts.texts]
 
 
 def require_alike(

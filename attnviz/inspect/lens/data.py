@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attnviz.draw.values import json_number, known_label_facts, model_facts, table_of, token_facts
+from attnviz.engine.answers import START_END
 from attnviz.engine.attribution.lens import BlockReading, HeadReading
 from attnviz.inspect.lens.records import LensReport
 
@@ -35,6 +36,7 @@ def lens_data(report: LensReport) -> dict[str, Any]:
         "position": found.position,
         "answer": {"id": found.answer, "token": report.answer},
         **({"labels": list(report.classes)} if report.classes else {}),
+        **({} if found.end is None else {"answer_end": START_END[found.end]}),
         "entry": report.entry,
         "softcap": found.softcap,
         "apart": json_number(found.apart),

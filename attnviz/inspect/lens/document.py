@@ -53,7 +53,10 @@ def lens_document(
     if report.given.target is not None:
         about.append(doc.Quote("target", "".join(report.given.target.texts), lead=8))
     question = "asked for" if report.asked else "the top prediction"
-    about.append(doc.Facts([(f"{quoted(report.answer)}, {question} at {at}", False)]))
+    followed = f"{quoted(report.answer)}, {question} at {at}"
+    if report.found.end is not None:
+        followed = f"the {report.kind} of the answer at {at}"
+    about.append(doc.Facts([(followed, False)]))
     advice = _hints(report, explain) if hints else []
     return doc.Document(
         name=f"logit lens of {report.model.name}",
@@ -85,6 +88,8 @@ def lens_document(
 
 def _hints(report: LensReport, explained: bool) -> list[str]:
     hints = [] if report.classes else ["--position WORD"]
+    if report.found.end == 0:
+        hints = ["--answer end"]
     if not report.chosen and report.ordered:
         hints.append(f"--head {report.name(report.ordered[0].head).split()[0]}")
     return hints if explained else [*hints, "--explain"]
@@ -96,8 +101,7 @@ def _hints(report: LensReport, explained: bool) -> list[str]:
 def _finding(report: LensReport) -> str:
     """Return from where on the answer stays the likeliest word, with its probability there."""
     end, entry = report.end, report.entry
-    kind = "label" if report.classes else "word"
-    whole = quoted(report.answer)
+    kind, whole = report.kind, _quoted(report, report.found.answer)
     if not report.classes:
         whole = next_word(report.given.predicted, report.found.position, report.answer)
     if report.model.weights == "random":
@@ -106,7 +110,7 @@ def _finding(report: LensReport) -> str:
             f"{probability(end.probability)} at the end."
         )
     if entry is None:
-        first = quoted(report.words[end.top[0][0]])
+        first = _quoted(report, end.top[0][0])
         best = min(report.found.blocks, key=lambda each: each.rank)
         return (
             f"{whole} is {_ordinal(end.rank)} at the end ({probability(end.probability)}; first is "
@@ -126,6 +130,13 @@ def _finding(report: LensReport) -> str:
         said = f"{whole} becomes the likeliest {kind} only in the last block, {name}: {last}"
     unlikely = ", so no word is likely" if end.probability < UNLIKELY and kind == "word" else ""
     return f"{said}{unlikely}; before {name} it ranks {_ordinal(before.rank)}."
+
+
+def _quoted(report: LensReport, word: int) -> str:
+    """Return a word in quotes; a token of the context with its index."""
+    if report.found.end is not None:
+        return placed(report.given.predicted, word)
+    return quoted(report.words[word])
 
 
 def _ordinal(rank: int) -> str:
@@ -213,6 +224,8 @@ def _changes(report: LensReport, changes: Sequence[tuple[int, float]]) -> str:
 
 
 def _word(report: LensReport, token: int) -> str:
+    if report.found.end is not None:
+        return placed(report.given.predicted, token, quotes=False)
     return cut(token_label(report.words[token]), _LONGEST_TOKEN)
 
 
@@ -233,11 +246,23 @@ def _caveats(report: LensReport) -> list[str]:
     if report.far:
         found.append(_far(report))
     found.append(
-        "heads: what each writes at this token, read with the norm's scale at the end, less its "
-        "mean over the vocabulary; differences of two words are those of attnviz why. All parts "
+        f"heads: {_written(report)} All parts "
         f"sum to every logit (Δ at most {report.found.apart:.1g})."
     )
     return found
+
+
+def _written(report: LensReport) -> str:
+    """Return what the numbers of a head are, as a sentence."""
+    if report.found.end is not None:
+        return (
+            f"what each adds to a token's logit as the {report.kind} of the answer, read with the "
+            "norms' scales at the end, less its mean over the context."
+        )
+    return (
+        "what each writes at this token, read with the norm's scale at the end, less its mean over "
+        "the vocabulary; differences of two words are those of attnviz why."
+    )
 
 
 def _far(report: LensReport) -> str:

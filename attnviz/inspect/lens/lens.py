@@ -28,7 +28,7 @@ def open_model(name: str, options: LoadOptions, text: str) -> Model:
 
     options: how it is loaded. text: its length decides which is faster.
     """
-    return load_apart(name, replace(options, tokens=reckoned_tokens(text)))
+    return load_apart(name, replace(options, tokens=reckoned_tokens(text), logits=True))
 
 
 def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> LensReport:
@@ -63,7 +63,11 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
         source=source,
         given=given,
         found=found,
-        words=words_of(model, attributor.labels, sorted(ids)),
+        words=(
+            words_of(model, attributor.labels, sorted(ids))
+            if found.end is None
+            else {at: given.text.texts[at] for at in sorted(ids)}
+        ),
         classes=tuple(attributor.labels),
         asked=answer is not None,
         chosen=chosen,

@@ -25,7 +25,7 @@ class LensReport(Report, Provenance):
     """The report of ``attnviz lens`` on one prompt.
 
     given: the tokens of the prompt, with those of a decoder. found: what was read.
-    words: the texts of the token ids in ``found``.
+    words: the texts of the ids in ``found``.
     asked: whether the user named the answer; else it is the model's own top prediction.
     chosen: the heads that the user chose, none for all. kinds: the attention whose heads are shown.
     labels: of heads that have one. classes: the labels of a classifier; empty for words.
@@ -67,6 +67,13 @@ class LensReport(Report, Provenance):
     @property
     def answer(self) -> str:
         return self.words[self.found.answer]
+
+    @property
+    def kind(self) -> str:
+        """Return what is followed: ``word``, ``label``, or ``start`` or ``end`` of an answer."""
+        if self.found.end is not None:
+            return self.classes[self.found.end]
+        return "label" if self.classes else "word"
 
     @property
     def end(self) -> BlockReading:

@@ -121,7 +121,8 @@ def _prepared(
     """
     tokens: Sequence[Tokens] = encode_texts(probing.model, block.texts, truncate, 1)
     inputs = [
-        probing.input_of(line.text, each) for line, each in zip(block.lines, tokens, strict=True)
+        probing.input_of(line.text, each, truncate=truncate)
+        for line, each in zip(block.lines, tokens, strict=True)
     ]
     kept = [each for each in inputs if len(each.queries(probing.kind)) >= FEWEST]
     lengths = [len(each.queries(probing.kind)) for each in kept]

@@ -29,7 +29,7 @@ from attnviz.inspect.why.request import OtherText, WhyRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import Model, Vocabulary, require_number
+from attnviz.models.model import Model, Vocabulary, no_logits, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.options import HeadChoice, RegionOptions
@@ -157,6 +157,7 @@ def open_model(
 
     options: how it is loaded. prompts: their length decides which is faster.
     """
+    options = replace(options, logits=True)
     if request.copying:
         return load(name, options)
     runs = 1 + control_count(request.controls, len(prompts))
@@ -173,6 +174,8 @@ def load_apart(name: str, options: LoadOptions) -> Model:
     name: of the model. options: how it is loaded.
     """
     model = load(name, options)
+    if options.logits and isinstance(model, StackModel) and model.is_bare:
+        raise no_logits(name)
     if (
         options.backend == "auto"
         and isinstance(model, StackModel)

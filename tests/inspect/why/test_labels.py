@@ -91,9 +91,20 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
         2, "ablate", *question, "--answer", "end", "--foil", "start"
     )
     assert "one answer, not one for each token" in refused(2, "ablate", *question, "--by-token")
-    for command in ("lens", "patch"):
-        words = ("the cat sat", "the mat sat") if command == "patch" else ("the cat sat",)
-        assert "among tokens" in refused(5, command, *words, *model)
+    patched = "patch", "the cat sat", "the mat sat", *question[1:]
+    words = ("--answer", "mat", "--foil", "tired")
+    pair = run(*patched, *words, "--json").document
+    assert [pair[one]["token"] for one in ("answer", "foil")] == ["mat", "tired"]
+    assert "no token of the context" in refused(2, *patched, "--answer", "sat", "--foil", "mat")
+    assert "--method exact" in refused(5, *patched, *words, "--method", "gradient")
+    lens = run("lens", *question, "--answer", "end", "--json").document
+    assert lens["answer_end"] == "end"
+    assert lens["position"] == lens["answer"]["id"] == span["end"]
+    assert lens["layers"][-1]["probability"] == pytest.approx(span["end_probability"], abs=1e-5)
+    screen = run("lens", *question, "--no-full")
+    assert f"({span['start']}) " in screen.lines[1]
+    assert "likeliest start" in " ".join(screen.lines)
+    assert screen.lines[-1].startswith("--answer end · --head")
 
 
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])
@@ -157,3 +168,10 @@ def test_words_of_a_long_text_are_integrated(run: Any, tmp_path: Path, problem: 
     if inputs["converged"]:
         total = sum(one["integrated"] for one in inputs["tokens"])
         assert total == pytest.approx(change, rel=0.01)
+
+
+@pytest.mark.parametrize("fields", [{"problem_type": "regression"}, {"id2label": {0: "stars"}}])
+def test_a_number_is_no_label(refused: Any, tmp_path: Path, fields: dict[str, Any]) -> None:
+    model = "--model", save_classifier(tmp_path, **fields)
+    for command in ("why", "lens"):
+        assert "gives a number and chooses no label" in refused(5, command, TEXT, *model)

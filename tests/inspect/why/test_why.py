@@ -312,8 +312,14 @@ def test_a_masked_model_is_asked_at_its_mask(run: Any, encoder: Any) -> None:
     assert (forced.code, forced.err.count("\n")) == (5, 1)
 
 
-def test_an_encoder_without_predictions(run: Any, encoder: Any) -> None:
-    result = run("why", "the cat", "--model", encoder("BertModel"))
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("command", ["why", "lens"])
+def test_an_encoder_without_predictions(
+    run: Any, encoder: Any, monkeypatch: pytest.MonkeyPatch, command: str, backend: str
+) -> None:
+    name = encoder("BertModel")
+    monkeypatch.setattr("attnviz.models.huggingface.open_weights", None)  # no weights are read
+    result = run(command, "the cat", "--model", name, "--backend", backend)
     assert result.code == 2
     assert "predicts no tokens" in result.err
     assert result.err.count("\n") == 1

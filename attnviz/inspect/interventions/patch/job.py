@@ -10,6 +10,7 @@ import numpy as np
 
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
+from attnviz.engine.answers import answer_places
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.run import Patching, open_patching
@@ -28,6 +29,7 @@ from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.measures.bootstrap import copies_note
+from attnviz.measures.words import find_in
 from attnviz.models.model import Model, model_identity, require_number
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
@@ -298,11 +300,13 @@ def _asked(
         require_number("logit", float(plain.logits[plain.top]), model.info)
     base = clean if request.direction == "noise" else corrupt
     words, labels = list[AskedToken](), patching.labels
-    for option, typed, top in (
-        ("--answer", request.answer or prompts.answer, clean.top),
-        ("--foil", request.foil or prompts.foil, corrupt.top),
+    for option, typed, top, tokens in (
+        ("--answer", request.answer or prompts.answer, clean.top, pair.clean),
+        ("--foil", request.foil or prompts.foil, corrupt.top, pair.corrupt),
     ):
-        if typed is not None:
+        if patching.answers:
+            words.append(_start(option, typed, top, tokens))
+        elif typed is not None:
             words.append(AskedToken(*asked_word(model, typed, option, labels)))
         else:
             words.append(AskedToken(top, words_of(model, labels, [top])[top]))
@@ -318,6 +322,19 @@ def _asked(
         )
     missing = "--foil" if request.answer or prompts.answer else "--answer and --foil"
     raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
+
+
+def _start(option: str, typed: str | None, top: int, tokens: Tokens) -> AskedToken:
+    """Return the token where an answer starts. typed: a word or index; None for the likeliest."""
+    at = top
+    if typed is not None:
+        word = find_in(tokens, typed)
+        if word is None:
+            raise UsageError(f"{option}: no token {typed!r} in the prompt: give a word of it")
+        at = word.span.start
+        if at not in answer_places(tokens):
+            raise UsageError(f"{option}: {typed!r} is no token of the context: no answer is there")
+    return AskedToken(at, tokens.texts[at])
 
 
 def _chosen(

@@ -1,0 +1,178 @@
+"""The scores of attention that a model computes by itself, such as BLOOM's with its ALiBi.
+
+Such a model hands no queries and keys over. They are the two factors of the last product before the
+softmax over keys, or what torch's fused attention is given. What the model makes of that product is
+found by two passes: as it is, and with the product at zero. The second gives what is added to the
+scores, such as a bias by distance (Press et al. 2022, "Train Short, Test Long", ALiBi) and the
+mask; the difference gives the scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves, tree_map
+
+from attnviz.engine.attention_calls import FUSED_INPUTS, HIDING, Compute, SoftmaxWatch
+from attnviz.engine.attribution.followed import SCORING, by_head, name_of, named
+from attnviz.engine.attribution.mixing import fused_scores
+from attnviz.engine.attribution.scores import SplitScores
+from attnviz.engine.hook_points import Function
+from attnviz.records import Floats, Input
+
+_ROUNDING = 1e-4
+"""By how much scores may differ from scale times product, relative to the largest."""
+
+
+class ReachedError(Exception):
+    """Raised inside a pass to end it where nothing later is needed; the caller catches it."""
+
+
+class OwnScores(NamedTuple):
+    """One attention call of a model that computes it by itself.
+
+    query: (head, query, dim). key: (head, key, dim), of as many heads or of fewer that are shared.
+    scores: (head, query, key), the input of the softmax. weights: its result, of the same shape.
+    product: the index of the product of query and key among all such products of the pass.
+    """
+
+    query: Tensor
+    key: Tensor
+    scores: Tensor
+    weights: Tensor
+    product: int
+
+
+class _ScoreWatch(SoftmaxWatch):
+    """Ends a pass at one softmax over keys, and records what it saw there in ``found``.
+
+    lengths: the numbers of tokens that an axis can have. call: the index of the softmax in the
+        pass. zero: the index of a product whose result is that of a query of zeros; None for none.
+    """
+
+    def __init__(self, lengths: Sequence[int], call: int, zero: int | None) -> None:
+        super().__init__(1, set(lengths))
+        self._call = call
+        self._zero = zero
+        self._products = 0
+        self._factors: tuple[Tensor, Tensor] | None = None
+        self.found: OwnScores | None = None
+
+    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
+        return compute()
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        factors = factors_of(func, args, kwargs)
+        if factors is not None:
+            self._factors = factors
+            self._products += 1
+            if self._products - 1 == self._zero:
+                nothing = torch.zeros_like(factors[0])
+                args, kwargs = tree_map(
+                    lambda one: nothing if one is factors[0] else one, (args, kwargs)
+                )
+        if func is functional.scaled_dot_product_attention:
+            given = named(FUSED_INPUTS, args, kwargs)
+            scores = fused_scores(given["query"], given["key"], given, slice(None))
+            self._end(scores, scores.softmax(-1))
+        result = func(*args, **kwargs)
+        if self.is_over_keys(func, args, kwargs):
+            self._end(args[0] if args else kwargs["input"], result)
+        return result
+
+    def _end(self, scores: Tensor, weights: Tensor) -> None:
+        """Count a softmax; record it and end the pass if it is the one."""
+        self._call -= 1
+        if self._call >= 0:
+            return
+        if self._factors is not None:
+            query, key = self._factors
+            self.found = OwnScores(
+                query=by_head(query),
+                key=by_head(key),
+                scores=by_head(scores),
+                weights=by_head(weights),
+                product=self._products - 1,
+            )
+        raise ReachedError
+
+
+def factors_of(
+    func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Tensor, Tensor] | None:
+    """Return what may be queries (..., query, dim) and keys (..., key, dim) of a torch call.
+
+    They are the factors of a product of many matrices, or are handed to torch's fused attention.
+    None if the call is of another kind.
+    """
+    if func is functional.scaled_dot_product_attention:
+        given = named(FUSED_INPUTS, args, kwargs)
+        return given["query"], given["key"]
+    if name_of(func) not in SCORING:
+        return None
+    tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    query, key = tensors[-2:]
+    return (query, key.mT) if query.ndim > 2 and key.ndim > 2 else None
+
+
+def own_scores(
+    run: Callable[[], object], given: Input, call: int, *, zero: int | None = None
+) -> OwnScores | None:
+    """Return what is seen at one softmax over keys while ``run`` runs, which it ends.
+
+    None if the softmax is not met, or without a product before it. given: the text.
+    call: the index of the softmax. zero: the index of a product to compute with a query of zeros.
+    """
+    watch = _ScoreWatch((len(given.text), len(given.predicted)), call, zero)
+    try:
+        with torch.no_grad(), watch:
+            run()
+    except ReachedError:
+        pass
+    return watch.found
+
+
+def own_facts(
+    run: Callable[[], object], given: Input, call: int, *, head: int, query: int
+) -> SplitScores | None:
+    """Return scale, mask, bias and weights of one query of one head, without parts.
+
+    None if the scores are no scaled product of queries and keys plus something that is fixed.
+    run: runs the model over ``given``. call: the index of its attention call.
+    """
+    own = own_scores(run, given, call)
+    other = None if own is None else own_scores(run, given, call, zero=own.product)
+    if own is None or other is None or own.scores.shape[0] % own.key.shape[0]:
+        return None
+    shared = own.scores.shape[0] // own.key.shape[0]
+    products = _wide(own.query[head] @ own.key[head // shared].mT)
+    scores, fixed = _wide(own.scores[head]), _wide(other.scores[head])
+    if scores.shape != products.shape:
+        return None
+    seen = fixed > HIDING
+    moved, product = (scores - fixed)[seen], products[seen]
+    scale = float(moved @ product / max(product @ product, np.finfo(float).tiny))
+    size = np.abs(scores[seen]).max(initial=1.0)
+    if not np.abs(moved - scale * product).max(initial=0.0) <= _ROUNDING * size:
+        return None
+    keys, dim = own.key.shape[-2:]
+    return SplitScores(
+        parts=(),
+        query=np.zeros((0, dim)),
+        key=np.zeros((0, keys, dim)),
+        scale=scale,
+        softcap=None,
+        added=np.where(seen[query], fixed[query], -np.inf),
+        weights=_wide(own.weights[head, query]),
+        epsilon=torch.finfo(own.query.dtype).eps,
+    )
+
+
+def _wide(tensor: Tensor) -> Floats:
+    found: Floats = tensor.detach().double().cpu().numpy()
+    return found
