@@ -129,8 +129,7 @@ _EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
 def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
     """Yield the parts that an interactive page does not show itself, without a style of their own.
 
-    These are texts, tables with their headings, and the explanation; notes and the first
-    facts stand above the page.
+    These are texts, tables, and the explanation; notes and the first facts stand above the page.
     heads: names that link to a head of the page.
     """
     first, *others = document.groups

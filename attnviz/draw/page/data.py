@@ -220,8 +220,7 @@ class PageData(NamedTuple):
 
 def page_data(page: Page) -> PageData:
     """Return the data of a page, without what would make it larger than ``LARGEST``."""
-    total = sum(len(each.heads) * each.cells for each in page.captures)
-    fine = total <= FINE
+    fine = sum(len(each.heads) * each.cells for each in page.captures) <= FINE
     fitted = [_fitted(each, fine, LARGEST // len(page.captures)) for each in page.captures]
     captures = [capture for capture, _, _ in fitted]
     notes = [f"{note}{page.more}" for _, _, note in fitted if note]
@@ -287,11 +286,10 @@ def _pooled(capture: PageCapture, step: int) -> PageCapture:
         return Tokens(tuple(firsts), tuple(names), (False,) * len(names))
 
     keys = tokens(capture.keys)
-    same = capture.keys is capture.queries
     return replace(
         capture,
         weights=[together(weights, (step, step)) for weights in capture.weights],
-        queries=keys if same else tokens(capture.queries),
+        queries=keys if capture.keys is capture.queries else tokens(capture.queries),
         keys=keys,
         texts=("", ""),
         query=capture.query // step,
@@ -380,11 +378,10 @@ def _record(
 
 
 def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
-    special = [at for at, added in enumerate(tokens.special) if added]
     return {
         "tokens": token_labels(tokens),
         "pieces": running_pieces(tokens, text),
-        "special": special,
+        "special": [at for at, added in enumerate(tokens.special) if added],
         "regions": [
             ("" if name in REST else visible(name), at)
             for at, name in enumerate(tokens.regions)

@@ -75,7 +75,7 @@ function drawTop() {
   $("readout").textContent = pair || (state.locked ? "held: Esc lets go" : "");
   clearTimeout(drawTop.timer);
   const most = strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${told(v)}`).join(", ");
-  const name = $("name").textContent, label = drawTop.told !== name && $("what").firstChild?.textContent;
+  const name = $("name").textContent, label = $("say").dataset.head !== name && $("what").firstChild?.textContent;
   const say = `${name}${label ? `, ${label}` : ""}: ${token} ${verb} ${most}. ${pair}`;
-  drawTop.timer = setTimeout(() => { $("say").textContent = say; drawTop.told = name; }, 250);
+  drawTop.timer = setTimeout(() => { $("say").textContent = say; $("say").dataset.head = name; }, 250);
 }

@@ -48,10 +48,8 @@ def diff_page(report: DiffReport, example: ChangedMaps) -> Page:
     measure = PageMeasure(_JS, "change of attention", "nats")
     captures = [*with_difference(a, b, "B − A")]
     captures[2:] = [replace(each, heads=heads) for each in captures[2:]]  # all know the change
-    clear = [at for at in order[:_LOOK] if changes[at].changed]
-    look = [change_look(captures[2], at) for at in clear]
-    link = ""
+    look = [change_look(captures[2], at) for at in order[:_LOOK] if changes[at].changed]
     if look:
         captures = [replace(each, query=look[0].query) for each in captures]
-        link = f"{heads[look[0].head].name}&capture=2&k={look[0].key}&lock"
+    link = "".join(f"{heads[at].name}&capture=2&k={key}&lock" for _, at, _, key, _ in look[:1])
     return Page(f"{report.a.name}-{report.b.name}", captures, [measure], look, link=link)
