@@ -156,7 +156,7 @@ def own_facts(
         return None
     seen = fixed > HIDING
     moved, product = (scores - fixed)[seen], products[seen]
-    scale = float(moved @ product / max(product @ product, np.finfo(float).tiny))
+    scale = float(moved @ product) / max(float(product @ product), np.finfo(float).tiny)
     size = np.abs(scores[seen]).max(initial=1.0)
     if not np.abs(moved - scale * product).max(initial=0.0) <= _ROUNDING * size:
         return None

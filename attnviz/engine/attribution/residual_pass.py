@@ -155,8 +155,8 @@ class ResidualPass(FunctionWatch):
         if self._factors is not None:
             query, key = self._factors
             self._factors = None
-            for what, factor in (("query", query), ("key", key)):
-                self.read[number, what] = by_head(factor).transpose(0, 1)[None]
+            self.read[number, "query"] = by_head(query).transpose(0, 1)[None]
+            self.read[number, "key"] = by_head(key).transpose(0, 1)[None]
         self._watch.edit(number, point, outputs)
         if self._encoding:
             return outputs

@@ -57,6 +57,17 @@ class Shown(NamedTuple):
     even: Floats
     links: NDArray[np.int64]
 
+    def of(self, heads: slice) -> Shown:
+        """Return what some of the heads show."""
+        return Shown(
+            scores=self.scores[:, heads],
+            chance=self.chance[:, heads],
+            places=self.places[heads],
+            weight=self.weight[heads],
+            even=self.even[heads],
+            links=self.links[heads],
+        )
+
 
 class TextFound(NamedTuple):
     """What one text shows.
@@ -131,12 +142,7 @@ class _Scan:
         for text, by_layer in self._waiting.items():
             shown, past = self._texts[text].shown(np.concatenate([*by_layer.values()]), None), 0
             for layer, own in by_layer.items():
-                some = slice(past, past := past + len(own))
-                parts = [
-                    *(each[:, some] for each in shown[:2]),
-                    *(each[some] for each in shown[2:]),
-                ]
-                self._shown[text][layer] = Shown(*parts)
+                self._shown[text][layer] = shown.of(slice(past, past := past + len(own)))
         self._waiting, self._cells = {}, 0
 
     def found(self) -> list[TextFound]:
