@@ -82,7 +82,7 @@ def answer(report: AblationReport) -> str:
     most = f", the largest change of {tried}" * (len(report.effects) > 1)
     said = f"{without_words(report, best)}{most}"
     if math.isnan(report.chance):
-        needs = f"{said}. One text is no ranking: give {LEAST_TEXTS} with --texts."
+        needs = f"{said}. One text is no ranking: give {LEAST_TEXTS} or more (--texts)."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
         return needs if alone and fits_two_lines(needs) else f"{said}.{end}"
     draws = f"{round(report.chance * (DRAWS + 1)) - 1:,} of {DRAWS:,} draws"

@@ -163,7 +163,7 @@ def test_no_loss_by_token_is_said(scans: Scans, screen: Screen) -> None:
     alone = with_values(report, *bare, metric="output_mse")
     said = screen(alone, PLAIN, 100)
     assert "no loss for each token" in said
-    assert finding(alone).endswith("One text is no ranking: give 5 with --texts.")
+    assert finding(alone).endswith("One text is no ranking: give 5 or more (--texts).")
     assert "this text alone has no control" in " ".join(said.split())
     assert "no ranking: give" not in finding(report)
 
