@@ -50,7 +50,7 @@ def split(model: Any, layer: int, head: int) -> SplitScores:
 def own_row(name: str, model: Any, layer: int, head: int) -> np.ndarray:
     """The weights of the query, as transformers reports them.
 
-    Falcon's are seen with values that are a token's place alone: transformers 5 adds ALiBi twice
+    Falcon's are seen with values that are a token's place alone: transformers 5.24 adds ALiBi twice
     where it reports weights, so that they are not those of its usual pass.
     """
     if name != "falcon":
