@@ -270,15 +270,27 @@ def _yielding(
     """Return two parts side by side, or one above the other if the first has too little width.
 
     how: the conditions for standing side by side. max_width: in characters.
+    A map takes less width than it could if it stands beside the first part then.
     """
     first, second = parts
-    right = _member(second, theme, max_width)
-    left = max_width - widest(right.lines) - how.gap
-    if right.lines and left >= max(how.columns, _full_width(first)):
-        drawn = _member(first, theme, left)
-        if drawn.lines:
-            return beside([Block(drawn.lines, widest(drawn.lines)), right], how.gap)
-    return stack(block for block in (_member(first, theme, max_width), right) if block.lines)
+    least = max(how.columns, _full_width(first))
+    whole = _member(second, theme, max_width)
+    rooms = (max_width, max(max_width - least - how.gap, 1)) if _has_map(second) else (max_width,)
+    for room in rooms:
+        right = whole if room == max_width else _member(second, theme, room)
+        left = max_width - widest(right.lines) - how.gap
+        if right.lines and left >= least:
+            drawn = _member(first, theme, left)
+            if drawn.lines:
+                return beside([Block(drawn.lines, widest(drawn.lines)), right], how.gap)
+    return stack(block for block in (_member(first, theme, max_width), whole) if block.lines)
+
+
+def _has_map(part: doc.Part | doc.Group) -> bool:
+    """Return whether a part is maps that have tokens on both axes, or contains them."""
+    if isinstance(part, doc.Group):
+        return any(map(_has_map, part.parts))
+    return isinstance(part, doc.Maps) and not part.texts and part.small is None
 
 
 def _full_width(part: doc.Part | doc.Group) -> int:

@@ -169,7 +169,8 @@ def part_lines(card: HeadCard) -> list[Line]:
     for name, words in lines.items():
         reason = card.missing.get(_PARTS.get(name, name))
         if not words and reason is not None:
-            words.append(f"not measured: {reason.split(': ')[0]}")
+            said = reason.split(": ")[0].replace(repr(card.model.name), "the model")
+            words.append(f"not measured: {said}")
     return [(name, words) for name, words in lines.items() if words]
 
 
