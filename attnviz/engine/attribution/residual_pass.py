@@ -383,8 +383,12 @@ class Jacobian:
             )
 
     def leads(self, leaf: int) -> bool:
-        """Return True if any observed query, key or value depends on a leaf. leaf: its index."""
-        return self._products[leaf] is not None
+        """Return True if any observed query, key or value depends on a leaf. leaf: its index.
+
+        None depends on a leaf without elements, such as XLM's keys of earlier calls.
+        """
+        product = self._products[leaf]
+        return product is not None and product.numel() > 0
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         """Return J Δz for each observed tensor; None for one that does not depend on these leaves.

@@ -7,7 +7,7 @@ tracked (``ResidualPass``) gives the parts of its query and keys. It ends at the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -48,6 +48,7 @@ from attnviz.engine.hook_points import (
 )
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import PatchableModel, whole_pass
+from attnviz.engine.scan.plan import MISFITS
 from attnviz.errors import UsageError
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.records import Floats, Input
@@ -351,7 +352,9 @@ class _TrackedRun:
             kwargs = {**kwargs, "hidden_states": stream}
         run = partial(entry.block, *args, **kwargs)
         if self._by_product:
-            own = own_scores(run, self._given, 0)
+            own = None
+            with suppress(*MISFITS):  # such as those of XLM, which keeps the keys of the first call
+                own = own_scores(run, self._given, 0)
             if own is None:
                 return None
             shared = len(own.query) // len(own.key)
