@@ -113,7 +113,7 @@ def test_a_run_goes_on_from_its_file(tmp_path: Path, report: AblationReport) -> 
         found = attnviz.ablate("tiny", path, head=[*HEADS], shard="0/1", resume=part)
         assert "1 text of one token left out: a loss needs two" not in found.notes
         assert found.text_count == 21
-    with pytest.raises(UsageError, match="its removals is"):
+    with pytest.raises(UsageError, match="its removals are"):
         attnviz.ablate("tiny", path, head="L0H0", shard="0/1", resume=part)
 
 
