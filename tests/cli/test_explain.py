@@ -56,6 +56,9 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "train": ("train", "story.txt", "--config", "recipe.toml", "--tokens", "2000", "--out", "m"),
 }
 
+SLOW = {"ablate over texts", "check", "diff", "patch", "prune", "report", "retrieve"}
+"""Those that measure for seconds are not run at every width."""
+
 WITHOUT = {"explore", "docs", "merge", "use"}
 """Those have no screen of their own to explain."""
 
@@ -93,7 +96,8 @@ def test_fifteen_lines_about_what_is_shown(run: Any, name: str, tmp_path: Path) 
     (tmp_path / "recipe.toml").write_text(RECIPE)
     if name == "check":
         assert run("check", "rules.toml", "--init").code == 0
-    for more in (("--no-full",), ("--full",), ("--full", "--ascii")):
+    plain = () if name in SLOW else (("--full",),)
+    for more in (("--no-full",), *plain, ("--full", "--ascii")):
         if name == "train":
             arguments = (*SCREENS[name][:-1], f"m{len(more)}{more[0]}")
         shown = run(*arguments, *more, "--width", "80", "--explain", "--quiet")
@@ -106,7 +110,7 @@ def test_fifteen_lines_about_what_is_shown(run: Any, name: str, tmp_path: Path) 
         for words in leads(said):
             for word in words:
                 assert re.search(rf"(?<![\w-]){re.escape(word)}(?!\w)", screen), (more, word)
-    if name not in ("sweep", "train"):
+    if name not in SLOW | {"sweep", "train"}:
         wide = run(*arguments, "--full", "--width", "120", "--explain", "--quiet")
         assert len(parted(wide.out)[1]) <= LINES - 1
 
