@@ -7,6 +7,7 @@ the package's own exceptions. An exception of ``advance`` ends a call and leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest
+from attnviz.engine.observer import reads_sums
 from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
@@ -51,7 +53,7 @@ the value that it moves, rows rescaled to sum to one."""
 
 _LIKELY = 10
 _LARGEST = 2 * 10**9
-"""The most bytes of maps that are held: then a key is answered without a wait."""
+"""The most bytes of maps that are held, where a text cannot be shown without them."""
 
 _COPIES = 2
 """The maps in memory at once: as they are, and in the mode on the screen."""
@@ -262,7 +264,14 @@ class LiveSession:
         except TooLargeError:
             if self.info.backend != "torch":
                 raise
-            return self._long_frame(text, removed, advance)
+            try:
+                return self._long_frame(text, removed, advance)
+            except UnsupportedError as error:
+                raise UsageError(f"a long text cannot be explored: {error}") from error
+        summed = wanted.kind in ("self", "encoder") and not removed
+        if summed and reads_sums(self.info, len(wanted.given.text), "auto"):
+            with suppress(UnsupportedError):  # its whole maps are slow, but can be held
+                return self._long_frame(text, removed, advance)
         passed = self._reader.read(wanted, removed)
         likely, loss = self._predictions(wanted, passed)
         report = self._report(text, passed)
@@ -283,13 +292,15 @@ class LiveSession:
         kind = attention_kind(self.model, choice, across=True)
         tokens = encoded(self.model, text, choice.truncate, choice.encode)
         known = self._known(kind)
-        try:
-            read = LongText(
-                self.model, tokens, kind,
-                known=known, base=choice.index_base, given=text, advance=advance,
-            )  # fmt: skip
-        except UnsupportedError as error:
-            raise UsageError(f"a long text cannot be explored: {error}") from error
+        read = LongText(
+            self.model,
+            tokens,
+            kind,
+            known=known,
+            base=choice.index_base,
+            given=text,
+            advance=advance,
+        )
         part = read.overview
         return Frame(text, part.report, known=known, long=part)
 

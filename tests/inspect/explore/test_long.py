@@ -11,9 +11,10 @@ import transformers
 
 from attnviz.cli import explore
 from attnviz.draw.provenance import share
+from attnviz.engine import observer
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import KeepWeights
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore import long, session
 from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.scene import Scene
@@ -224,3 +225,22 @@ def test_a_long_text_has_no_second_side() -> None:
 def test_heads_are_not_ablated_over_a_long_text() -> None:
     with pytest.raises(UsageError, match="no head is ablated"):
         LiveSession(MODELS["llama"]).frame(TEXT, frozenset({(0, 1)}))
+
+
+def test_a_text_is_long_where_heads_keeps_no_maps(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their rule, with every head; a model whose sums are unknown shows its whole maps."""
+    monkeypatch.setattr(session, "_LARGEST", 2 * 10**9)
+    live = LiveSession(MODELS[name])
+    assert live.frame(TEXT).long is None
+    monkeypatch.setattr(observer, "_LONG", TOKENS)
+    monkeypatch.setattr(observer, "_LARGE", 1)
+    assert live.frame(TEXT).long is not None
+    assert live.frame(TEXT, frozenset({(0, 0)})).long is None
+
+    def unknown(*asked: object, **more: object) -> None:
+        raise UnsupportedError("no sums")
+
+    monkeypatch.setattr(session, "LongText", unknown)
+    assert live.frame(TEXT).report.record.layers[0].weights.shape[-1] == TOKENS
