@@ -125,9 +125,11 @@ def _finding(report: LensReport) -> str:
     before = report.found.blocks[entry - 1]
     name, last = report.block_name(reading.block), probability(end.probability)
     there = probability(reading.probability)
-    said = f"{whole} is the likeliest {kind} from {name} on: {there} there, {last} at the end"
+    again = " again" * any(each.rank == 1 for each in report.found.blocks[:entry])
+    from_there = f"from {name} on: {there} there, {last} at the end"
+    said = f"{whole} is{again} the likeliest {kind} {from_there}"
     if reading is end:
-        said = f"{whole} becomes the likeliest {kind} only in the last block, {name}: {last}"
+        said = f"{whole} becomes the likeliest {kind}{again} only in the last block, {name}: {last}"
     unlikely = ", so no word is likely" if end.probability < UNLIKELY and kind == "word" else ""
     return f"{said}{unlikely}; before {name} it ranks {_ordinal(before.rank)}."
 

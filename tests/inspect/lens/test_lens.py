@@ -42,9 +42,12 @@ def test_the_finding_names_where_the_answer_stays_first(report: LensReport) -> N
         "“John” is the likeliest word from L1 on: .95 there, .97 at the end; before L1 it ranks "
         "3,882nd."
     )
-    assert "from L2 on" in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "is again the likeliest word from L2 on" in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "is the likeliest word from L2 on" in with_ranks(report, 9, 4, 2, 1, 1).finding
     assert "ranks 2nd." in with_ranks(report, 9, 1, 2, 1, 1).finding
-    assert "only in the last block, L2: " in with_ranks(report, 1, 1, 13, 1).finding
+    said = "becomes the likeliest word again only in the last block, L2: "
+    assert said in with_ranks(report, 1, 1, 13, 1).finding
+    assert "word only in the last block, L2: " in with_ranks(report, 2, 3, 13, 1).finding
     assert "ranks 13th." in with_ranks(report, 1, 1, 13, 1).finding
     assert "likeliest word from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
