@@ -200,7 +200,8 @@ class NumpyBackend:
         from attnviz.models.stack_model import StackModel  # and with it tokenizers
 
         if not isinstance(self._model, StackModel):
-            raise UnsupportedError(f"{self._model.info.name!r} is no stack of layers")
+            name = self._model.info.name
+            raise UnsupportedError(f"{name!r} is no stack of layers: choose a model such as tiny")
         return self._model
 
     def open_patchable(

@@ -140,20 +140,14 @@ class LongText:
         info = model.info
         held = 2 * 4 * info.layers * info.heads * info.head_dim * len(tokens)
         request = HeadsRequest(index_base=base)
-        found = long_heads(
-            model, tokens, kind, request, advance, text=given,
-            keep=self._held.__setitem__ if held <= _HELD else None,
-        )  # fmt: skip
+        keep = self._held.__setitem__ if held <= _HELD else None
+        found = long_heads(model, tokens, kind, request, advance, text=given, keep=keep)
         self.finding, self.causal, self._bucket = long_finding(found), found.causal, found.bucket
         named = {} if known is None else known.named()
+        labels = [plain_label(one.scores, named.get((one.layer, one.head))) for one in found.heads]
         heads = tuple(
-            HeadScores(
-                one.layer,
-                one.head,
-                one.scores,
-                plain_label(one.scores, named.get((one.layer, one.head))),
-            )
-            for one in found.heads
+            HeadScores(one.layer, one.head, one.scores, label)
+            for one, label in zip(found.heads, labels, strict=True)
         )
         pooled: dict[int, dict[int, np.ndarray]] = {}
         for one in found.heads:
