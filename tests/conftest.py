@@ -143,6 +143,58 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return call
 
 
+_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet"}
+_DRAWN_BY_VALUE = {"--width", "--color"}
+_measured: dict[tuple[str, ...], Any] = {}
+"""The reports of this process's tests, by what was asked and of which folder."""
+
+
+@pytest.fixture
+def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """As ``run``, but what was asked before is not measured again where only its drawing differs.
+
+    For tests of screens: files that the arguments name must not change between two runs.
+    """
+    import typer
+
+    from attnviz.cli import outlet
+
+    opened, shown = outlet.open_outlet, outlet.Outlet.show
+    asked: tuple[str, ...] = ()  # empty: measure
+
+    def open_or_draw(output: Any) -> Any:
+        made = opened(output)
+        if asked and asked in _measured:
+            shown(made, _measured[asked])
+            raise typer.Exit
+        return made
+
+    def keep(made: Any, report: Any) -> None:
+        _measured[asked] = report
+        shown(made, report)
+
+    monkeypatch.setattr(outlet, "open_outlet", open_or_draw)
+    monkeypatch.setattr(outlet.Outlet, "show", keep)
+
+    def call(*arguments: str, **settings: Any) -> Result:
+        nonlocal asked
+        words = iter(arguments)
+        kept = []
+        for word in words:
+            if word in _DRAWN_BY_VALUE:
+                next(words)
+            elif word not in _DRAWN:
+                kept.append(word)
+        files = any((tmp_path / word).exists() for word in kept if len(word) < 100)
+        asked = (str(tmp_path) if files else "", *kept)
+        try:
+            return run(*arguments, **settings)
+        finally:
+            asked = ()
+
+    return call
+
+
 def _content(stream: io.TextIOWrapper) -> bytes:
     stream.flush()
     buffer = stream.buffer

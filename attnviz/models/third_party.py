@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from attnviz.errors import AttnvizError, LoadError
 
 _TALKATIVE = ("transformers", "huggingface_hub", "accelerate")
+_SILENT = logging.NullHandler()
 _LONGEST = 300
 """Characters kept of a library's message: some list every tensor of a model."""
 
@@ -28,16 +29,23 @@ _redirecting = threading.Lock()
 def quietly() -> Iterator[None]:
     """Keep the logs and warnings of the Hugging Face libraries off the user's screen."""
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL + 1)
-        try:
+    before = [(logger.propagate, [*logger.handlers]) for logger in loggers]
+    # To set a level takes longer than a small forward pass where a thousand loggers stand.
+    for logger, (_, handlers) in zip(loggers, before, strict=True):
+        for handler in handlers:
+            logger.removeHandler(handler)
+        logger.addHandler(_SILENT)
+        logger.propagate = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    finally:
+        for logger, (propagate, handlers) in zip(loggers, before, strict=True):
+            logger.removeHandler(_SILENT)
+            for handler in handlers:
+                logger.addHandler(handler)
+            logger.propagate = propagate
 
 
 class ErrorsAs(AbstractContextManager[None]):

@@ -142,7 +142,7 @@ def is_computed(draw: random.Random, model_class: Any, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "seed", [100, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12))]
+    "seed", [100, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8))]
 )
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
 def test_not_understood_or_equal(family: Family, seed: int, tmp_path: Path) -> None:

@@ -56,9 +56,6 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "train": ("train", "story.txt", "--config", "recipe.toml", "--tokens", "2000", "--out", "m"),
 }
 
-SLOW = {"ablate over texts", "check", "diff", "patch", "prune", "report", "retrieve"}
-"""Those that measure for seconds are not run at every width."""
-
 WITHOUT = {"explore", "docs", "merge", "use"}
 """Those have no screen of their own to explain."""
 
@@ -90,17 +87,16 @@ def test_every_command_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_fifteen_lines_about_what_is_shown(run: Any, name: str, tmp_path: Path) -> None:
+def test_fifteen_lines_about_what_is_shown(redrawn: Any, name: str, tmp_path: Path) -> None:
     arguments = SCREENS[name]
     (tmp_path / "story.txt").write_text(STORY * 12)
     (tmp_path / "recipe.toml").write_text(RECIPE)
     if name == "check":
-        assert run("check", "rules.toml", "--init").code == 0
-    plain = () if name in SLOW else (("--full",),)
-    for more in (("--no-full",), *plain, ("--full", "--ascii")):
+        assert redrawn("check", "rules.toml", "--init").code == 0
+    for more in (("--no-full",), ("--full",), ("--full", "--ascii")):
         if name == "train":
             arguments = (*SCREENS[name][:-1], f"m{len(more)}{more[0]}")
-        shown = run(*arguments, *more, "--width", "80", "--explain", "--quiet")
+        shown = redrawn(*arguments, *more, "--width", "80", "--explain", "--quiet")
         assert shown.code == 0, shown
         screen, said = parted(shown.out)
         assert len(said) + 1 <= LINES
@@ -110,8 +106,8 @@ def test_fifteen_lines_about_what_is_shown(run: Any, name: str, tmp_path: Path) 
         for words in leads(said):
             for word in words:
                 assert re.search(rf"(?<![\w-]){re.escape(word)}(?!\w)", screen), (more, word)
-    if name not in SLOW | {"sweep", "train"}:
-        wide = run(*arguments, "--full", "--width", "120", "--explain", "--quiet")
+    if name not in {"sweep", "train"}:
+        wide = redrawn(*arguments, "--full", "--width", "120", "--explain", "--quiet")
         assert len(parted(wide.out)[1]) <= LINES - 1
 
 
@@ -129,9 +125,9 @@ def leads(said: list[str]) -> list[list[str]]:
     return [line.partition(": ")[0].split(", ") for line in begin]
 
 
-def test_in_a_terminal_it_stands_below_the_first_screen(run: Any) -> None:
-    screen = run("rollout", SENTENCE, "--no-full").out.rsplit("\n\n", 1)[0]  # without the hints
-    assert run("rollout", SENTENCE, "--no-full", "--explain").out.startswith(f"{screen}\n")
+def test_in_a_terminal_it_stands_below_the_first_screen(redrawn: Any) -> None:
+    screen = redrawn("rollout", SENTENCE, "--no-full").out.rsplit("\n\n", 1)[0]  # without the hints
+    assert redrawn("rollout", SENTENCE, "--no-full", "--explain").out.startswith(f"{screen}\n")
 
 
 def test_pages_have_it_too(run: Any, tmp_path: Path) -> None:

@@ -128,14 +128,14 @@ NOT_RUN = ("explore", "diff", "merge", "retrieve", "sweep", "train")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_of_the_short_help_run(run: Any, name: str) -> None:
-    for line in run(name, "-h").lines:
+def test_the_examples_of_the_short_help_run(redrawn: Any, name: str) -> None:
+    for line in redrawn(name, "-h").lines:
         if line.startswith("  attnviz "):
             arguments = shlex.split(line)[1:]
             if name in NOT_RUN:
                 parsed(name).make_context(name, arguments[1:], resilient_parsing=True)
             else:
-                assert run(*arguments).code == 0, line
+                assert redrawn(*arguments).code == 0, line
 
 
 def test_the_last_help_asked_for_is_not_a_value(run: Any) -> None:

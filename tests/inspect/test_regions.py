@@ -125,13 +125,13 @@ def test_first_screens_fit(
         assert any("system" in line or "who" in line for line in shown[3:])
 
 
-def test_the_finding_is_about_the_regions(run: Callable[..., Any]) -> None:
-    said = run("heads", TEXT, *SPANS, "--head", "L5H2", "--full").out
+def test_the_finding_is_about_the_regions(redrawn: Callable[..., Any]) -> None:
+    said = redrawn("heads", TEXT, *SPANS, "--head", "L5H2", "--full").out
     assert "Region why attends to region who more than uniform attention: L5H2 .52" in said
     assert "|why" in said
-    few = run("heads", TEXT, "--span", "it=9:10", "--span", "who=1:3", "--full").out
+    few = redrawn("heads", TEXT, "--span", "it=9:10", "--span", "who=1:3", "--full").out
     assert " has 1 token: too few to tell from chance" in " ".join(few.split())
-    random = run("heads", "a b c d", "--span", "x=a b", "--model", "mha", "--full").out
+    random = redrawn("heads", "a b c d", "--span", "x=a b", "--model", "mha", "--full").out
     assert "regions say nothing of the model" in " ".join(random.split())
 
 

@@ -310,7 +310,7 @@ def test_a_saved_result_of_other_types(run: Any, where: tuple[Any, ...], value: 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_first_screens_fit(
-    run: Any, permuted: str, checkpoint: Any, columns: int, lines: int
+    redrawn: Any, permuted: str, checkpoint: Any, columns: int, lines: int
 ) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     bert = str(checkpoint("bert"))
@@ -322,7 +322,7 @@ def test_first_screens_fit(
             "1 text, too few to test a head.",
         ),
     ):
-        shown = run("diff", *asked, "--no-full", "-q", env=size).lines
+        shown = redrawn("diff", *asked, "--no-full", "-q", env=size).lines
         assert len(shown) < lines
         assert max(map(width, shown)) <= columns
         assert verdict in " ".join(shown[1:3])

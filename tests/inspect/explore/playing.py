@@ -81,7 +81,9 @@ def play(app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24)) -> Played:
     An act may also be a coroutine function of the pilot.
     """
 
-    async def run() -> Played:
+    played: list[Played] = []  # Python writes out what a coroutine returns, and all its arrays
+
+    async def run() -> None:
         async with app.run_test(size=size) as pilot:
             await settled(pilot)
             for act in acts:
@@ -93,9 +95,10 @@ def play(app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24)) -> Played:
             strips = app.screen._compositor.render_strips()
             lines = tuple(strip.text.rstrip() for strip in strips)
             styled = "\n".join(str([(text, str(style)) for text, style, _ in s]) for s in strips)
-            return Played(app, app.desk.view, lines, app.export_screenshot(), styled)
+            played.append(Played(app, app.desk.view, lines, app.export_screenshot(), styled))
 
-    return asyncio.run(run())
+    asyncio.run(run())
+    return played[0]
 
 
 def typed(words: str) -> Sequence[str]:

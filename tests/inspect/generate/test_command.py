@@ -233,6 +233,6 @@ def test_the_prompt_itself_chooses_the_head(run):
     assert "L1H2 (induction .87) gives the token after an earlier copy" in " ".join(out.split())
 
 
-def test_the_finding_says_how_much_goes_to_the_first_token(run):
-    out = " ".join(run("generate", "The cat sat on the mat.", "--tokens", "2").out.split())
+def test_the_finding_says_how_much_goes_to_the_first_token(redrawn):
+    out = " ".join(redrawn("generate", "The cat sat on the mat.", "--tokens", "2").out.split())
     assert "L1H2 (induction .87) gives the first token ." in out

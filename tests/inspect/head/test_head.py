@@ -181,22 +181,22 @@ def test_one_token_writes_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_first_screens_fit(run: Any, columns: int, lines: int) -> None:
+def test_first_screens_fit(redrawn: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     asked = [("L1H2",), ("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha"), ("L5H3", "--ascii")]
     for options in asked:
         base = "0" if options[0] != "L1H1" else "1"
-        result = run("head", *options, "--index-base", base, "--no-full", env=size)
+        result = redrawn("head", *options, "--index-base", base, "--no-full", env=size)
         assert result.code == 0, result.err
         assert len(result.lines) < lines
         assert max(map(width, result.lines)) <= columns
         assert options[0] in result.lines[1]
 
 
-def test_the_finding_is_about_this_head(run: Any) -> None:
-    shown = run("head", "L1H2", "--no-full").lines
+def test_the_finding_is_about_this_head(redrawn: Any) -> None:
+    shown = redrawn("head", "L1H2", "--no-full").lines
     assert shown[1].startswith("L1H2: induction .87 (chance .02, 95% .85–.90, 9 texts). Without it")
-    assert "has no label" in run("head", "L3H2", "--no-full").lines[1]
+    assert "has no label" in redrawn("head", "L3H2", "--no-full").lines[1]
 
 
 def test_random_weights_claim_nothing(run: Any) -> None:
@@ -262,9 +262,9 @@ def test_every_file(run: Any, tmp_path: Path) -> None:
         assert "L1H2" in (tmp_path / name).read_text()
 
 
-def test_explain_is_short(run: Any) -> None:
-    plain = run("head", "L1H2", "--full", "-q").lines
-    explained = run("head", "L1H2", "--explain", "-q").lines
+def test_explain_is_short(redrawn: Any) -> None:
+    plain = redrawn("head", "L1H2", "--full", "-q").lines
+    explained = redrawn("head", "L1H2", "--explain", "-q").lines
     assert len(explained) - len(plain) <= 16
 
 

@@ -67,10 +67,10 @@ def test_norm_weights_are_those_of_values_computed_by_hand(run: Any) -> None:
     ],
 )
 def test_the_first_screen_says_so(
-    run: Any, options: list[str], said: str, size: tuple[int, int]
+    redrawn: Any, options: list[str], said: str, size: tuple[int, int]
 ) -> None:
     place = {"COLUMNS": str(size[0]), "LINES": str(size[1])}
-    result = run("heads", SENTENCE, "--no-full", *options, env=place)
+    result = redrawn("heads", SENTENCE, "--no-full", *options, env=place)
     assert said in result.lines[0]
     assert any(each in result.lines[1] for each in ("more than usual", "No link", "above usual"))
     assert len(result.lines) <= size[1]

@@ -71,9 +71,9 @@ def test_the_weight_is_that_of_the_map(run: Any) -> None:
     assert alone["loss_delta"] == pytest.approx(delta, abs=1e-9)
 
 
-def test_the_finding_and_the_ranking_are_in_the_numbers(run: Any) -> None:
-    found = run(*CUT, "--json").document
-    shown = run(*CUT).out
+def test_the_finding_and_the_ranking_are_in_the_numbers(redrawn: Any) -> None:
+    found = redrawn(*CUT, "--json").document
+    shown = redrawn(*CUT).out
     asked = found["predictions"][0]
     likely = asked["before"][0]
     assert f"stays “{likely['token'].strip()}” ({likely['probability']:.2f}"[:-4] in shown
@@ -180,9 +180,9 @@ def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> 
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_the_first_screen(run: Any, golden: Any, columns: int, lines: int) -> None:
+def test_the_first_screen(redrawn: Any, golden: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    result = run(*CUT, "--no-full", env=size)
+    result = redrawn(*CUT, "--no-full", env=size)
     assert len(result.lines) < lines
     assert max(map(len, result.lines)) <= columns
     assert result.lines[1].startswith("Without it → animal in all 24 heads the prediction after")
@@ -195,14 +195,14 @@ LONG = " ".join(["The old captain saw the ship and the boat came home again."] *
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
 @pytest.mark.parametrize("kind", ["tiny", "gpt2"])
 def test_the_first_screen_of_a_long_text(
-    run: Any, checkpoint: Any, columns: int, lines: int, kind: str
+    redrawn: Any, checkpoint: Any, columns: int, lines: int, kind: str
 ) -> None:
     where = kind if kind == "tiny" else str(checkpoint(kind))
     text = LONG if kind == "tiny" else "the cat sat on the mat because tired cat sat"
     cut = "boat:30→captain:30" if kind == "tiny" else "sat:2→cat"
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     options = ("--cut", cut, "--model", where, "--layer", "0", "--no-full")
-    result = run("heads", text, *options, env=size)
+    result = redrawn("heads", text, *options, env=size)
     assert result.code == 0
     assert len(result.lines) < lines
     assert max(map(cell_len, result.lines)) <= columns

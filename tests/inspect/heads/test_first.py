@@ -159,8 +159,8 @@ def test_what_is_left_out_is_said(bundled: Callable[..., HeadsRecord]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [("80", "24"), ("120", "40"), ("200", "60")])
-def test_the_command_obeys_the_terminal(run: Any, sizes: tuple[str, str]) -> None:
-    result = run("heads", SENTENCE, "--no-full", env={"COLUMNS": sizes[0], "LINES": sizes[1]})
+def test_the_command_obeys_the_terminal(redrawn: Any, sizes: tuple[str, str]) -> None:
+    result = redrawn("heads", SENTENCE, "--no-full", env={"COLUMNS": sizes[0], "LINES": sizes[1]})
     assert (result.code, result.err) == (0, "")
     assert len(result.lines) < int(sizes[1])
     assert "--full: everything" in result.lines[-1]
@@ -180,20 +180,20 @@ def fits(run: Any, *options: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", ["the cat sat on the mat", "the cat sat on the mat " * 65])
-def test_a_checkpoint_of_an_encoder(run: Any, checkpoint: Any, text: str) -> None:
-    shown = fits(run, text, "--model", str(checkpoint("bert")), "--truncate")
+def test_a_checkpoint_of_an_encoder(redrawn: Any, checkpoint: Any, text: str) -> None:
+    shown = fits(redrawn, text, "--model", str(checkpoint("bert")), "--truncate")
     assert shown[0].startswith("…/")
     assert "No link between words stands out" in shown[1]
 
 
-def test_a_text_without_two_words_says_why_no_link_is_tested(run: Any) -> None:
-    shown = " ".join(fits(run, "..."))
+def test_a_text_without_two_words_says_why_no_link_is_tested(redrawn: Any) -> None:
+    shown = " ".join(fits(redrawn, "..."))
     assert "No link is tested: beside sinks, punctuation and unknown tokens" in shown
 
 
 @pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
-def test_an_encoder_that_rests_on_its_ends(run: Any, text: str, trained_bert: Path) -> None:
-    shown = fits(run, text, "--model", str(trained_bert))
+def test_an_encoder_that_rests_on_its_ends(redrawn: Any, text: str, trained_bert: Path) -> None:
+    shown = fits(redrawn, text, "--model", str(trained_bert))
     assert "No link between words" in shown[1]
     assert any("6 of 8 sink on [CLS] and [SEP]" in line for line in shown)
     assert "induction" not in "\n".join(shown)

@@ -47,15 +47,15 @@ def test_a_tall_screen_names_every_head(run: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 300, 1000])
-def test_no_line_is_wider_than_asked(run: Any, width: int) -> None:
-    result = run("heads", SENTENCE, "--width", str(width))
+def test_no_line_is_wider_than_asked(redrawn: Any, width: int) -> None:
+    result = redrawn("heads", SENTENCE, "--width", str(width))
     assert (result.code, result.err) == (0, "")
     assert max(map(len, result.lines)) <= width
 
 
-def test_the_width_of_the_surroundings(run: Any) -> None:
-    narrow = run("heads", SENTENCE, env={"COLUMNS": "60"})
-    assert narrow.out == run("heads", SENTENCE, "--width", "60").out
+def test_the_width_of_the_surroundings(redrawn: Any) -> None:
+    narrow = redrawn("heads", SENTENCE, env={"COLUMNS": "60"})
+    assert narrow.out == redrawn("heads", SENTENCE, "--width", "60").out
 
 
 def test_the_same_run_gives_the_same_screen(run: Any) -> None:
@@ -231,13 +231,13 @@ def test_a_hostile_text_does_nothing_to_the_screen(run: Any) -> None:
     assert "[bold]b[/bold]" in run("heads", HOSTILE, "--model", "mha", "--width", "200").out
 
 
-def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(run):
+def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(redrawn):
     text = "When Nancy met John, nobody knew why Nancy met"
-    said = " ".join(run("heads", text).out.split())
+    said = " ".join(redrawn("heads", text).out.split())
     assert (
         "“met” (10) attends to “John”, which followed “met” (3), in the induction head L1H3" in said
     )
-    unknown = " ".join(run("heads", text, "--no-known-labels").out.split())
+    unknown = " ".join(redrawn("heads", text, "--no-known-labels").out.split())
     assert "which followed" not in unknown
     assert "No link between words beats chance" in unknown
 

@@ -23,9 +23,9 @@ ENDINGS = HeadsOutput().endings
 MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
 
 
-def test_no_map_of_the_first_screen_is_cut_off(run: Any) -> None:
+def test_no_map_of_the_first_screen_is_cut_off(redrawn: Any) -> None:
     text, size = "The cat sat on the mat because it was tired.", {"COLUMNS": "80", "LINES": "24"}
-    result = run("heads", text, *MHA, "--compare-mask", "--no-full", env=size)
+    result = redrawn("heads", text, *MHA, "--compare-mask", "--no-full", env=size)
     assert len(result.lines) < 24
     assert sum("tired." in line for line in result.lines) == 2
     assert any("no mask" in line and line.count("L0H") == 2 for line in result.lines)
@@ -144,13 +144,13 @@ VIEWS = [("--top", "2"), ("--token", "cat"), ("--explain",), ("--values",), ("--
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("view", [(), *VIEWS])
 @pytest.mark.parametrize("text", [KEYS, " ".join(f"{KEYS} {n}" for n in range(4))])
-def test_every_view_keeps_its_width(run: Any, text: str, view: tuple[str], width: int) -> None:
+def test_every_view_keeps_its_width(redrawn: Any, text: str, view: tuple[str], width: int) -> None:
     options = ("--compare-mask", *view, "--width", str(width))
-    result = run("heads", text, *MHA, *options)
+    result = redrawn("heads", text, *MHA, *options)
     assert (result.code, result.err) == (0, "")
     assert max(map(cell_len, result.lines)) <= width
     assert "causal mask" in result.out
-    ascii_ = run("heads", text, *MHA, *options, "--ascii")
+    ascii_ = redrawn("heads", text, *MHA, *options, "--ascii")
     assert ascii_.out.isascii()
 
 

@@ -49,13 +49,13 @@ def test_what_was_saved_is_read_back(run: Any, document: Any, texts: str, ending
     assert saved == document("--texts", texts)
 
 
-def test_the_finding_counts_the_heads_at_the_sink(run: Any, texts: str) -> None:
+def test_the_finding_counts_the_heads_at_the_sink(redrawn: Any, texts: str) -> None:
     resting = [
         {(each.layer, each.head) for each in alone.heads if alone.rests(each.layer, each.head)}
         for alone in (attnviz.heads("tiny", text).first for text in TEXTS)
     ]
     always, ever = set.intersection(*resting), set.union(*resting)
-    words = " ".join(run("heads", "--texts", texts).out.split())
+    words = " ".join(redrawn("heads", "--texts", texts).out.split())
     assert f"{len(always)} of 24 heads attend mostly to the attention sink in each" in words
     assert f"{len(ever - always)} more in some" in words
 

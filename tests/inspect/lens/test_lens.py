@@ -135,10 +135,10 @@ def test_what_does_not_fit_is_refused(refused: Any, checkpoint: Any) -> None:
     ],
     ids=["one", "head", "long", "korean", "t5"],
 )
-def test_it_fits(run: Any, checkpoint: Any, asked: list[str], columns: int, lines: int) -> None:
+def test_it_fits(redrawn: Any, checkpoint: Any, asked: list[str], columns: int, lines: int) -> None:
     words = [str(checkpoint(word)) if word == "t5" else word for word in asked]
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    result = run("lens", *words, "--no-full", "--color", "never", env=size)
+    result = redrawn("lens", *words, "--no-full", "--color", "never", env=size)
     assert result.code == 0, result.err
     assert len(result.lines) < lines
     assert all(width(line) <= columns for line in result.lines)

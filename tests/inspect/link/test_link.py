@@ -280,8 +280,8 @@ def test_files_have_parts_and_arrays(run: Any, tmp_path: Any) -> None:
         ([PROMPT, "--texts", "x.txt"], "one source of prompts"),
     ],
 )
-def test_what_does_not_fit_is_one_line(run: Any, words: list[str], said: str) -> None:
-    result = run("link", *words)
+def test_what_does_not_fit_is_one_line(redrawn: Any, words: list[str], said: str) -> None:
+    result = redrawn("link", *words)
     assert result.code == 2
     assert said in result.err
     assert len(result.err.splitlines()) == 1
@@ -294,11 +294,11 @@ def test_what_does_not_fit_is_one_line(run: Any, words: list[str], said: str) ->
     ids=["one", "deep", "many"],
 )
 def test_the_first_screen_fits(
-    run: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
+    redrawn: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
 ) -> None:
     (tmp_path / "p.txt").write_text("\n".join(MANY))
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    result = run("link", *asked, "--controls", "2", "--no-full", env=size)
+    result = redrawn("link", *asked, "--controls", "2", "--no-full", env=size)
     assert result.code == 0, result.err
     assert len(result.lines) < lines
     assert all(width(line) <= columns for line in result.lines)

@@ -289,12 +289,12 @@ def test_labels_are_offered() -> None:
 @pytest.mark.parametrize("kind", ["tiny", "bert"])
 @pytest.mark.parametrize("times", [1, 49], ids=["short", "long"])
 def test_the_first_screen_fits_its_terminal(
-    run: Any, checkpoint: Any, columns: int, lines: int, kind: str, times: int
+    redrawn: Any, checkpoint: Any, columns: int, lines: int, kind: str, times: int
 ) -> None:
     model = "tiny" if kind == "tiny" else str(checkpoint(kind))
     text = " ".join(["the cat sat on the mat because tired"] * times)
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    shown = run("patterns", text, "--model", model, "--truncate", "--no-full", env=size)
+    shown = redrawn("patterns", text, "--model", model, "--truncate", "--no-full", env=size)
     assert shown.code == 0
     assert len(shown.lines) < lines
     assert max(map(cell_len, shown.lines)) <= columns

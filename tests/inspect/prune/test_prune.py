@@ -189,13 +189,13 @@ def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
 @pytest.mark.parametrize("name", ["tiny", "bert"])
 @pytest.mark.parametrize("text", [_TEXT, f"{_TEXT} " * 20], ids=["short", "long"])
 def test_first_screens_fit_the_terminal(
-    run: Run, checkpoint: Callable[[str], Path], name: str, text: str
+    redrawn: Run, checkpoint: Callable[[str], Path], name: str, text: str
 ) -> None:
     model = name if name == "tiny" else str(checkpoint(name))
     asked = ("--heads", "L0H1,L1H1", "--draws", "1", "--truncate", "--no-full")
     for columns, lines in ((80, 24), (120, 40), (200, 60)):
         terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
-        result = run("prune", text, "--model", model, *asked, env=terminal)
+        result = redrawn("prune", text, "--model", model, *asked, env=terminal)
         assert result.code == 0, result
         assert len(result.lines) < lines
         assert max(map(len, result.lines)) <= columns

@@ -54,23 +54,23 @@ def test_a_card_is_that_of_head(run: Any, texts: str) -> None:
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_first_screens_fit(
-    run: Any, checkpoint: Any, tmp_path: Path, columns: int, lines: int
+    redrawn: Any, checkpoint: Any, tmp_path: Path, columns: int, lines: int
 ) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     (tmp_path / "words.txt").write_text("the cat sat on the mat\non the mat sat the cat\n")
     llama = (str(checkpoint("llama")), "--texts", str(tmp_path / "words.txt"), "--text", "the cat")
     for options in ((), llama, ("mha",), ("--ascii", "--cards", "0")):
-        result = run("report", *options, "--no-full", env=size)
+        result = redrawn("report", *options, "--no-full", env=size)
         assert result.code == 0, result.err
         assert len(result.lines) < lines
         assert max(map(width, result.lines)) <= columns
 
 
-def test_the_finding(run: Any) -> None:
-    lines = run("report", "--no-full").lines
+def test_the_finding(redrawn: Any) -> None:
+    lines = redrawn("report", "--no-full").lines
     assert lines[1].startswith("12 of 24 heads have a label, 3 more are sinks. Without L0H0 the")
     assert lines[2].endswith("the most, then without L1H1 and L3H1.")
-    random = run("report", "mha", "--no-full").out
+    random = redrawn("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
 
 

@@ -32,7 +32,7 @@ LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
     ids=["one", "maps", "foil", "long", "korean", "emoji", "many", "gpt2", "t5"],
 )
 def test_it_fits(
-    run: Any,
+    redrawn: Any,
     checkpoint: Any,
     tmp_path: Any,
     asked: list[str],
@@ -43,9 +43,9 @@ def test_it_fits(
     (tmp_path / "names.txt").write_text("\n".join(names()), encoding="utf-8")
     words = [str(checkpoint(word)) if word in ("gpt2", "t5") else word for word in asked]
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    result = run("why", *words, "--no-full", "--color", colour, env=size)
+    result = redrawn("why", *words, "--no-full", "--color", colour, env=size)
     assert result.code == 0, result.err
-    plain = run("why", *words, "--no-full", env=size).lines if colour == "never" else []
+    plain = redrawn("why", *words, "--no-full", env=size).lines if colour == "never" else []
     assert len(result.lines) < lines
     for line in plain:
         assert width(line) <= columns
@@ -57,8 +57,8 @@ def test_it_fits(
 
 
 @pytest.mark.parametrize("lines", [16, 18, 20])
-def test_the_grid_stays_whole_where_the_ranking_goes(run: Any, lines: int) -> None:
-    shown = run("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": str(lines)}).lines
+def test_the_grid_stays_whole_where_the_ranking_goes(redrawn: Any, lines: int) -> None:
+    shown = redrawn("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": str(lines)}).lines
     assert len(shown) < lines
     assert [line[:2] for line in shown if line[:3] in {f"L{layer} " for layer in range(6)}] == [
         f"L{layer}" for layer in range(6)
@@ -73,8 +73,8 @@ def test_a_position_and_maps_without_room_are_said(run: Any) -> None:
     assert "1 more map: --full" in shown
 
 
-def test_a_short_screen_has_the_grid_and_the_ranking(run: Any) -> None:
-    shown = run("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": "24"}).lines
+def test_a_short_screen_has_the_grid_and_the_ranking(redrawn: Any) -> None:
+    shown = redrawn("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": "24"}).lines
     rows = [line.split()[0] for line in shown if line.strip()]
     assert [row for row in rows if row in {f"L{layer}" for layer in range(6)}] == [
         f"L{layer}" for layer in range(6)

@@ -107,12 +107,12 @@ def test_integrated_gradients_are_an_integral(checkpoint: Any) -> None:
 # What is said --------------------------------------------------------------------------------
 
 
-def test_the_finding_names_words_and_sizes(run: Any) -> None:
-    result = run("why", PROMPT, "--inputs", "--controls", "0", "--no-full")
+def test_the_finding_names_words_and_sizes(redrawn: Any) -> None:
+    result = redrawn("why", PROMPT, "--inputs", "--controls", "0", "--no-full")
     said = " ".join(result.lines[1:3])
     assert said.startswith("“John” .97: with another word for “John” (4), “met” (3) or “met” (10)")
     assert "ln p falls by 11.5, 7.7 and 7.1; no other by more than 1.2." in said
-    found = run("why", PROMPT, "--inputs", "--controls", "0", "--json").document
+    found = redrawn("why", PROMPT, "--inputs", "--controls", "0", "--json").document
     inputs = found["inputs"]
     assert (inputs["quantity"], inputs["draws"]) == ("log_probability", 20)
     assert [one["index"] for one in inputs["tokens"]] == list(range(11))
@@ -149,10 +149,12 @@ def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_it_fits(run: Any, columns: int, lines: int) -> None:
+def test_it_fits(redrawn: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     long = " ".join([PROMPT] * 6)
-    result = run("why", long, "--inputs", "--draws", "2", "--controls", "0", "--no-full", env=size)
+    result = redrawn(
+        "why", long, "--inputs", "--draws", "2", "--controls", "0", "--no-full", env=size
+    )
     assert result.code == 0, result.err
     assert len(result.lines) < lines
     assert result.lines[-1].endswith("--full: everything")

@@ -116,9 +116,9 @@ def test_a_model_without_a_scale(refused: Any, checkpoint: Any) -> None:
 
 
 @pytest.mark.parametrize("width", ["20", "47", "80", "200"])
-def test_every_width(run: Any, width: str) -> None:
+def test_every_width(redrawn: Any, width: str) -> None:
     for options in (("--d-k", "8,64"), ("--from-model",)):
-        result = run("scaling", *options, "--width", width, "--explain")
+        result = redrawn("scaling", *options, "--width", width, "--explain")
         assert result.code == 0
         assert max(map(len, result.lines)) <= int(width)
 
@@ -187,14 +187,14 @@ def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
 @pytest.mark.parametrize("kind", ["tiny", "bert"])
 def test_first_screens_of_models(
-    run: Any, checkpoint: Any, kind: str, columns: int, lines: int
+    redrawn: Any, checkpoint: Any, kind: str, columns: int, lines: int
 ) -> None:
     """However long the text is, the finding stands in line 2 and nothing scrolls away."""
     name = kind if kind == "tiny" else str(checkpoint(kind))
     for text in (SENTENCE, "The cat saw the cat. " * 55 if kind == "tiny" else "the cat " * 10):
         size = {"COLUMNS": str(columns), "LINES": str(lines)}
         asked = ("--from-model", "--model", name, "--truncate", "--no-full", "--quiet")
-        result = run("scaling", text, *asked, env=size)
+        result = redrawn("scaling", text, *asked, env=size)
         assert (result.code, result.err) == (0, "")
         assert len(result.lines) < lines
         assert max(map(cell_len, result.lines)) <= columns

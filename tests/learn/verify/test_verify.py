@@ -200,7 +200,7 @@ def test_the_screen_of_the_steps(run: Any) -> None:
 )
 @pytest.mark.usefixtures("one_thread")
 def test_first_screens_fit_the_terminal(
-    run: Any, checkpoint: Any, model: str, sizes: tuple[int, ...]
+    redrawn: Any, checkpoint: Any, model: str, sizes: tuple[int, ...]
 ) -> None:
     asked = ["--no-keras"]
     if model:
@@ -208,7 +208,7 @@ def test_first_screens_fit_the_terminal(
         asked = ["--model", place, "the cat sat on the mat " * 65, "--truncate"]
     for columns, lines in zip(sizes[::2], sizes[1::2], strict=True):
         terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
-        result = run("verify", *asked, "--no-full", env=terminal)
+        result = redrawn("verify", *asked, "--no-full", env=terminal)
         assert result.code == 0, result
         assert len(result.lines) < lines
         assert max(map(len, result.lines)) <= columns

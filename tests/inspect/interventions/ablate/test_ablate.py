@@ -286,8 +286,8 @@ def test_where_in_the_text(run: Any) -> None:
     assert "largest increase: " in result.out
 
 
-def test_explain(run: Any) -> None:
-    result = run("ablate", SENTENCE, "--explain", "--width", "100")
+def test_explain(redrawn: Any) -> None:
+    result = redrawn("ablate", SENTENCE, "--explain", "--width", "100")
     assert "How to read this:" in result.out
     assert "measured over this text alone (15 tokens)" in " ".join(result.out.split())
 

@@ -166,7 +166,7 @@ def test_the_text_shown_is_where_it_changes_most(scans: Scans) -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_commands_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> None:
+def test_commands_fit(redrawn: Any, checkpoint: Any, columns: int, lines: int) -> None:
     """On the bundled model and on a BERT with random weights, a short and a long text."""
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     bert = str(checkpoint("bert"))
@@ -176,7 +176,7 @@ def test_commands_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> No
         (SENTENCE, "--head", "L1H0", "--by-token"),
         ("the cat sat on the mat", "--model", bert),
     ):
-        result = run("ablate", *options, "--no-full", env=size)
+        result = redrawn("ablate", *options, "--no-full", env=size)
         assert result.code == 0
         assert len(result.lines) < lines, options
         assert max(map(width, result.lines)) <= columns

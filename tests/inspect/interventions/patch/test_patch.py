@@ -227,7 +227,7 @@ def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> N
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_first_screens_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> None:
+def test_first_screens_fit(redrawn: Any, checkpoint: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     korean = (
         "고양이가 책상 위에 앉아 있다 그리고 고양이가",
@@ -240,7 +240,7 @@ def test_first_screens_fit(run: Any, checkpoint: Any, columns: int, lines: int) 
         (*korean, "--align", "start", "--answer", "a", "--foil", "b"),
         ("the cat sat", "the mat sat", "--model", str(checkpoint("gpt2")), "--metric", "kl"),
     ):
-        result = run("patch", *options, "--no-full", env=size)
+        result = redrawn("patch", *options, "--no-full", env=size)
         assert result.code == 0, result.err
         assert len(result.lines) < lines
         assert max(map(width, result.lines)) <= columns

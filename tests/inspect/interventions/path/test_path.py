@@ -70,7 +70,7 @@ def test_in_the_weights_alone(run: Any, checkpoint: Any) -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_first_screens_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> None:
+def test_first_screens_fit(redrawn: Any, checkpoint: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     base = ("L1H1", "--index-base", "1")
     for options in (
@@ -79,7 +79,7 @@ def test_first_screens_fit(run: Any, checkpoint: Any, columns: int, lines: int) 
         base,
         ("L0H0", "--weights"),
     ):
-        result = run("path", *options, "--no-full", env=size)
+        result = redrawn("path", *options, "--no-full", env=size)
         assert result.code == 0, result.err
         assert len(result.lines) < lines
         assert max(map(width, result.lines)) <= columns
