@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import textual.app
+import textual.pilot
 from textual.pilot import Pilot
 
 from attnviz.draw.theme import Theme
@@ -62,6 +64,16 @@ def explorer(
     app = Explorer(source, View(Scene.of(frame, palette), frame, frame, other), look, second)
     app.writing.pace, app.writing.tokens = 0.0, 8
     return app
+
+
+async def handed_on(least: float = 0.0, most: float = 0.0) -> None:
+    """Let every task that can go on do so, a few times, as messages are handed on by several."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+# Textual waits until the process has computed nothing for 20 ms, four times a key.
+textual.app.wait_for_idle = textual.pilot.wait_for_idle = handed_on
 
 
 async def settled(pilot: Pilot[None]) -> None:
