@@ -204,7 +204,7 @@ def written_words(text: str, max_width: int) -> str:
     """Return a sentence with the written text in quotes, in at most ``max_width`` columns."""
     words, lead = " ".join(text.split()), "The model writes "
     if not words:
-        return "Nothing was written."
+        return "The model writes blanks alone." if text else "The model writes nothing."
     shown = cut_at_word(word_label([words]), max_width - len(lead) - 3)
     return f"{lead}“{shown}”{'' if shown.endswith(('.', '…', '!', '?')) else '.'}"
 

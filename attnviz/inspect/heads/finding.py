@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from attnviz.draw.document import Words
-from attnviz.draw.labels import fit, token_labels, width, word_label
+from attnviz.draw.labels import fit, numbered, token_labels, width, word_label
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import (
     fits_two_lines,
@@ -300,7 +300,7 @@ def _quoted(tokens: Tokens, word: range, base: int) -> str:
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
     label = label if width(label) <= LONGEST else fit(label, LONGEST)
-    return f"“{label}”" + (f" ({word.start + base})" if again else "")
+    return numbered(f"“{label}”", word.start + base) if again else f"“{label}”"
 
 
 def _heads(links: WordLinks, link: WordLink) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.document import LEAST_ARC, Arc, Arcs, Column, Map, Maps, Row, Table, Tone
-from attnviz.draw.labels import fit, token_labels, width, word_label
+from attnviz.draw.labels import cut, numbered, token_labels, word_label
 from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
@@ -366,8 +366,6 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     title = [(f"{count} strongest pairs of each head, query → key and weight", True)]
     said = sink_words(report, sink)
     title += [(said, False)] if said else []
-    if any("#" in name for name in (*queries, *keys)):
-        title.append(("#n: place of a token that repeats", False))
     columns = [Column(name, right=False) for name in ("", *[""] * (most - 1))]
     return Table(columns, [Row([*row, *[""] * (most - len(row))]) for row in rows], title, least=1)
 
@@ -392,7 +390,6 @@ def _unique(tokens: Tokens, longest: int, base: int, words: bool = True) -> list
     counts = Counter(label for label, word in set(zip(labels, spans, strict=True)))
     names = []
     for label, word in zip(labels, spans, strict=True):
-        sign = f"#{word.start + base}" if counts[label] > 1 else ""
-        room = max(longest - len(sign), 1)
-        names.append((label if width(label) <= room else fit(label, room)) + sign)
+        number = numbered("", word.start + base) if counts[label] > 1 else ""
+        names.append(cut(label, max(longest - len(number), 1)) + number)
     return names
