@@ -172,6 +172,10 @@ def _how(run: WrittenRun) -> list[str]:
     return words
 
 
+_FEWEST = 3
+"""The fewest steps on which a head without a label from elsewhere is said to stand out."""
+
+
 def finding(report: GenerateReport) -> str:
     """Return the finding: the generated text, then the attention of the first shown head.
 
@@ -182,15 +186,20 @@ def finding(report: GenerateReport) -> str:
     of = f"{one.steps} of " * (one.steps < len(run.steps))
     over = f"over {of}{counted(len(run.steps), 'step')}"
     target = label_named(one.name).target
-    head = f"{name} scores {share(one.score)} for {one.said} here ({_base(one)}) {over}."
+    told = target and one.steps >= min(_FEWEST, len(run.steps))
+    lead = "" if report.chosen or one.label or told else "No head stands out: "
+    head = f"{lead}{name} scores {share(one.score)} for {one.said} here ({_base(one)}) {over}."
     if math.isnan(one.score):
         head = f"{name} has no numbers."
     elif target:
-        head = f"{name} gives {target} {share(one.score)} of its attention ({_base(one)}) {over}."
+        given = f"{target} {share(one.score)} of its attention ({_base(one)})"
+        head = f"{lead}{name} gives {given} {over}."
     elif one.name == "spread":
-        lead = "" if report.chosen else "No head stands out: "
         how = f"{spread_words(one.score)}, {share(one.score)} ({_base(one)})"
         head = f"{lead}{name} attends {how} {over}."
+    elif one.name == "peaked":
+        given = f"one token {share(one.score)} of its attention on average ({_base(one)})"
+        head = f"{lead}{name} gives {given} {over}."
     room = max(LONGEST_FINDING - len(head) - 1, _LEAST_WRITTEN)
     while room > _LEAST_WRITTEN:
         shown = f"{written_words(run.text_written, room)} {head}"

@@ -192,7 +192,9 @@ def _of_text(found: HeadsReport) -> str:
     if report.record.model.weights == "random":
         return f"{_ARBITRARY}, links are not tested."
     if links is None:
-        return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
+        nearest = strongest_links(report, 2, each=1, unusual=True)
+        said = ", ".join(_link(report, each) for each in nearest) or "none"
+        return f"Too long a text to test each link. Furthest above usual: {said}."
     if not links.pairs:
         return (
             "No link is tested: beside sinks, punctuation and unknown tokens this text has under "

@@ -63,6 +63,21 @@ def test_links_are_the_largest_weights_between_words(reports: Reports) -> None:
         assert link.weight == pytest.approx(float(weights[link.query, link.key]))
 
 
+def test_an_unusual_link_is_further_above_the_weights_of_its_head(reports: Reports) -> None:
+    """A head of previous tokens with one other link, and one that attends to the same word."""
+    size = 12
+    follower, faithful = np.full((2, size, size), 0.01, np.float32)
+    follower[np.arange(1, size), np.arange(size - 1)] = 0.9
+    follower[9, 4] = 0.6
+    faithful[3:, 2] = 0.95
+    weights = np.tril(np.stack([follower, faithful]))
+    report = reports([f"w{place}" for place in range(size)], weights=[weights])
+    (found,) = strongest_links(report, 1, unusual=True)
+    assert found[:4] == (0, 0, 9, 4)
+    assert found.weight == pytest.approx(0.6)
+    assert strongest_links(report, 1)[0].head == 1
+
+
 def test_with_the_sink_its_links_are_listed(reports: Reports) -> None:
     weights = np.tril(np.full((1, 4, 4), 0.01, np.float32))
     weights[0, 1:, 0] = 0.9
