@@ -672,9 +672,9 @@ def test_a_long_text_is_copied_as_its_file_or_its_length_is_said(tmp_path: Path)
     app = explorer(story, file=file)
     played = play(app, "y", size=(200, 60))
     assert shlex.split(app.clipboard)[-2:] == ["--file", str(file)]
-    assert "whole text" not in played.lines[-1]
+    assert "whole text" not in played.screen
     played = play(explorer(story), "y", size=(200, 60))
-    assert f"copied with the whole text, {len(story)} characters: " in played.lines[-1]
+    assert f"copied with the whole text, {len(story)} characters: " in played.screen
 
 
 def test_the_reason_of_the_cell_is_said_in_a_line() -> None:
