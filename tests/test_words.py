@@ -85,6 +85,7 @@ REPLACED = {
     "reaches the threshold of a label": "has a label: no score is clearly above chance",
     "the whole lead": "its whole lead over other words",
     "nats from the end.": "ranks",
+    "same top": "same prediction",
     "it writes at most": "its largest share is",
     "place of a token that repeats": "her (12)",
     "no seed used": "",
