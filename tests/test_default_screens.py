@@ -62,6 +62,7 @@ FORBIDDEN = {
     r"\bprevious\b(?! token)": "previous token",
     r"\bspread\b|\bpeaked\b(?! \(peak\)| \.\d)": "diffuse; peaked (peak)",
     r"\b1 (heads|layers|pairs|prompts|steps|texts|tokens|words)\b": "the singular",
+    r"[^\W_]#\d": "her (12)",
     r"\btraits?\b|\bflips?\b|\bpooled\b": "label; changed; downsampled",
 }
 """What a newcomer does not know, or what has another name elsewhere, and what is said instead."""

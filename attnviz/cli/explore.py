@@ -150,7 +150,7 @@ def explore(
             )
         content = given_text(regions, text, opened.file, "explore")
         session = live(model.model, content)
-        first = SideSource(session, session.texts[0], typed)
+        first = SideSource(session, session.texts[0], typed, opened.file)
     if opened.other is not None:
         second = _second(opened.other, first, live)
     if isinstance(first.session, LiveSession) and len(first.text) > _LONG:

@@ -16,7 +16,15 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
 from attnviz.draw.grid import scale_samples
-from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
+from attnviz.draw.labels import (
+    fit,
+    numbered,
+    token_labels,
+    visible,
+    whole_characters,
+    width,
+    word_label,
+)
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
@@ -285,7 +293,7 @@ def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
         label = visible(f"{before}[{piece}]{after}", encoding)
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     label = fit(label, _LONGEST_NAME, ellipsis) if width(label) > _LONGEST_NAME else label
-    return f"{label} ({place})"
+    return numbered(label, place)
 
 
 def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:

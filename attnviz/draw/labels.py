@@ -238,6 +238,11 @@ def cut_at_word(text: str, cells: int) -> str:
     return (end.rstrip(" ,;:") if width(end) > cells / 2 else whole) + "…"
 
 
+def numbered(label: str, place: int) -> str:
+    """Return the label of a token with its number in the text, such as ``her (12)``."""
+    return f"{label} ({place})"
+
+
 def short_name(name: str) -> str:
     """Return a model's name for a crowded line; a long path is cut to its last one or two parts."""
     parts = name.rstrip("/").split("/")

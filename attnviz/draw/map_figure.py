@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.draw.coloured_text import TextPiece, extremes, pieces_of, rows_of, tint_of
 from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip, tinted
-from attnviz.draw.labels import cut, token_label, token_labels, width
+from attnviz.draw.labels import cut, numbered, token_label, token_labels, width
 from attnviz.draw.maps import MOST_LINES, cell_steps, pooling
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING
@@ -125,7 +125,7 @@ def _tips(
 
 def _numbered(tokens: Tokens, index_base: int) -> list[str]:
     return [
-        f"{cut(token_label(text) if special else label, _LONGEST_TIP)} ({place + index_base})"
+        numbered(cut(token_label(text) if special else label, _LONGEST_TIP), place + index_base)
         for place, (text, special, label) in enumerate(
             zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
         )
@@ -286,4 +286,4 @@ def _placed(piece: TextPiece, shown: Map, x: float, y: float) -> Iterator[Item]:
     known = not math.isnan(piece.value)
     yield Label(x, y + 12, piece.label, "axis" if known else "axis-faint", on=tint)
     if known:
-        yield Tip(x, y, across, _ROW, f"{piece.label} ({piece.place}): {piece.value:.4g}")
+        yield Tip(x, y, across, _ROW, f"{numbered(piece.label, piece.place)}: {piece.value:.4g}")

@@ -12,7 +12,7 @@ from rich.segment import Segment
 
 from attnviz.draw.blocks import DIM, Block, Line, stack
 from attnviz.draw.document import Row, Table, Tint, Tone
-from attnviz.draw.labels import at_blanks, cut, fit, width
+from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
@@ -225,7 +225,8 @@ def _cell(row: Row, table: Table, place: int, max_width: int, theme: Theme) -> S
     """
     if place == _BAR:
         caption = (row.tones or {}).get(_BAR)
-        text = cut(theme.spell(table.bars), max_width)
+        text = theme.spell(table.bars)
+        text = text if width(text) <= max_width else ""
         return Segment(text, theme.tone(caption)) if caption else _bar(row, table, max_width, theme)
     text, column = row.cells[place], table.columns[place]
     text = fit(text, max_width, theme.ellipsis) if width(text) > max_width else text

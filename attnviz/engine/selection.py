@@ -98,9 +98,11 @@ class _Axis:
                 continue
             match = _SPAN.fullmatch(part.strip())
             if match is None:
+                layer = re.fullmatch(r"[Ll](\d+)", part.strip()) if self.name == "head" else None
+                meant = f"; --layer {layer[1]} takes a whole layer" if layer else ""
                 raise UsageError(
                     f"cannot read {part!r} as a {self.name}: expected a number, a range such as "
-                    "0-3, a list such as 0,2,5, or *"
+                    f"0-3, a list such as 0,2,5, or *{meant}"
                 )
             start = self.index(match[1])
             end = start if match[2] is None else self.index(match[2])

@@ -12,6 +12,9 @@ from attnviz.records import AttentionRecord, Tokens
 
 _WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA")
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
+_NUMBERED = re.compile(
+    r"“?(.+?)”?(?:(?: \(|#)(?P<token>[0-9]{1,9})\)?|:(?P<nth>[1-9][0-9]{0,8}))", re.S
+)
 
 
 def joined(tokens: Tokens) -> str:
@@ -162,7 +165,7 @@ WordPlaces = tuple[Word | None, Word | None]
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
     """Return the position of a word among the queries and among the keys, each perhaps None.
 
-    wanted: a word, or the index of a token; ``WORD:2`` is the word's second occurrence.
+    wanted: see ``find_in``.
     Raises UsageError if it is in neither.
     """
     queries = find_in(record.queries, wanted)
@@ -179,17 +182,23 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 def find_in(tokens: Tokens, wanted: str) -> Word | None:
     """Return the tokens of the word that a person means; None if the text does not have it.
 
-    wanted: a word, an index, negative from the end, or ``WORD:2`` for a word's second occurrence.
-        A number beyond the text, such as a year, is a word.
+    wanted: a word, an index, negative from the end, ``WORD:2`` for a word's second occurrence, or
+        the word with its token as screens show it, ``her (12)`` or ``“her” (12)``; ``her#12`` is
+        the same. A number beyond the text, such as a year, is a word.
     """
     if re.fullmatch(r"-?[0-9]{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
         if 0 <= place < len(tokens):
             return Word(range(place, place + 1))
     spans, chosen = word_spans(tokens, wanted), 0
-    numbered = re.fullmatch(r"(.+):([1-9][0-9]{0,8})", wanted, re.DOTALL)
+    numbered = _NUMBERED.fullmatch(wanted)
     if not spans and numbered:
-        spans, chosen = word_spans(tokens, numbered[1]), int(numbered[2]) - 1
+        spans = word_spans(tokens, numbered[1])
+        if numbered["nth"]:
+            chosen = int(numbered["nth"]) - 1
+        else:
+            at = int(numbered["token"])
+            chosen = next((nth for nth, span in enumerate(spans) if at in span), len(spans))
     if chosen >= len(spans):
         return None
     others = tuple(span.start for place, span in enumerate(spans) if place != chosen)

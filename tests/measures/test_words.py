@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.measures.words import word_spans
+from attnviz.measures.words import find_in, word_spans
 from attnviz.records import Tokens
 
 
@@ -104,3 +104,21 @@ def test_a_word_is_found_whether_its_letters_are_composed_or_not() -> None:
     pieces = (apart[0], *(f"##{letter}" for letter in apart[1:]), "on")
     tokens = Tokens((0,) * len(pieces), pieces, (False,) * len(pieces))
     assert word_spans(tokens, word) == word_spans(tokens, apart) == [range(len(apart))]
+
+
+@pytest.mark.parametrize("typed", ["cat (3)", "“cat” (3)", "cat#3", "cat:2", "3", "-1", "CAT (3)"])
+def test_a_token_is_typed_as_screens_show_it(typed: str) -> None:
+    word = find_in(tokens("<s>", " cat", " and", " cat"), typed)
+    assert word is not None
+    assert word.span == range(3, 4)
+
+
+@pytest.mark.parametrize("typed", ["cat (2)", "dog (3)", "cat#0", "cat:3", "cat (9)"])
+def test_a_number_that_is_not_of_the_word_finds_nothing(typed: str) -> None:
+    assert find_in(tokens("<s>", " cat", " and", " cat"), typed) is None
+
+
+def test_a_sign_of_the_text_is_no_number() -> None:
+    found = find_in(tokens("f", " (", "1", ")", " c#4"), "c#4")
+    assert found is not None
+    assert found.span == range(4, 5)

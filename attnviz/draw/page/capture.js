@@ -16,12 +16,12 @@ const LEAST = { sinkless: 0.005, value: 0 };
 /** How far √w is from what one byte says of it. */
 const COARSE = 1 / 508;
 
-/** The names of tokens: where one repeats it has its place, as in Mary#10, counted from `first`. */
+/** The names of tokens: where one repeats it has its place, as in Mary (10), counted from `first`. */
 function nameTokens(side, first) {
   const times = new Map();
   side.tokens = side.tokens.map(visible);
   for (const token of side.tokens) times.set(token, (times.get(token) ?? 0) + 1);
-  side.names = side.tokens.map((token, at) => ordered(token) + (times.get(token) > 1 ? `#${at + first}` : ""));
+  side.names = side.tokens.map((token, at) => ordered(token) + (times.get(token) > 1 ? ` (${at + first})` : ""));
 }
 
 /** The heads of one pass over one text: a row for each query, a column for each key. */

@@ -54,4 +54,6 @@ def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageC
         for head, change in zip(kept.heads, changes, strict=True)
     ]
     limit = max(changes) or 1.0
-    yield replace(kept, name=name, heads=heads, weights=weights, given="difference", limit=limit)
+    verbs = "attends differently to", "is attended to differently by"
+    kept = replace(kept, name=name, heads=heads, weights=weights, given="difference", limit=limit)
+    yield replace(kept, verbs=verbs)

@@ -32,6 +32,7 @@ SCRIPTS = (
 _COMMENTS = re.compile(r"^\s*(/\*(?:(?!\*/).)*\*/|// [^\n]*)$\n?", re.M | re.S)
 _AROUND = re.compile(r"\s*([{};,]|:(?=\s))\s*")  # spaces that a style sheet does not need
 _ENDS = re.compile(r"</(script|style)|<!--|<script", re.I)
+_FACTS = 3  # lines above the picture: a phone shows few
 _SIDE, _ACROSS = 40, 1600  # pixels of a map in the static picture, and of the whole picture
 
 
@@ -48,14 +49,17 @@ def page_html(
     """
     data = page_data(page)
     heads = {head.name for capture in data.captures for head in capture.heads}
-    facts = [*_facts(document), *data.notes]
+    facts, notes = _facts(document)
+    above = [*map(_line, [*facts[:_FACTS], *notes, *data.notes])]
+    if more := "".join(map(_line, facts[_FACTS:])):
+        above.append(f"<details><summary>How it was measured</summary>{more}</details>")
     filled = {
         "policy": _policy(),
         "name": safe(document.name),
         "style": source("page.css"),
         "early": source("early.js"),
         "finding": safe(document.finding or document.title),
-        "facts": "\n".join(f'<p class="soft">{safe(each)}</p>' for each in facts),
+        "facts": "\n".join(above),
         "pictures": "\n".join(_picture(each, palette) for each in data.captures),
         "document": "\n".join(written(heads)),
         "data": data.json,
@@ -69,17 +73,22 @@ def page_html(
     yield re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template).rstrip("\n")
 
 
-def _facts(document: doc.Document) -> list[str]:
+def _line(text: str) -> str:
+    return f'<p class="soft">{safe(text)}</p>'
+
+
+def _facts(document: doc.Document) -> tuple[list[str], list[str]]:
     """Return the lines that say what was measured, and the notes that a reader must know."""
     lines: list[str] = []
+    notes: list[str] = []
     for place, group in enumerate(document.groups):
         for part in group.parts:
             if isinstance(part, doc.Facts) and not place:
                 words = " · ".join(text.strip() for text, _ in part.words)
                 lines.append(f"{part.name}: {words}" if part.name else words)
             elif isinstance(part, doc.Note):
-                lines.append(part.text)
-    return lines
+                notes.append(part.text)
+    return lines, notes
 
 
 # Sources -------------------------------------------------------------------------------------

@@ -71,8 +71,9 @@ function drawTop() {
   const value = state.key >= 0 ? weight(state.query, state.key) : NaN;
   const pair = value === value && (state.hover || state.locked)
     ? `${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}  ${read(value, state.query, state.key)}`
-      + (state.locked ? "  (held: Esc lets go)" : "") : "";
-  $("readout").textContent = pair || (state.locked ? "held: Esc lets go" : "");
+ : "";
+  const held = state.locked ? [make("span", { class: "screen-only" }, pair ? "  (held: Esc lets go)" : "held: Esc lets go")] : [];
+  $("readout").replaceChildren(pair, ...held);
   clearTimeout(drawTop.timer);
   const most = strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${told(v)}`).join(", ");
   const name = $("name").textContent, label = $("say").dataset.head !== name && $("what").firstChild?.textContent;

@@ -177,7 +177,7 @@ def prediction_words(report: DiffReport) -> list[str]:
         return []
     words = [
         f"KL {amount(found.kl)} ± {amount(found.kl_error)} nats",
-        f"same top {100 * found.same_top:.1f}% ± {100 * found.same_top_error:.1f}%",
+        f"same prediction {100 * found.same_top:.1f}% ± {100 * found.same_top_error:.1f}%",
     ]
     if floor is not None:
         words.append(f"rounding alone: {amount(floor.kl)}, {100 * floor.same_top:.1f}%")

@@ -5,18 +5,24 @@ from __future__ import annotations
 import shlex
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
 from attnviz.inspect.explore.long import LongPart
 from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene
 
 
 def command_line(
-    scene: Scene, text: str, options: Sequence[str] = (), part: LongPart | None = None
+    scene: Scene,
+    text: str,
+    options: Sequence[str] = (),
+    part: LongPart | None = None,
+    file: Path | None = None,
 ) -> str:
     """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
 
     scene: the head, cursor and mode on the screen. text: the text of the run. options: those that
-        chose the model and its attention, each an argument. part: of a long text.
+        chose the model and its attention, each an argument. part: of a long text. file: that has
+        the text, to be named in its place.
         Control characters are escaped (``$'…'``: bash, zsh, ksh).
     """
     words = ["attnviz", "heads", *options, "--head", scene.name(scene.head)]
@@ -34,6 +40,8 @@ def command_line(
     line = " ".join(map(shell_word, words))
     if "--chat" in options:  # which gives the text
         return line
+    if file is not None:
+        return f"{line} --file {shell_word(str(file))}"
     if text == "-":  # alone it means standard input
         return f"printf %s - | {line} -"
     return f"{line} {'-- ' if text.startswith('-') else ''}{shell_word(text)}"

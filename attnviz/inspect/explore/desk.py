@@ -7,6 +7,7 @@ Everything that may take long is a job, and only the result of the latest reques
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from attnviz.draw.theme import Theme
@@ -23,12 +24,13 @@ class SideSource:
 
     session: runs the model or reads the saved file. text: the first text; empty for a second side
         that uses the text of the first side. options: the options of the command line that chose
-        the model.
+        the model. file: that the text was read from.
     """
 
     session: ExploreSession
     text: str
     options: tuple[str, ...] = ()
+    file: Path | None = None
 
 
 class Display(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnviz.draw.labels import token_labels, visible
+from attnviz.draw.labels import numbered, token_labels, visible
 from attnviz.engine.backend import backend_of
 from attnviz.engine.segments import reading_segments
 from attnviz.inspect.heads.long import long_heads, part_of
@@ -111,9 +111,7 @@ class LongPart:
                 yield f"{place + base:,}–{last + base:,}"
         else:
             labels = token_labels(self.text.tokens.taken(places))
-            yield from (
-                f"{label}#{place + base}" for label, place in zip(labels, places, strict=True)
-            )
+            yield from map(numbered, labels, (place + base for place in places))
 
 
 class LongText:

@@ -122,7 +122,7 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     """Return the width in characters of the grid of heads on the screen.
 
     theme: colours and characters. columns, lines: the size of the screen in characters and lines.
-        The map gets the width that it needs first.
+        The map gets the width that it needs first; what is over goes to the links below the grid.
     """
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
@@ -135,7 +135,11 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     if small is not None:
         forms = (heads.wide(small), *forms)
     most = min(columns - _BETWEEN - wanted, columns * 11 // 20)
-    return next((form for form in forms if form <= most), min(forms[-1], columns // 2))
+    form = next((form for form in forms if form <= most), min(forms[-1], columns // 2))
+    if small is not None or view.written is not None or most <= form:
+        return form
+    listed = _links(view, theme, most, _MOST_LIST)
+    return max(form, *(sum(segment.cell_length for segment in line) for line in listed), 0)
 
 
 def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:

@@ -17,6 +17,9 @@ from attnviz.inspect.explore.scene import places_of
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.measures.words import joined
 
+_LONG = 200
+"""The most characters of a text that goes without saying in a copied command."""
+
 
 class Questions:
     """The key actions of explore that ask for a token, a text or a file, or copy the command.
@@ -126,6 +129,9 @@ class Questions:
         desk = self._desk
         scene, shown = desk.view.scene, desk.view.shown
         scene = replace(scene, removed=shown.removed)
-        line = command_line(scene, shown.text, desk.source.options, shown.long)
+        source = desk.source
+        file = source.file if shown.text == source.text else None
+        line = command_line(scene, shown.text, source.options, shown.long, file)
         self._copy(line)
-        desk.say(f"copied: {line}")
+        whole = f" with the whole text, {len(shown.text):,} characters"
+        desk.say(f"copied{whole * (file is None and len(shown.text) > _LONG)}: {line}")

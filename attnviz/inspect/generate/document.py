@@ -172,6 +172,10 @@ def _how(run: WrittenRun) -> list[str]:
     return words
 
 
+_FEWEST = 3
+"""The fewest steps on which a head without a label from elsewhere is said to stand out."""
+
+
 def finding(report: GenerateReport) -> str:
     """Return the finding: the generated text, then the attention of the first shown head.
 
@@ -182,15 +186,20 @@ def finding(report: GenerateReport) -> str:
     of = f"{one.steps} of " * (one.steps < len(run.steps))
     over = f"over {of}{counted(len(run.steps), 'step')}"
     target = label_named(one.name).target
-    head = f"{name} scores {share(one.score)} for {one.said} here ({_base(one)}) {over}."
+    told = target and one.steps >= min(_FEWEST, len(run.steps))
+    lead = "" if report.chosen or one.label or told else "No head stands out: "
+    head = f"{lead}{name} scores {share(one.score)} for {one.said} here ({_base(one)}) {over}."
     if math.isnan(one.score):
         head = f"{name} has no numbers."
     elif target:
-        head = f"{name} gives {target} {share(one.score)} of its attention ({_base(one)}) {over}."
+        given = f"{target} {share(one.score)} of its attention ({_base(one)})"
+        head = f"{lead}{name} gives {given} {over}."
     elif one.name == "spread":
-        lead = "" if report.chosen else "No head stands out: "
         how = f"{spread_words(one.score)}, {share(one.score)} ({_base(one)})"
         head = f"{lead}{name} attends {how} {over}."
+    elif one.name == "peaked":
+        given = f"one token {share(one.score)} of its attention on average ({_base(one)})"
+        head = f"{lead}{name} gives {given} {over}."
     room = max(LONGEST_FINDING - len(head) - 1, _LEAST_WRITTEN)
     while room > _LEAST_WRITTEN:
         shown = f"{written_words(run.text_written, room)} {head}"
@@ -204,7 +213,7 @@ def written_words(text: str, max_width: int) -> str:
     """Return a sentence with the written text in quotes, in at most ``max_width`` columns."""
     words, lead = " ".join(text.split()), "The model writes "
     if not words:
-        return "Nothing was written."
+        return "The model writes blanks alone." if text else "The model writes nothing."
     shown = cut_at_word(word_label([words]), max_width - len(lead) - 3)
     return f"{lead}“{shown}”{'' if shown.endswith(('.', '…', '!', '?')) else '.'}"
 

@@ -245,7 +245,9 @@ def _writes(card: HeadCard) -> list[str]:
 def _written(report: WhyReport, effect: HeadEffect) -> tuple[str, str, str]:
     """Return strings: the head's part of the answer's logit, its probability, the base rate."""
     first = report.first
-    whole = f"{report.logit:.1f}" if abs(report.logit) >= 1 else logits(report.logit)
+    whole = (
+        f"{report.logit:.1f}" if abs(report.logit) >= 1 else logits(report.logit).removeprefix("+")
+    )
     ends = first.found.span is not None  # of an answer
     answer = f"the answer's {first.answer}" if ends else quoted(first.answer)
     said = f"{logits(effect.value)} of {whole} logits of {answer}"

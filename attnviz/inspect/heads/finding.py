@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from attnviz.draw.document import Words
-from attnviz.draw.labels import fit, token_labels, width, word_label
+from attnviz.draw.labels import fit, numbered, token_labels, width, word_label
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import (
     fits_two_lines,
@@ -192,7 +192,9 @@ def _of_text(found: HeadsReport) -> str:
     if report.record.model.weights == "random":
         return f"{_ARBITRARY}, links are not tested."
     if links is None:
-        return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
+        nearest = strongest_links(report, 2, each=1, unusual=True)
+        said = ", ".join(_link(report, each) for each in nearest) or "none"
+        return f"Too long a text to test each link. Furthest above usual: {said}."
     if not links.pairs:
         return (
             "No link is tested: beside sinks, punctuation and unknown tokens this text has under "
@@ -300,7 +302,7 @@ def _quoted(tokens: Tokens, word: range, base: int) -> str:
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
     label = label if width(label) <= LONGEST else fit(label, LONGEST)
-    return f"“{label}”" + (f" ({word.start + base})" if again else "")
+    return numbered(f"“{label}”", word.start + base) if again else f"“{label}”"
 
 
 def _heads(links: WordLinks, link: WordLink) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.document import LEAST_ARC, Arc, Arcs, Column, Map, Maps, Row, Table, Tone
-from attnviz.draw.labels import fit, token_labels, width, word_label
+from attnviz.draw.labels import cut, numbered, token_labels, word_label
 from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
@@ -69,25 +69,32 @@ def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
 
 
 def strongest_links(
-    report: HeadsRecord, count: int, sink: bool = False, each: int = _A_HEAD
+    report: HeadsRecord,
+    count: int,
+    sink: bool = False,
+    each: int = _A_HEAD,
+    *,
+    unusual: bool = False,
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
-    sink: True also lists links with the attention sink. count: the most links.
+    sink: True also lists links with the attention sink. count: the most links. unusual: True ranks
+        them by how far the weight is above the head's usual one (see ``_usual``).
 
     Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
     head. Links within a word are left out: they say how it was split.
     """
     allowed = linking(report.record, sink) & between_words(report.record)
-    found = [
-        Link(layer, head, *place)
-        for layer, head, weights in report.record
-        for place in _largest(np.where(allowed, weights, 0), 2 * each)
-    ]
+    found: list[tuple[float, Link]] = []
+    for layer, head, weights in report.record:
+        shown = np.where(allowed, np.nan_to_num(weights), 0)
+        ranked = shown - _usual(shown, allowed) if unusual else shown
+        for query, key, above in _largest(ranked, 2 * each):
+            found.append((above, Link(layer, head, query, key, float(shown[query, key]))))
     kept: list[Link] = []
     pairs: set[tuple[int, int]] = set()
     heads: Counter[tuple[int, int]] = Counter()
-    for link in sorted(found, key=lambda link: -link.weight):
+    for _, link in sorted(found, key=lambda one: -one[0]):
         if len(kept) == count:
             break
         if heads[link[:2]] < each and link[2:4] not in pairs:
@@ -95,6 +102,22 @@ def strongest_links(
             pairs.add(link[2:4])
             heads[link[:2]] += 1
     return kept
+
+
+def _usual(weights: NDArray[np.floating], allowed: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the usual weight of each cell (query, key): the head's mean at this distance or, if
+    that is more, to this key.
+
+    weights: (query, key). allowed: the cells that count, of the same shape.
+    """
+    queries, keys = weights.shape
+    distance = np.arange(queries)[:, None] - np.arange(keys) + keys - 1
+    at, of = distance[allowed], np.broadcast_to(np.arange(keys), weights.shape)[allowed]
+    means = []
+    for place, size in ((at, queries + keys - 1), (of, keys)):
+        sums = np.bincount(place, weights[allowed], size)
+        means.append(sums / np.maximum(np.bincount(place, minlength=size), 1))
+    return np.maximum(means[0][distance], means[1])
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
@@ -334,8 +357,9 @@ def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
     """Return a table of the links between words that are least likely by chance, or None.
 
     sink: True lists links with the sink, too. count: how many links.
-    If the text is too long to test, the strongest links are listed, with the sink. None means that
-    no link of the chosen heads is above its usual weight.
+    If the text is too long to test, those furthest above the head's usual weight are listed; of
+    chosen heads, and with the sink, the strongest. None means that no link of the chosen heads is
+    above its usual weight.
     """
     report, agreed = found.first, found.agreed_links
     above = [] if sink else above_usual(agreed)[:count]
@@ -343,8 +367,11 @@ def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
         return agreed_table(report, above, agreed.heads)
     if agreed is not None and not (sink or report.selected):
         return None
-    links = strongest_links(report, count, sink, max(-(-count // len(report.heads)), _A_HEAD))
-    return links_table(report, links, "strongest links", sink) if links else None
+    each, unusual = max(-(-count // len(report.heads)), _A_HEAD), agreed is None and not sink
+    unusual = unusual and not report.selected
+    links = strongest_links(report, count, sink, each, unusual=unusual)
+    title = "links furthest above usual" if unusual else "strongest links"
+    return links_table(report, links, title, sink) if links else None
 
 
 def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
@@ -366,8 +393,6 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     title = [(f"{count} strongest pairs of each head, query → key and weight", True)]
     said = sink_words(report, sink)
     title += [(said, False)] if said else []
-    if any("#" in name for name in (*queries, *keys)):
-        title.append(("#n: place of a token that repeats", False))
     columns = [Column(name, right=False) for name in ("", *[""] * (most - 1))]
     return Table(columns, [Row([*row, *[""] * (most - len(row))]) for row in rows], title, least=1)
 
@@ -392,7 +417,6 @@ def _unique(tokens: Tokens, longest: int, base: int, words: bool = True) -> list
     counts = Counter(label for label, word in set(zip(labels, spans, strict=True)))
     names = []
     for label, word in zip(labels, spans, strict=True):
-        sign = f"#{word.start + base}" if counts[label] > 1 else ""
-        room = max(longest - len(sign), 1)
-        names.append((label if width(label) <= room else fit(label, room)) + sign)
+        number = numbered("", word.start + base) if counts[label] > 1 else ""
+        names.append(cut(label, max(longest - len(number), 1)) + number)
     return names

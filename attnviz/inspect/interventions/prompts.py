@@ -116,9 +116,7 @@ def read_pairs(
         count = len(found.rows)
         return PromptPairs(tuple(map(_prompts, found.rows)), f"{count} built-in pairs", found.lines)
     if corrupt is None:
-        raise UsageError(
-            'expected two prompts: attnviz patch "CLEAN" "CORRUPT", or --pairs FILE for many'
-        )
+        raise UsageError("expected two prompts, CLEAN and CORRUPT, or --pairs FILE for many")
     for name, text in (("CLEAN", clean), ("CORRUPT", corrupt), ("--and", second)):
         if text is not None and not text.strip():
             raise UsageError(f"{name} is empty: expected at least one word")

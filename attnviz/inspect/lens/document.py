@@ -290,7 +290,7 @@ def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
     shown = doc.Group([block_table(report, _kept(report, max(left, 3)), words), *notes])
     if not beside:
         return [shown, doc.Group([heads], yields=1)]
-    part = columns // 2 - _GAP
+    part = columns * 21 // 50  # the words of the heads need more
     widths = (part, columns - _GAP - part)
     return [doc.Group([shown, heads], beside=doc.Beside(0, _GAP, widths=widths))]
 

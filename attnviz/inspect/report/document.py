@@ -131,6 +131,9 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
     if grids and left - high - 1 >= _LEAST_ROWS + 1:
         groups.append(doc.Group(grids, beside=doc.Beside(0, _GAP) if across else None, spaced=True))
         left -= high + 1
+    stacked = sum(len(table.rows) + _AROUND for table in tables)
+    if left >= 2 * stacked:  # one below the other, where each has the width of all its columns
+        beside = False
     rows = 0
     for place, table in enumerate(tables):
         if left < _LEAST_ROWS + 1:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import token_labels
+from attnviz.draw.labels import numbered, token_labels
 from attnviz.draw.numbers import counted
 from attnviz.draw.page.data import Page, PageCapture, PageHead
 from attnviz.draw.page.running_text import token_spans
@@ -91,7 +91,7 @@ def summed_keys(
 def _followed(report: RolloutReport) -> Tokens:
     """Return the tokens that were followed, named by their places in the text."""
     names, places = token_labels(report.tokens), report.queries
-    said = tuple(f"{names[place]} ({place})" for place in places)
+    said = tuple(numbered(names[place], place) for place in places)
     return Tokens(tuple(places), said, (False,) * len(said))
 
 

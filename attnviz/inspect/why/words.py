@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
-from attnviz.draw.labels import cut, token_label, token_labels
+from attnviz.draw.labels import cut, numbered, token_label, token_labels
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.provenance import (
@@ -55,7 +55,7 @@ def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
     word = words_of_tokens(tokens)[place]
     label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
     label = cut(label, _LONGEST_TOKEN)
-    return f"“{label}” ({place})" if quotes else f"{label} ({place})"
+    return numbered(f"“{label}”" if quotes else label, place)
 
 
 def next_word(tokens: Tokens, position: int, piece: str) -> str:

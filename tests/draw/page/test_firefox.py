@@ -148,7 +148,8 @@ def test_firefox_answers_the_hand(firefox: Firefox, mary: Path) -> None:
     assert firefox.js("return document.querySelector('#name').textContent") == "L1H3"
     box = firefox.js(BOX)
     firefox.point(box["x"] + 0.4 * box["width"], box["y"] + 0.7 * box["height"])
-    query_name, _, key_name, told = firefox.js(READOUT).split()
+    pair, told = firefox.js(READOUT).rsplit(maxsplit=1)
+    query_name, key_name = pair.split(" → ")
     firefox.js("document.querySelector('#save-csv').click()")
     wanted = firefox.folder / "attnviz-tiny-L1H3-raw.csv"
     until = time.monotonic() + _START
@@ -160,7 +161,7 @@ def test_firefox_answers_the_hand(firefox: Firefox, mary: Path) -> None:
     for row in rows:
         there = weights[int(row["query"]), int(row["key"])]
         assert float(row["weight"]) == pytest.approx(there, abs=3e-5)
-    names = [query_name.split("#")[0], key_name.split("#")[0]]
+    names = [query_name.split(" (")[0], key_name.split(" (")[0]]
     looked = [
         float(row["weight"]) for row in rows if [row["query_token"], row["key_token"]] == names
     ]

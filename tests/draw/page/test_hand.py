@@ -22,7 +22,7 @@ Open = Callable[..., Any]
 def test_a_link_restores_the_view(opened: Open, mary: Path) -> None:
     shown = opened(mary, LINK)
     assert shown.text("#name") == "L1H0"
-    assert shown.text("#readout").startswith("Mary#10 → and")
+    assert shown.text("#readout").startswith("Mary (10) → and")
     assert "held" in shown.text("#readout")
     assert shown.page.locator("#pins button").count() == 2
     assert shown.text("#mode [aria-pressed=true]") == "without sink"
@@ -135,11 +135,11 @@ def test_the_pointer_reads_an_exact_weight(opened: Open, mary: Path) -> None:
     weights = attnviz.capture("tiny", MARY)["L1H0"]
     shown.page.mouse.move(*shown.cell(10, 3))
     shown.js("1")
-    assert shown.text("#readout") == f"Mary#10 → and {weights[10, 3]:.4f}".replace(" 0.", " .")
+    assert shown.text("#readout") == f"Mary (10) → and {weights[10, 3]:.4f}".replace(" 0.", " .")
     shown.page.mouse.click(*shown.cell(10, 3))
     shown.page.mouse.move(*shown.cell(12, 1))
     shown.js("1")
-    assert "Mary#10 → and" in shown.text("#readout")
+    assert "Mary (10) → and" in shown.text("#readout")
     shown.page.mouse.click(*shown.cell(10, 3))
     shown.page.mouse.move(*shown.cell(12, 1))
     shown.js("1")
@@ -167,7 +167,7 @@ def test_words_and_lines_are_looked_at(opened: Open, mary: Path) -> None:
     shown = opened(mary, "#L1H3")
     shown.page.hover("#words [data-at='4']")
     shown.js("1")
-    assert shown.text("#top").startswith("John#4 attends to")
+    assert shown.text("#top").startswith("John (4) attends to")
     shown.press("r")
     shown.page.hover("#words [data-at='5']")
     shown.js("1")
@@ -280,7 +280,7 @@ def test_query_times_key_is_what_the_softmax_reads(opened: Open, mary: Path) -> 
     shown = opened(mary, "#L2H3&q=9&k=8&lock")
     shown.page.click("#neurons summary")
     shown.js("1")
-    assert shown.text("#neuron-words").startswith("gave · John#8 = ")
+    assert shown.text("#neuron-words").startswith("gave · John (8) = ")
     worst = shown.js(
         """(() => { const { dimensions: d, scale, factor } = shown.query_key, n = shown.n;
         let worst = 0;

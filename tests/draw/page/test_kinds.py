@@ -307,9 +307,9 @@ def test_heads_are_counted_as_asked_everywhere(opened: Open, run: Any, tmp_path:
     repeated = "the cat saw the dog"
     assert run("heads", repeated, "--index-base", "1", "--save", "page.html").code == 0
     shown = opened(tmp_path / "page.html", "#L1H1&q=1")
-    assert shown.js("shown.queries.names").count("the#2") == 1
+    assert shown.js("shown.queries.names").count("the (2)") == 1
     assert shown.js("(() => { $('weights').open = true; drawWeights(); })()") is None
-    assert shown.page.locator("#weights tbody th").first.inner_text() == "1 <bos>"
+    assert shown.page.locator("#weights tbody th").first.inner_text() == "<bos> (1)"
 
 
 def test_ablated_heads_of_several_texts_stand_before_and_after(

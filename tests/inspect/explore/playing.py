@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import textual.app
@@ -55,11 +56,12 @@ def explorer(
     session: Any = SESSION,
     second: SideSource | None = None,
     options: tuple[str, ...] = (),
+    file: Path | None = None,
     palette: str = "viridis",
 ) -> Explorer:
     """The app over one text."""
     other = None if second is None else second.session.frame(second.text or text)
-    source = SideSource(session, text, options)
+    source = SideSource(session, text, options, file)
     frame = session.frame(text)
     app = Explorer(source, View(Scene.of(frame, palette), frame, frame, other), look, second)
     app.writing.pace, app.writing.tokens = 0.0, 8

@@ -666,6 +666,17 @@ def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
     np.testing.assert_allclose(weights, played.view.weights, atol=1e-6)
 
 
+def test_a_long_text_is_copied_as_its_file_or_its_length_is_said(tmp_path: Path) -> None:
+    file, story = tmp_path / "a story.txt", "One day the fox lost the key of a small house. " * 5
+    file.write_text(story, encoding="utf-8")
+    app = explorer(story, file=file)
+    played = play(app, "y", size=(200, 60))
+    assert shlex.split(app.clipboard)[-2:] == ["--file", str(file)]
+    assert "whole text" not in played.screen
+    played = play(explorer(story), "y", size=(200, 60))
+    assert f"copied with the whole text, {len(story)} characters: " in played.screen
+
+
 def test_the_reason_of_the_cell_is_said_in_a_line() -> None:
     text = "When Nancy met John, nobody knew why Nancy met"
     said = LiveSession(Bundled()).link(text, (1, 2), 10, 4)

@@ -127,8 +127,8 @@ def test_enter_opens_a_cell_keys_move_the_window_and_esc_leaves_it() -> None:
     layer, head = scene.head
     weight = whole[layer][head][query, key]
     assert opened.view.weights[scene.query, scene.key] == pytest.approx(weight, abs=1e-5)
-    assert f"#{query} → " in opened.screen
-    assert f"#{key} " in opened.screen
+    assert f" ({query}) → " in opened.screen
+    assert f" ({key}) " in opened.screen
     if weight > 0.005:
         assert share(float(weight)) in opened.screen
 

@@ -63,6 +63,21 @@ def test_links_are_the_largest_weights_between_words(reports: Reports) -> None:
         assert link.weight == pytest.approx(float(weights[link.query, link.key]))
 
 
+def test_an_unusual_link_is_further_above_the_weights_of_its_head(reports: Reports) -> None:
+    """A head of previous tokens with one other link, and one that attends to the same word."""
+    size = 12
+    follower, faithful = np.full((2, size, size), 0.01, np.float32)
+    follower[np.arange(1, size), np.arange(size - 1)] = 0.9
+    follower[9, 4] = 0.6
+    faithful[3:, 2] = 0.95
+    weights = np.tril(np.stack([follower, faithful]))
+    report = reports([f"w{place}" for place in range(size)], weights=[weights])
+    (found,) = strongest_links(report, 1, unusual=True)
+    assert found[:4] == (0, 0, 9, 4)
+    assert found.weight == pytest.approx(0.6)
+    assert strongest_links(report, 1)[0].head == 1
+
+
 def test_with_the_sink_its_links_are_listed(reports: Reports) -> None:
     weights = np.tril(np.full((1, 4, 4), 0.01, np.float32))
     weights[0, 1:, 0] = 0.9
@@ -222,11 +237,10 @@ def test_a_row_a_head(reports: Reports) -> None:
 
 def test_tokens_that_repeat_carry_their_place(reports: Reports) -> None:
     report = reports([" the", " cat", " the", " end"], heads=(3,))
-    title, rows = top_pairs(report, 4, PLAIN, 120).plain.split("\n", 1)
-    assert "#n: place of a token that repeats" in title
-    for name in re.findall(r"(\S+) → (\S+)", rows):
+    _, rows = top_pairs(report, 4, PLAIN, 120).plain.split("\n", 1)
+    for name in re.findall(r"(\w+(?: \(\d\))?) → (\w+(?: \(\d\))?)", rows):
         for label in name:
-            assert label in ("the#0", "the#2", "cat", "end")
+            assert label in ("the (0)", "the (2)", "cat", "end")
 
 
 @pytest.mark.parametrize("theme", [Theme(), Theme(colour=False, ascii=True, encoding="ascii")])

@@ -115,10 +115,9 @@ def finding(report: PathReport) -> str:
     first, *others = [one for one in clear if one.into == clear[0].into][:_NAMED] or [
         max(report.listeners, key=lambda one: one.share.value)
     ]
-    said = (
-        f"{_percent(first.share.value)} of how {report.name(first.place, first.into)}'s "
-        f"{SITES[first.into].words} differ between the prompts"
-    )
+    share, into = _percent(first.share.value), SITES[first.into].words
+    reader = f"{report.name(first.place, first.into)}'s {into}"
+    said = f"{share} of how {reader} differ between the prompts"
     for one in others:
         said += f", {_percent(one.share.value)} of how {report.name(one.place, one.into)}'s do"
     usual = first.share.base_rate
@@ -127,8 +126,9 @@ def finding(report: PathReport) -> str:
         return f"{sender} writes {said}{other}."
     if first.share.interval is None:
         pairs = counted(len(report.pairs), "pair")
-        return f"{sender} writes at most {said}{other}. {pairs}, not tested."
-    shown = f"No later head clearly reads from {sender}: it writes at most {said}"
+        most = f"{sender} writes the most into {reader}: {share} of how they differ between the"
+        return f"{most} prompts{other}. {pairs}, not tested."
+    shown = f"No later head clearly reads from {sender}: its largest share is {said}"
     return f"{shown}{other * fits_two_lines(shown + other + '.')}."
 
 
