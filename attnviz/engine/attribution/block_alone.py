@@ -59,9 +59,23 @@ class BlockAlone:
         self._columns = ReadColumns()
         self.stream = call.stream.detach()
         if not by_product:
-            learnt = self._run(self.stream.clone().requires_grad_())
-            if learnt is not None and all(one.requires_grad for one in learnt):
-                self._columns.learn(learnt)
+            self._learn()
+
+    def _learn(self) -> None:
+        """Find out what of the block is read; all of it if that does not show in derivatives.
+
+        So it is where a router of a mixture of experts stands in front of the attention.
+        """
+        whole = self._run(self.stream.clone().requires_grad_())
+        if whole is None or not all(one.requires_grad for one in whole):
+            return
+        self._columns.learn(whole)
+        again = self._run(self.stream)
+        if again is None or not all(
+            torch.allclose(one, other, rtol=1e-4, atol=1e-4 * float(one.detach().abs().max()))
+            for one, other in zip(whole, again, strict=True)
+        ):
+            self._columns = ReadColumns()
 
     def read(self, stream: Tensor) -> tuple[Floats, Floats] | None:
         """Return query (dim,) and keys (token, dim); None if the block cannot be run alone."""
