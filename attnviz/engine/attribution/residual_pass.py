@@ -58,6 +58,7 @@ from attnviz.engine.attribution.followed import (
 )
 from attnviz.engine.attribution.own_scores import factors_of
 from attnviz.engine.attribution.parts import PartKind
+from attnviz.engine.attribution.read_columns import product, random_like
 from attnviz.engine.hook_points import (
     Function,
     FunctionWatch,
@@ -337,11 +338,14 @@ class ResidualPass(FunctionWatch):
         bias = given.pop("bias", None)
         if bias is not None and func is not functional.linear:
             bias = bias[:, None]  # (channel, token)
+        if func is functional.linear:
+            return self._shifted(product(given["input"], given["weight"]), bias)
         return self._shifted(func(**given), bias)
 
     def _biased(self, func: Function, args: Any, kwargs: Any) -> Tensor:
-        product = args[1] @ args[2] * kwargs.get("alpha", 1)
-        return self._shifted(product, args[0] * kwargs.get("beta", 1))
+        x, weight = args[1:3]
+        whole = product(x, weight.mT) if weight.ndim == 2 else x @ weight
+        return self._shifted(whole * kwargs.get("alpha", 1), args[0] * kwargs.get("beta", 1))
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Tensor:
         centred = func is functional.layer_norm
@@ -376,7 +380,7 @@ class Jacobian:
     """
 
     def __init__(self, read: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
-        self._probes = [torch.zeros_like(one, requires_grad=True) for one in read]
+        self._probes = [one.requires_grad_() for one in random_like(read)]
         with torch.enable_grad():
             self._products = torch.autograd.grad(
                 read, leaves, self._probes, create_graph=True, allow_unused=True
@@ -387,8 +391,8 @@ class Jacobian:
 
         None depends on a leaf without elements, such as XLM's keys of earlier calls.
         """
-        product = self._products[leaf]
-        return product is not None and product.numel() > 0
+        slope = self._products[leaf]
+        return slope is not None and slope.numel() > 0
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
         """Return J Δz for each observed tensor; None for one that does not depend on these leaves.

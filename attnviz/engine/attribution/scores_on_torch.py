@@ -1,16 +1,16 @@
 """QK attribution of running torch models, whose pass is linear in all that it writes.
 
 Two passes: a plain one gives the scale, the mask and the weights of the head, and one that is
-tracked (``ResidualPass``) gives the parts of its query and keys. It ends at the head's layer.
+tracked (``ResidualPass``) gives the parts of its query and keys. Both end at the head's layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,10 +22,10 @@ from attnviz.engine.attention_calls import (
     Attended,
     AttentionCall,
     IncompleteError,
-    taking_calls,
 )
+from attnviz.engine.attribution.block_alone import BlockAlone, EnteredBlock
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
-from attnviz.engine.attribution.own_scores import ReachedError, own_facts, own_scores
+from attnviz.engine.attribution.own_scores import ReachedError, own_facts
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.engine.attribution.scores import (
@@ -48,7 +48,6 @@ from attnviz.engine.hook_points import (
 )
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import PatchableModel, whole_pass
-from attnviz.engine.scan.plan import MISFITS
 from attnviz.errors import UsageError
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.records import Floats, Input
@@ -73,8 +72,7 @@ class TorchScoreSplitter(ScoreSplitter):
             found = run.split(facts, asked)
             if found is None:
                 raise not_followed(self._name)
-            sources = run.sources(found, asked)
-            return replace(found, sources=sources, without=run.without(found, asked))
+            return replace(found, sources=run.sources(found, asked))
 
     def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
         with self._opened.hook_points.borrowed():
@@ -111,15 +109,17 @@ class TorchScoreSplitter(ScoreSplitter):
         def answer(watch: WatchedCall) -> Attended:
             if (watch.kind, watch.layer) != (kind, layer):
                 return watch.call.own()
-            output, weights = watch.eager()
+            _, weights = watch.eager()
             if weights is None or watch.call.query.ndim != 4:
                 raise IncompleteError
             seen.append(_facts_of(watch.call, weights, head, asked.query))
-            return output, weights
+            raise ReachedError
 
         try:
             with torch.inference_mode():
                 watched(_wanting(whole_pass(self._model, kind, given), asked), answer)
+        except ReachedError:
+            pass
         except IncompleteError:
             seen = []
         if not seen:
@@ -152,15 +152,6 @@ def _facts_of(call: AttentionCall, weights: Tensor, head: int, query: int) -> Sp
     )
 
 
-class _Entry(NamedTuple):
-    """The call of a block of layers: its module, the stream that enters, and the whole call."""
-
-    block: nn.Module
-    stream: Tensor
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
 class _TrackedRun:
     """One tracked pass that ends at an attention call.
 
@@ -176,7 +167,7 @@ class _TrackedRun:
         self._end = call
         self._watch = MixingWatch(given) if mixing else None
         self._mixed: dict[int, Mixing] = {}
-        self._entry: _Entry | None = None
+        self._entry: EnteredBlock | None = None
         self._given = given
         self._by_product = not model.hook_points.shows_inputs
         self._flow = ResidualPass(model, self, reading=True, by_product=self._by_product)
@@ -204,7 +195,7 @@ class _TrackedRun:
     def _enter(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         stream = args[0] if args else kwargs.get("hidden_states")
         if isinstance(stream, Tensor) and stream.ndim == 3 and len(stream) == 1:
-            self._entry = _Entry(block, stream, args, kwargs)
+            self._entry = EnteredBlock(block, stream, args, kwargs)
 
     def _read(self, side: ReadSide, head: int) -> Tensor | None:
         """Return the head's query or key vectors (token, dim), None if they are not tracked."""
@@ -216,17 +207,47 @@ class _TrackedRun:
     def split(self, facts: SplitScores, asked: AskedLink) -> SplitScores | None:
         """Return the scores of the asked query as sums over parts; None if they are not tracked.
 
-        facts: all that is known without the parts.
+        facts: all that is known without the parts. ``without`` of the result is empty if the block
+        cannot be run alone.
         """
-        head = asked.head[2]
-        query, key = (self._read(side, head) for side in SIDES)
+        query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
             return None
-        jacobian = Jacobian([query, key], [leaf.value for leaf in self._flow.leaves])
-        found = {part: jacobian.moved(change) for part, change in self._changes(jacobian.leads)}
-        queries = [_of(moved[0], query)[asked.query] for moved in found.values()]
-        keys = [_of(moved[1], key) for moved in found.values()]
-        return replace(facts, parts=tuple(found), query=np.stack(queries), key=np.stack(keys))
+        query, alone = query[asked.query], self._alone(asked)
+        own = None if alone is None else alone.read(alone.stream)
+        streams = [self._entry.stream] if self._entry is not None and own is not None else []
+        jacobian = Jacobian([query, key, *streams], [leaf.value for leaf in self._flow.leaves])
+        parts, queries, keys, others = [], [], [], []
+        for part, change in self._changes(jacobian.leads):
+            moved = jacobian.moved(change)
+            parts.append(part)
+            queries.append(_of(moved[0], query))
+            keys.append(_of(moved[1], key))
+            if alone is not None and own is not None:
+                read = None if moved[2] is None else alone.read(alone.stream - moved[2])
+                others.append(read or tuple(np.full_like(one, np.nan) for one in own))
+        split = replace(facts, parts=tuple(parts), query=np.stack(queries), key=np.stack(keys))
+        if own is None:
+            return split
+        again = own[1] @ own[0] * split.scale
+        if np.abs(again - split.scores).max() > 10 * split.tolerance:
+            return split
+        query_side = np.stack([each[0] for each in others]) @ own[1].T * split.scale
+        key_side = np.stack([each[1] for each in others]) @ own[0] * split.scale
+        return replace(split, without={"query": query_side, "key": key_side})
+
+    def _alone(self, asked: AskedLink) -> BlockAlone | None:
+        """Return the block to run without parts; None if its stream is not tracked."""
+        if self._entry is None or not self._entry.stream.requires_grad:
+            return None
+        return BlockAlone(
+            self._entry,
+            self._point,
+            self._given,
+            by_product=self._by_product,
+            head=asked.head[2],
+            query=asked.query,
+        )
 
     def _changes(
         self, leads: Callable[[int], bool]
@@ -261,13 +282,11 @@ class _TrackedRun:
         Return None if the query or key vectors are not tracked. split: the scores of another text
         that have the parts, scale and mask of this one.
         """
-        values = [leaf.value for leaf in self._flow.leaves]
         found = []
         for target in self._targets(split, asked).values():
-            slopes = torch.autograd.grad(target, values, retain_graph=True, allow_unused=True)
             terms = [
-                None if slope is None else (slope * value.detach()).double()
-                for slope, value in zip(slopes, values, strict=True)
+                None if slope is None else (slope * leaf.value.detach()).double()
+                for slope, leaf in zip(self._slopes(target), self._flow.leaves, strict=True)
             ]
             found.append([self._sum_of(part, terms) for part in split.parts])
         return (np.array(found[0]), np.array(found[1])) if found else None
@@ -283,88 +302,31 @@ class _TrackedRun:
         targets = self._targets(split, asked)
         if not targets:
             return {}
-        sides = split.matrix(split.coefficients(asked.key, asked.than))
+        matrix = split.matrix(split.coefficients(asked.key, asked.than))
+        wholes = {"query": matrix.sum(1), "key": matrix.sum(0)}
+        slopes = {side: self._slopes(target) for side, target in targets.items()}
         found: dict[tuple[ReadSide, int], Floats] = {}
         for side, at in largest_heads(split, asked):
             (leaf,) = self._leaves[split.parts[at]]
             number, head = self._flow.leaves[leaf].point, split.parts[at].head
             mixing = None if number is None else self._mixed.get(number)
-            (slope,) = torch.autograd.grad(
-                targets[side], [self._flow.leaves[leaf].value], retain_graph=True, allow_unused=True
-            )
+            slope = slopes[side][leaf]
             if mixing is None or slope is None or head is None:
                 continue
             rows = _wide(mixing.written(slope[0])[head].sum(0))
-            whole = sides.sum(1 if side == "query" else 0)[at]
-            if abs(rows.sum() - whole) <= 10 * split.tolerance:
+            if abs(rows.sum() - wholes[side][at]) <= 10 * split.tolerance:
                 found[side, at] = rows
         return found
 
-    def without(self, split: SplitScores, asked: AskedLink) -> dict[ReadSide, Floats]:
-        """Return the scores (part, key) if the block reads the stream without a part.
-
-        Empty if the block cannot be run alone.
-        """
-        entry = self._entry
-        if entry is None or not entry.stream.requires_grad:
-            return {}
-        head, i = asked.head[2], asked.query
-        own = self._alone(entry, entry.stream.detach(), head)
-        if own is None:
-            return {}
-        query, key = own
-        again = query[i] @ key.T * split.scale
-        if np.abs(again - split.scores).max() > 10 * split.tolerance:
-            return {}
-        found: dict[ReadSide, Floats] = {
-            side: np.full(split.key.shape[:2], np.nan) for side in SIDES
-        }
-        jacobian = Jacobian([entry.stream], [leaf.value for leaf in self._flow.leaves])
-        for part, change in self._changes(jacobian.leads):
-            (moved,) = jacobian.moved(change)
-            without = (
-                None if moved is None else self._alone(entry, entry.stream.detach() - moved, head)
-            )
-            if without is not None:
-                at = split.parts.index(part)
-                found["query"][at] = without[0][i] @ key.T * split.scale
-                found["key"][at] = without[1] @ query[i] * split.scale
+    def _slopes(self, target: Tensor) -> Sequence[Tensor | None]:
+        """Return the derivative of a lead by each leaf; None for a leaf without influence."""
+        found: Sequence[Tensor | None] = torch.autograd.grad(
+            target,
+            [leaf.value for leaf in self._flow.leaves],
+            retain_graph=True,
+            allow_unused=True,
+        )
         return found
-
-    def _alone(self, entry: _Entry, stream: Tensor, head: int) -> tuple[Floats, Floats] | None:
-        """Run a block up to its attention; return the head's query and key vectors (token, dim).
-
-        entry: its call. stream: what enters in place of the stream of that call.
-        """
-        seen: list[tuple[Floats, Floats]] = []
-
-        def attend(call: AttentionCall) -> Attended:
-            if call.module is not self._point.module:
-                return call.own()
-            shared = call.query.shape[1] // call.key.shape[1]
-            seen.append((_wide(call.query[0, head]), _wide(call.key[0, head // shared])))
-            raise ReachedError
-
-        args, kwargs = entry.args, entry.kwargs
-        if args:
-            args = (stream, *args[1:])
-        else:
-            kwargs = {**kwargs, "hidden_states": stream}
-        run = partial(entry.block, *args, **kwargs)
-        if self._by_product:
-            own = None
-            with suppress(*MISFITS):  # such as those of XLM, which keeps the keys of the first call
-                own = own_scores(run, self._given, 0)
-            if own is None:
-                return None
-            shared = len(own.query) // len(own.key)
-            return _wide(own.query[head]), _wide(own.key[head // shared])
-        try:
-            with torch.no_grad(), taking_calls(attend):
-                run()
-        except ReachedError:
-            pass
-        return seen[0] if seen else None
 
 
 @contextmanager

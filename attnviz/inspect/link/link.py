@@ -98,7 +98,12 @@ def link(
     """
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
     kind = attention_kind(model, choice)
-    inputs = [_encoded(model, prompt, choice, kind in ("decoder", "cross")) for prompt in prompts]
+    if kind == "cross":
+        raise UnsupportedError(
+            "the keys of cross attention are written by the encoder, which cannot be followed: "
+            "choose --kind encoder or decoder"
+        )
+    inputs = [_encoded(model, prompt, choice, kind == "decoder") for prompt in prompts]
     unique = {
         (given.ids, *prompt[1:4]): (prompt, given)
         for prompt, given in zip(prompts, inputs, strict=True)

@@ -263,4 +263,7 @@ def explanation(report: LinkReport) -> Explanation:
 
 
 def source_words(each: LinkedPrompt, part: LinkPart) -> str:
-    return "" if part.source is None else placed(each.tokens, part.source, False)
+    if part.source is None or part.part is None:
+        return ""
+    read = each.given.keys("cross") if part.part.crosses else each.tokens
+    return placed(read, part.source, False)

@@ -221,6 +221,19 @@ def test_without_a_part_is_what_the_norm_makes_of_the_rest():
                 assert found.weight(found.without[side][at], 8) == pytest.approx(share, abs=1e-6)
 
 
+def test_a_router_in_front_of_the_attention_leaves_the_weights_without_parts():
+    """Which experts a router chooses is read of its product, though no derivative shows it."""
+    model = prepared("moe", small_causal("longcat_flash"), None, torch.device("cpu"), seed=0)
+    given = Input.of_ids((7, 5, 11, 42, 13, 5, 23))
+    asked = AskedLink(("self", model.info.layers - 1, 1), 6, 3)
+    found = backend_of(model).open_splitter("self", given).split(given, asked)
+    assert found.tallies
+    for side in SIDES:
+        known = found.without[side][~np.isnan(found.without[side]).all(1)]
+        assert len(known) > len(found.parts) / 2
+        assert np.abs(known - found.scores).max() > 100 * found.tolerance
+
+
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "bert", "electra", "distilbert"])
 def test_numpy_and_torch_agree_on_every_part(name, tmp_path):
     model = small_model(name)

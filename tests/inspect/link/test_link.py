@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -243,7 +244,21 @@ def test_a_decoder_has_a_bias_by_distance(run: Any, checkpoint: Any) -> None:
     assert sum(parts) + distance["lead"] == pytest.approx(found["sum"], abs=1e-4)
     refused = run(*words, "cross", "--target", "the cat sat")
     assert refused.code == 5
-    assert "cannot be followed" in refused.err
+    assert "written by the encoder, which cannot be followed" in refused.err
+
+
+def test_a_cross_head_is_said_to_read_from_a_word_of_the_encoders_text(
+    run: Any, checkpoint: Any
+) -> None:
+    """Its source is an index into a text that is longer than the decoder's."""
+    words = "the cat sat on the mat because the cat sat tired"
+    asked = ("--kind", "decoder", "--target", "the cat", "--controls", "0", "--head", "L1H1")
+    result = run("link", words, "--model", str(checkpoint("t5")), *asked)
+    named = re.findall(r"L0H\d cross.* (\S+) \((\d+)\)$", result.out, re.MULTILINE)
+    assert named
+    tokens = ["<s>", *words.split(), "</s>"]
+    for word, place in named:
+        assert tokens[int(place)] == word
 
 
 def test_rows_of_a_file_ask_their_own_question(run: Any, tmp_path: Any) -> None:

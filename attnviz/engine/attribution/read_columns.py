@@ -1,0 +1,149 @@
+"""Products with a weight, of which only those columns are computed that are read.
+
+One head reads few of the columns of a projection that is shared by all heads and both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnviz.engine.attribution.followed import named
+from attnviz.engine.hook_points import Function, FunctionWatch
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x Wᵀ, whose first and second derivative skip what is zero.
+
+    x: (..., in). weight: (out, in). A second derivative may only be taken at a slope that is zero
+    where it is zero for all slopes, such as one of random numbers.
+    """
+    found: Tensor = _Product.apply(x, weight.detach())
+    return found
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        return functional.linear(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        found: Tensor = _Reversed.apply(slopes[0], *ctx.saved_tensors)
+        return found, None
+
+
+class _Reversed(torch.autograd.Function):
+    """The derivative of a product by x, u W; and its own by u."""
+
+    @staticmethod
+    def forward(ctx: Any, slope: Tensor, weight: Tensor) -> Tensor:
+        flat = _flat(slope)
+        ctx.rows, columns = _range(flat, 1), _used(flat, 0)
+        weight = weight if len(columns) == len(weight) else weight[columns]
+        ctx.save_for_backward(weight, columns)
+        ctx.shape = slope.shape
+        found = slope.new_zeros(len(flat), weight.shape[1])
+        found[ctx.rows] = flat[ctx.rows].index_select(1, columns) @ weight
+        return found.view(*slope.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        weight, columns = ctx.saved_tensors
+        flat = _flat(slopes[0])[ctx.rows]
+        inner = _range(flat, 0)
+        part = flat[:, inner] @ weight[:, inner].mT
+        if part.numel() == ctx.shape.numel():
+            return part.view(ctx.shape), None
+        found = _flat(part.new_zeros(ctx.shape))
+        found[ctx.rows].index_copy_(1, columns, part)
+        return found.view(ctx.shape), None
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """Return a matrix (row, width), a view if it can be one, of a tensor (..., width)."""
+    return tensor.reshape(-1, tensor.shape[-1])
+
+
+def _used(flat: Tensor, axis: int) -> Tensor:
+    """Return the indices along the other axis of a matrix where it is not zero throughout."""
+    return flat.any(axis).nonzero()[:, 0]
+
+
+def _range(flat: Tensor, axis: int) -> slice:
+    """Return the slice along the other axis of a matrix outside of which all is zero."""
+    used = _used(flat, axis)
+    return slice(int(used[0]), int(used[-1]) + 1) if len(used) else slice(0)
+
+
+class _Read(NamedTuple):
+    """What is read of one product: these rows and columns. shape: of the whole product."""
+
+    shape: torch.Size
+    rows: Tensor
+    columns: Tensor
+
+
+class ReadColumns(FunctionWatch):
+    """Computes of each product with a weight what is read of it; the rest is zero.
+
+    Until ``learn`` is called all is computed. What is read is known by the order of the products;
+    one of another shape than at its place in the run that was learnt from is computed whole.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._whole: list[Tensor] = []
+        self._read: list[_Read] | None = None
+        self._at = 0
+
+    def learn(self, read: Sequence[Tensor]) -> None:
+        """Record on what of each product ``read`` depends, which the last run computed.
+
+        The input of that run required a gradient.
+        """
+        followed = [whole for whole in self._whole if whole.requires_grad]
+        slopes = iter(torch.autograd.grad(read, followed, random_like(read), allow_unused=True))
+        self._read = []
+        for whole in self._whole:
+            slope = next(slopes) if whole.requires_grad else torch.ones_like(whole)
+            flat = _flat(torch.zeros_like(whole) if slope is None else slope)
+            self._read.append(_Read(whole.shape, _used(flat, 1), _used(flat, 0)))
+
+    def __enter__(self) -> ReadColumns:
+        self._whole, self._at = [], 0
+        super().__enter__()
+        return self
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is functional.linear:
+            given = named(("input", "weight", "bias"), args, kwargs)
+            x, weight, bias = given["input"], given["weight"], given.get("bias")
+        elif func is torch.addmm and len(args) == 3 and not kwargs:
+            bias, x, weight = args[0], args[1], args[2].mT
+        else:
+            return func(*args, **kwargs)
+        if self._read is None:
+            result = func(*args, **kwargs)
+            self._whole.append(result)
+            return result
+        shape = torch.Size([*x.shape[:-1], len(weight)])
+        known = self._read[self._at] if self._at < len(self._read) else None
+        self._at += 1
+        if known is None or known.shape != shape:
+            return func(*args, **kwargs)
+        found, rows, columns = x.new_zeros(shape), known.rows, known.columns
+        part = functional.linear(_flat(x)[rows], weight[columns])
+        _flat(found)[rows[:, None], columns] = part if bias is None else part + bias[columns]
+        return found
+
+
+def random_like(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return random numbers, the same in each call, of the shapes of tensors."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(one.shape, generator=generator).to(one) for one in tensors]
