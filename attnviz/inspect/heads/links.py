@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import LEAST_ARC, Arc, Arcs, Column, Map, Maps, Row, Table, Tone
+from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
 from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import share
+from attnviz.draw.word_arcs import LEAST_ARC, Arc, Arcs
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import FEWEST_HEADS, NO_MORE, WordLink, WordLinks
