@@ -15,12 +15,13 @@ import numpy as np
 
 from attnviz.draw.blocks import DIM, Block, Line, text_line
 from attnviz.draw.coloured_text import TextPiece, pieces_of
-from attnviz.draw.document import LEAST_ARC, STRONG_ARC, Arc, Arcs, Map
+from attnviz.draw.document import Map
 from attnviz.draw.drawing import Drawing, Item, Label, Stroke, Tip
 from attnviz.draw.labels import width, word_label
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
+from attnviz.draw.word_arcs import LEAST_ARC, STRONG_ARC, Arc, Arcs
 from attnviz.records import Tokens
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8

@@ -7,12 +7,13 @@ and no palette. There are eight kinds of part; everything else is a combination 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.draw.palette import Tint as Tint  # parts are made of these: doc.Tint
 from attnviz.draw.theme import Tone as Tone
 from attnviz.draw.theme import Words as Words
+from attnviz.draw.word_arcs import Arcs as Arcs
 
 if TYPE_CHECKING:  # documents without maps need no NumPy
     import numpy as np
@@ -327,34 +328,6 @@ class Maps(NamedTuple):
     hidden: int = 0
 
 
-LEAST_ARC, STRONG_ARC = 0.1, 0.5
-"""The weight from which an arc is drawn, and that from which its line is heavy."""
-
-
-class Arc(NamedTuple):
-    """An arc of a drawing: the attention weight of a head from one word to another.
-
-    query: the token indices of the word that attends. key: those of the word that is attended to.
-    """
-
-    query: range
-    key: range
-    weight: float
-
-
-class Arcs(NamedTuple):
-    """Arcs of one head over one line of text.
-
-    tokens: the text. arcs: one for each query word and key word. title: a heading and remarks.
-    lines: the most lines on a terminal, 0 for any number.
-    """
-
-    tokens: Tokens
-    arcs: Sequence[Arc]
-    title: Words = ()
-    lines: int = 0
-
-
 class Curve(NamedTuple):
     """A curve of a plot.
 
@@ -487,7 +460,7 @@ class Document(NamedTuple):
     title: str
     groups: Sequence[Group]
     explain: Explanation | None = None
-    hints: Sequence[Part] = ()
+    hints: Sequence[Facts] = ()
     heading: Words = ()
     quoted: str = ""
     finding: str = ""
@@ -499,3 +472,22 @@ class Document(NamedTuple):
         """Return all groups, with the finding after the group that says what was measured."""
         answer = [Group([Say(self.finding)])] if self.finding else []
         return [*self.groups[:1], *answer, *self.groups[1:]]
+
+    def shown(self, *, explain: bool, hints: bool, always: bool = False) -> Document:
+        """Return the document with its glossary and its hints only where they are asked for.
+
+        explain, hints: whether they are. always: True keeps the hint ``--explain`` beside the
+            glossary; it is left out by default.
+        """
+        steps: Sequence[Facts] = self.hints if hints else ()
+        if always or not explain:
+            return self._replace(explain=self.explain if explain else None, hints=steps)
+        words = [[word for word in step.words if word[0][:9] != "--explain"] for step in steps]
+        kept = zip(steps, words, strict=True)
+        return self._replace(hints=[step._replace(words=rest) for step, rest in kept if rest])
+
+
+def next_steps(words: Iterable[str], tone: Tone = "plain") -> Sequence[Facts]:
+    """Return the hints of a document, in one line; none if there are no words."""
+    steps = [(word, False) for word in words]
+    return [Facts(steps, tone=tone)] if steps else ()

@@ -22,10 +22,10 @@ from attnviz.measures.rows import (
     TextFacts,
     Weights,
     base_rates,
-    even_weights,
     whole_scores,
 )
 from attnviz.measures.sinks import SINK_WEIGHT, resting_weight, sink_of, sink_weights
+from attnviz.measures.uniform import even_weights
 from attnviz.records import (
     NO_LABEL,
     SINKS,

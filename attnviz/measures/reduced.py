@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.rows import Bools, Columns, Rows, TextFacts, Weights, rescaled
+from attnviz.measures.rows import Bools, Columns, Rows, TextFacts, Weights
+from attnviz.measures.uniform import rescaled
 
 Ints = NDArray[np.int64]
 

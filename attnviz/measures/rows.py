@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, Measure, Need, View
+from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.records import Kind, Tokens
 
 Weights = NDArray[np.floating]
@@ -41,20 +42,6 @@ _STRIPS, _STRIP = 4, 16
 
 _NEAR = 0.2
 """The width g of the diagonal of two texts in ``_alignment_rows``."""
-
-
-def norm_weighted(weights: Weights, norms: Weights) -> Weights:
-    """Return attention weights multiplied by the norms of the values, as shares of one.
-
-    weights: (..., rows, keys). norms: (..., key). The block may lack the last keys.
-    """
-    return rescaled(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
-
-
-def rescaled(parts: Weights) -> Weights:
-    """Rescale rows (..., row, key) in place to sum to one, and return them; zeros stay zero."""
-    total = parts.sum(-1, keepdims=True)
-    return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
 
 
 @dataclass(frozen=True)
@@ -482,23 +469,3 @@ def centre_rows(weights: Weights) -> Weights:
     positions = np.arange(weights.shape[-1]).astype(weights.dtype)
     total = weights.sum(-1)
     return np.asarray((weights @ positions) / np.where(total > 0, total, 1))
-
-
-def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64]:
-    """Return uniform weights (query, key) over all keys, or if causal up to the query's own."""
-    return even_weights(visible_keys(queries, keys, causal))
-
-
-def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> Bools:
-    """Return a mask (query, key) of the keys that each query sees.
-
-    They are all, or if causal those up to the query. start: the index of the first query.
-    """
-    if not causal:
-        return np.ones((queries, keys), bool)
-    return np.asarray(np.arange(keys) <= np.arange(start, start + queries)[:, None])
-
-
-def even_weights(seen: Bools) -> NDArray[np.float64]:
-    """Return weights (query, key) spread evenly over the keys that each query sees."""
-    return np.asarray(rescaled(seen.astype(np.float64)), np.float64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.rows import even_weights
+from attnviz.measures.uniform import even_weights
 from attnviz.records import AttentionRecord, Floats, Tokens
 
 Bools = NDArray[np.bool_]

@@ -41,8 +41,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.rows import even_weights, visible_keys
 from attnviz.measures.sinks import sink_of
+from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.measures.words import text_of, word_ranges
 from attnviz.records import AttentionRecord, Tokens
 

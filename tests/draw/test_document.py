@@ -344,3 +344,15 @@ def test_short_labels_have_room_in_the_cells_of_a_wide_grid_on_paper() -> None:
     places = [item.x for item in labels]
     assert len(places) == 40
     assert min(b - a for a, b in pairwise(places)) > 4 * 6.2
+
+
+def test_a_document_shows_only_what_is_asked_for() -> None:
+    glossary = doc.Explanation("heads", "measured here.")
+    steps = doc.next_steps(["--values", "--explain: how to read this"])
+    document = doc.Document("name", "title", [], glossary, steps)
+    assert document.shown(explain=False, hints=True) == document._replace(explain=None)
+    assert document.shown(explain=True, hints=False) == document._replace(hints=[])
+    assert document.shown(explain=True, hints=True).hints == doc.next_steps(["--values"])
+    assert document.shown(explain=True, hints=True, always=True) == document
+    alone = document._replace(hints=doc.next_steps(["--explain"]))
+    assert list(alone.shown(explain=True, hints=True).hints) == []

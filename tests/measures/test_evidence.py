@@ -14,7 +14,8 @@ from attnviz.measures.bootstrap import share_interval, student_interval, student
 from attnviz.measures.evidence import FEWEST_EVENTS, Evidence
 from attnviz.measures.evidence import evidence as evidence_of
 from attnviz.measures.one_text import head_scores
-from attnviz.measures.rows import Conditions, TextFacts, visible_keys
+from attnviz.measures.rows import Conditions, TextFacts
+from attnviz.measures.uniform import visible_keys
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 

@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as arrays
 
 import attnviz
 from attnviz.measures.registry import MEASURES
-from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS, uniform_weights
+from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
+from attnviz.measures.uniform import uniform_weights
 
 from ..conftest import measured
 

@@ -60,6 +60,7 @@ from attnviz.draw.document import (
     Row,
     Say,
     Table,
+    next_steps,
 )
 
 _BESIDE = Beside(58)
@@ -91,15 +92,9 @@ class _Content(NamedTuple):
     explanation: Explanation = Explanation("params", "counted exactly, by building the model.")
 
 
-def params_document(
-    report: ParamsReport, *, explain: bool = False, hints: bool = False
-) -> Document:
-    """Return the document of ``attnviz params``: parameters, costs, and what they mean.
-
-    report: the counts. explain: True adds a glossary. hints: True adds options to try.
-    """
+def params_document(report: ParamsReport) -> Document:
+    """Return the document of ``attnviz params``: parameters, costs, and what they mean."""
     counted, view = report.counted, report.request
-    advice = [] if explain or not hints else list(_hints(report))
     costs = [case.cost for case in counted.cases if case.cost is not None]
     if counted.built is not None:
         content = _built(counted.built)
@@ -122,8 +117,8 @@ def params_document(
             *(table if isinstance(table, Group) else Group([table]) for table in content.tables),
             Group([Say(text) for text in content.sentences]),
         ],
-        content.explanation if explain else None,
-        [Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
+        content.explanation,
+        next_steps(_hints(report), tone="faint"),
         heading=[(word, not place) for place, word in enumerate(content.heading)],
         finding=content.finding,
         first=content.first,

@@ -103,7 +103,7 @@ class ParamsReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.count.params.document import params_document
 
-        return params_document(self, explain=explain, hints=hints)
+        return params_document(self).shown(explain=explain, hints=hints and not explain)
 
 
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:

@@ -5,7 +5,7 @@ One head reads few of the columns of a projection that is shared by all heads an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +22,8 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
     x: (..., in). weight: (out, in). A second derivative may only be taken at a slope that is zero
     where it is zero for all slopes, such as one of random numbers.
     """
-    found: Tensor = _Product.apply(x, weight.detach())
-    return found
+    apply: Callable[..., Tensor] = _Product.apply
+    return apply(x, weight.detach())
 
 
 class _Product(torch.autograd.Function):
@@ -34,8 +34,8 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
-        found: Tensor = _Reversed.apply(slopes[0], *ctx.saved_tensors)
-        return found, None
+        apply: Callable[..., Tensor] = _Reversed.apply
+        return apply(slopes[0], *ctx.saved_tensors), None
 
 
 class _Reversed(torch.autograd.Function):
@@ -117,7 +117,8 @@ class ReadColumns(FunctionWatch):
 
     def __enter__(self) -> ReadColumns:
         self._whole, self._at = [], 0
-        super().__enter__()
+        enter: Callable[[], None] = super().__enter__
+        enter()
         return self
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -29,13 +29,8 @@ _SIDES = {"key": "to", "query": "from"}
 _WIDE = 100
 
 
-def atlas_document(
-    report: AtlasReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document: the ranking of heads, their scores, and where each fires most.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def atlas_document(report: AtlasReport) -> doc.Document:
+    """Return the document: the ranking of heads, their scores, and where each fires most."""
     info, sizes = report.model, _sizes(report)
     page = partial(atlas_page, report) if report.maps else None
     return doc.Document(
@@ -46,10 +41,8 @@ def atlas_document(
             doc.Group([doc.Note(note) for note in (*info.notes, *report.notes)]),
             *(_groups(report) if report.heads else ()),
         ],
-        doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}.")
-        if explain
-        else None,
-        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
+        doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}."),
+        doc.next_steps(_hints(report)),
         heading=[*named(info), *sizes],
         finding=finding(report),
         first=partial(_first, report),
@@ -76,10 +69,10 @@ def _sizes(report: AtlasReport) -> doc.Words:
     return [(word, False) for word in words if word]
 
 
-def _hints(report: AtlasReport, explained: bool) -> list[str]:
+def _hints(report: AtlasReport) -> list[str]:
     hints = ["--out DIR the page"]
     hints += [f"attnviz head {_name(report, one)}" for one in report.ranking[:1]]
-    return hints + ["--explain"] * (not explained)
+    return [*hints, "--explain"]
 
 
 def finding(report: AtlasReport) -> str:

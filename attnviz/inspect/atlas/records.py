@@ -144,7 +144,7 @@ class AtlasReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.atlas.document import atlas_document
 
-        return atlas_document(self, explain=explain, hints=hints)
+        return atlas_document(self).shown(explain=explain, hints=hints)
 
     def write(
         self,

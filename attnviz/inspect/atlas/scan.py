@@ -19,14 +19,8 @@ from attnviz.inspect.patterns.measure import TOGETHER
 from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
 from attnviz.inspect.patterns.sums import SHUFFLES, Evens, LayerSums
 from attnviz.measures.registry import OF_ONE_TEXT
-from attnviz.measures.rows import (
-    Bools,
-    Conditions,
-    TextFacts,
-    Weights,
-    even_weights,
-    visible_keys,
-)
+from attnviz.measures.rows import Bools, Conditions, TextFacts, Weights
+from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.records import AttentionRecord, Input, Kind, Tokens
 
 FIRES = "fires"

@@ -28,14 +28,9 @@ _LEAST_ROWS = 3
 _LEAD = 9
 
 
-def check_document(
-    report: CheckReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a check, with everything that it shows.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
-    advice = [*([written_words(report)] if report.written else []), "--explain"] if hints else []
+def check_document(report: CheckReport) -> doc.Document:
+    """Return the document of a check, with everything that it shows."""
+    advice = [*([written_words(report)] if report.written else []), "--explain"]
     about: doc.Words = [(said(report.name), True)]
     if report.info is not None:
         about = model_words(report.info)
@@ -58,8 +53,8 @@ def check_document(
             doc.Group([rule_table(report)]),
             doc.Group(beyond),
         ],
-        explain=doc.Explanation("check", "each line is a rule of the file.") if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
+        explain=doc.Explanation("check", "each line is a rule of the file."),
+        hints=doc.next_steps(advice, tone="faint"),
         heading=heading(report),
         quoted="",
         finding=finding(report),

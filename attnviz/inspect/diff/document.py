@@ -52,14 +52,8 @@ _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
 """Lines of a map on a first screen, columns of its cells, and columns for its tokens."""
 
 
-def diff_document(
-    report: DiffReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a comparison.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
-    advice = _hints(report, explain) if hints else []
+def diff_document(report: DiffReport) -> doc.Document:
+    """Return the document of a comparison."""
     facts: list[doc.Part] = [
         doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
     ]
@@ -78,8 +72,8 @@ def diff_document(
             doc.Group(example_maps(report, report.example) if report.example else []),
             doc.Group(every, full=True),
         ],
-        explain=explanation(report) if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        explain=explanation(report),
+        hints=doc.next_steps(_hints(report)),
         heading=heading(report),
         quoted="",
         finding=finding(report),
@@ -94,11 +88,8 @@ def _page(report: DiffReport, example: ChangedMaps) -> Page:
     return diff_page(report, example)
 
 
-def _hints(report: DiffReport, explained: bool) -> list[str]:
-    """Return the options to try next on the command line.
-
-    explained: whether the glossary is shown already, so that it needs no hint.
-    """
+def _hints(report: DiffReport) -> list[str]:
+    """Return the options to try next on the command line."""
     hints = []
     if not report.importance and report.predictions is not None:
         hints.append("--importance: do the changes matter?")
@@ -106,7 +97,7 @@ def _hints(report: DiffReport, explained: bool) -> list[str]:
         hints.append("--texts FILE your data")
     if not report.matched and not report.saved and report.unmatched_a:
         hints.append("--match")
-    return hints if explained else [*hints, "--explain"]
+    return [*hints, "--explain"]
 
 
 def _predicted(report: DiffReport) -> list[doc.Part]:

@@ -192,7 +192,7 @@ class DiffReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.diff.document import diff_document
 
-        return diff_document(self, explain=explain, hints=hints)
+        return diff_document(self).shown(explain=explain, hints=hints)
 
     def pair_name(self, change: HeadChange) -> str:
         """Return the head's name, with that of its partner if that has another layer or index."""

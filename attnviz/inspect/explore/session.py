@@ -32,8 +32,8 @@ from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.link.words import in_a_line
 from attnviz.measures.labels import KnownLabels
-from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink
+from attnviz.measures.uniform import norm_weighted
 from attnviz.models.memory import byte_text, require_room
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens

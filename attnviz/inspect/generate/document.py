@@ -51,13 +51,8 @@ _OTHERS = 12
 """The lines that a long text leaves to the heads and the steps."""
 
 
-def run_document(
-    report: GenerateReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of one generation.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def run_document(report: GenerateReport) -> doc.Document:
+    """Return the document of one generation."""
     run, info = report.run, report.run.model
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in _how(run))]),
@@ -66,8 +61,7 @@ def run_document(
     ]
     in_prompt = run.source is None  # then the text itself shows it
     next_steps = [] if report.chosen else [f"--head {run.name(_another(report))}"]
-    next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl"]
-    next_steps += [] if explain else ["--explain"]
+    next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl", "--explain"]
     return doc.Document(
         f"a text that {info.name} wrote",
         f"Where heads of {info.name} looked while it wrote",
@@ -84,10 +78,8 @@ def run_document(
             "generate",
             "measured on this prompt alone, the weights of the last token at each of "
             f"{counted(len(run.steps), 'step')}.",
-        )
-        if explain
-        else None,
-        [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
+        ),
+        doc.next_steps(next_steps, tone="faint"),
         heading=[*named(info), *((word, False) for word in _how(run))],
         quoted="" if in_prompt else run.text,
         finding=finding(report),

@@ -236,7 +236,7 @@ class GenerateReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.generate.document import run_document
 
-        return run_document(self, explain=explain, hints=hints)
+        return run_document(self).shown(explain=explain, hints=hints)
 
     def arrays(self) -> Mapping[str, Writer]:
         from attnviz.draw.files import text_file

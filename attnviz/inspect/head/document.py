@@ -64,19 +64,16 @@ _PAGE = 100
 """The columns of the maps that a page shows."""
 
 
-def card_document(card: HeadCard, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of a head's card, a one-page summary, with its first screen.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def card_document(card: HeadCard) -> doc.Document:
+    """Return the document of a head's card, a one-page summary, with its first screen."""
     record = card.map.first.record
     shown = f"{card.name} of {card.model.name}"
     return doc.Document(
         name=f"head {shown}",
         title=f"Head {shown}",
         groups=[doc.Group(_about(card)), *card_groups(card)],
-        explain=doc.Explanation("head", measured(card)) if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in _hints(card, explain)])] if hints else (),
+        explain=doc.Explanation("head", measured(card)),
+        hints=doc.next_steps(_hints(card)),
         heading=[*named(card.model), (card.name, False), *((w, False) for w in _sizes(card))],
         quoted=card.text,
         finding=finding(card),
@@ -115,7 +112,7 @@ def _sizes(card: HeadCard) -> list[str]:
     return [*source, tokens]
 
 
-def _hints(card: HeadCard, explained: bool) -> list[str]:
+def _hints(card: HeadCard) -> list[str]:
     hints = ["--save card.svg"]
     if card.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
@@ -123,7 +120,7 @@ def _hints(card: HeadCard, explained: bool) -> list[str]:
         hints.append(f"attnviz head {card.head_name(clear[0].sender)} what it reads from")
     if card.head[0]:
         hints.append(f"attnviz link --head {card.head_name(card.head)} why it looks there")
-    return hints + ["--explain"] * (not explained)
+    return [*hints, "--explain"]
 
 
 def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:

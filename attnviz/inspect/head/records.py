@@ -118,7 +118,7 @@ class HeadCard(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.head.document import card_document
 
-        return card_document(self, explain=explain, hints=hints)
+        return card_document(self).shown(explain=explain, hints=hints)
 
     @property
     def name(self) -> str:

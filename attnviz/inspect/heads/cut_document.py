@@ -33,7 +33,7 @@ _ROUNDING = 1e-9
 """A KL below this, in nats, is rounding and is written as 0."""
 
 
-def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
+def cut_document(found: CutReport) -> doc.Document:
     """Return the document: the edge cut in the chosen heads together, then in each alone."""
     info = found.model
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
@@ -67,10 +67,8 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
             "heads",
             f"measured over this text alone ({len(found.queries)} tokens), in one pass as it is "
             "and one for each cut.",
-        )
-        if explain
-        else None,
-        [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
+        ),
+        doc.next_steps(next_steps, tone="faint"),
         heading=[*named(info), (f"attention knockout in {_where(found)}", False)],
         quoted=found.text,
         finding=_finding(found),

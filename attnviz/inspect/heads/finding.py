@@ -193,8 +193,8 @@ def _of_text(found: HeadsReport) -> str:
         return f"{_ARBITRARY}, links are not tested."
     if links is None:
         nearest = strongest_links(report, 2, each=1, unusual=True)
-        said = ", ".join(_link(report, each) for each in nearest) or "none"
-        return f"Too long a text to test each link. Furthest above usual: {said}."
+        unusual = ", ".join(_link(report, each) for each in nearest) or "none"
+        return f"Too long a text to test each link. Furthest above usual: {unusual}."
     if not links.pairs:
         return (
             "No link is tested: beside sinks, punctuation and unknown tokens this text has under "

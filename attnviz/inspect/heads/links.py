@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import LEAST_ARC, Arc, Arcs, Column, Map, Maps, Row, Table, Tone
+from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
 from attnviz.draw.labels import cut, numbered, token_labels, word_label
 from attnviz.draw.provenance import share
+from attnviz.draw.word_arcs import LEAST_ARC, Arc, Arcs
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import FEWEST_HEADS, NO_MORE, WordLink, WordLinks
@@ -117,7 +118,8 @@ def _usual(weights: NDArray[np.floating], allowed: NDArray[np.bool_]) -> NDArray
     for place, size in ((at, queries + keys - 1), (of, keys)):
         sums = np.bincount(place, weights[allowed], size)
         means.append(sums / np.maximum(np.bincount(place, minlength=size), 1))
-    return np.maximum(means[0][distance], means[1])
+    usual: NDArray[np.float64] = np.maximum(means[0][distance], means[1])
+    return usual
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:

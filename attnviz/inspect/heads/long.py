@@ -133,7 +133,7 @@ class LongHeads(Provenance, Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.heads.long_document import long_document
 
-        return long_document(self, explain=explain, hints=hints)
+        return long_document(self).shown(explain=explain, hints=hints)
 
 
 def _listed(values: Floats) -> Any:

@@ -20,7 +20,7 @@ from attnviz.measures.words import word_text
 _SMALL, _SMALL_ROWS, _LISTED = (8, 16), 12, 12
 
 
-def long_document(found: LongHeads, *, explain: bool = False, hints: bool = False) -> doc.Document:
+def long_document(found: LongHeads) -> doc.Document:
     """Return the document: pooled maps of all heads, their scores, and what was asked for."""
     info, size = found.model, f"{len(found.tokens):,} tokens"
     about: list[doc.Part] = [doc.Facts([*model_words(info), (size, False)])]
@@ -40,10 +40,8 @@ def long_document(found: LongHeads, *, explain: bool = False, hints: bool = Fals
             doc.Group([_overview(found)]),
             doc.Group([_scores(found)]),
         ],
-        doc.Explanation("heads", f"measured in one pass over this text alone, {size}.")
-        if explain
-        else None,
-        [doc.Facts([(each, False) for each in further], tone="faint")] if hints else (),
+        doc.Explanation("heads", f"measured in one pass over this text alone, {size}."),
+        doc.next_steps(further, tone="faint"),
         heading=[*named(info), (size, False)],
         quoted=found.text,
         finding=long_finding(found),

@@ -17,8 +17,8 @@ from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.regions import region_shares
 from attnviz.measures.registry import said_name
-from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
+from attnviz.measures.uniform import norm_weighted
 from attnviz.measures.word_links import WordLinks, agreed_links
 from attnviz.measures.words import WordPlaces, joined
 from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors

@@ -35,13 +35,8 @@ _GAP = 3
 _LEAST_HEADS = 3
 
 
-def lens_document(
-    report: LensReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a report of ``lens``.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def lens_document(report: LensReport) -> doc.Document:
+    """Return the document of a report of ``lens``."""
     found, tokens = report.found, report.given.predicted
     at = placed(tokens, found.position)
     blocks = counted(len(found.blocks) - 1, "block")
@@ -57,7 +52,6 @@ def lens_document(
     if report.found.end is not None:
         followed = f"the {report.kind} of the answer at {at}"
     about.append(doc.Facts([(followed, False)]))
-    advice = _hints(report, explain) if hints else []
     return doc.Document(
         name=f"logit lens of {report.model.name}",
         title=" ".join(report.text.split()),
@@ -70,10 +64,8 @@ def lens_document(
         ],
         explain=doc.Explanation(
             "lens", f"measured in one pass over {counted(len(tokens), 'token')}."
-        )
-        if explain
-        else None,
-        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        ),
+        hints=doc.next_steps(_hints(report)),
         heading=[
             *named(report.model),
             ("logit lens", False),
@@ -86,13 +78,13 @@ def lens_document(
     )
 
 
-def _hints(report: LensReport, explained: bool) -> list[str]:
+def _hints(report: LensReport) -> list[str]:
     hints = [] if report.classes else ["--position WORD"]
     if report.found.end == 0:
         hints = ["--answer end"]
     if not report.chosen and report.ordered:
         hints.append(f"--head {report.name(report.ordered[0].head).split()[0]}")
-    return hints if explained else [*hints, "--explain"]
+    return [*hints, "--explain"]
 
 
 # The finding ---------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class LensReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.lens.document import lens_document
 
-        return lens_document(self, explain=explain, hints=hints)
+        return lens_document(self).shown(explain=explain, hints=hints)
 
     @property
     def answer(self) -> str:

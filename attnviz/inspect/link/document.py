@@ -44,13 +44,8 @@ _CELL = 6
 """The least columns of a cell of the grid, such as ``+3.6`` with its glyph."""
 
 
-def link_document(
-    report: LinkReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a report of ``link``.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def link_document(report: LinkReport) -> doc.Document:
+    """Return the document of a report of ``link``."""
     tokens = report.first.tokens
     groups = [
         doc.Group(about(report)),
@@ -64,13 +59,12 @@ def link_document(
             doc.Group(_sources(report)),
         ]
         groups.append(doc.Group([doc.Say(text, _LONGEST) for text in caveats(report)]))
-    advice = _hints(report, explain) if hints else []
     return doc.Document(
         name=f"QK attribution of {report.head} in {report.model.name}",
         title=" ".join(report.first.text.split()),
         groups=groups,
-        explain=explanation(report) if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        explain=explanation(report),
+        hints=doc.next_steps(_hints(report)),
         heading=heading(report),
         quoted="" if report.many else report.first.text,
         finding=finding(report),
@@ -84,8 +78,8 @@ def _link_facts(report: LinkReport) -> list[doc.Part]:
     return [doc.Facts(sum_words(report)), *([doc.Facts(chosen)] if chosen else [])]
 
 
-def _hints(report: LinkReport, explained: bool) -> list[str]:
-    """Return the options to try next. explained: whether the glossary is shown already."""
+def _hints(report: LinkReport) -> list[str]:
+    """Return the options to try next."""
     if not report.tallies:
         return []
     hints, writers = list[str](), [one for one in report.of_side("key") if one.part is not None]
@@ -95,7 +89,7 @@ def _hints(report: LinkReport, explained: bool) -> list[str]:
     if not report.many and report.first.asked.than is None:
         hints.append("--than KEY")
     hints += [] if report.many else ["--texts FILE"]
-    return hints if explained else [*hints, "--explain"]
+    return [*hints, "--explain"]
 
 
 # Tables --------------------------------------------------------------------------------------

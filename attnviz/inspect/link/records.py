@@ -161,7 +161,7 @@ class LinkReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.link.document import link_document
 
-        return link_document(self, explain=explain, hints=hints)
+        return link_document(self).shown(explain=explain, hints=hints)
 
     def require_tally(self) -> None:
         """Raise UnsupportedError if the parts do not sum to what the model's own weights tell."""

@@ -39,15 +39,9 @@ _MOST_ROWS = 4096
 """The most heads that a page lists with all their numbers."""
 
 
-def patterns_document(
-    report: PatternReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document: labels and the best heads of each, or a ranking by one label.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def patterns_document(report: PatternReport) -> doc.Document:
+    """Return the document: labels and the best heads of each, or a ranking by one label."""
     model, watch, top = report.model.name, report.watch, report.top
-    advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
     groups = [doc.Group(_about(report)), doc.Group(notes)]
     title = f"What the heads of {model} do"
@@ -72,8 +66,8 @@ def patterns_document(
         f"patterns of {model}",
         title + (f": {said_name(watch)}" if watch is not None else ""),
         groups,
-        explanation(report, [watch] if watch else report.labels) if explain else None,
-        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        explanation(report, [watch] if watch else report.labels),
+        doc.next_steps(_hints(report)),
         heading=[(model, True), *((words, False) for words in sizes)],
         quoted=report.text,
         finding=_finding(report, watch),
@@ -87,11 +81,8 @@ def _finding(report: PatternReport, watch: str | None) -> str:
     return region_finding(report.regions, report.head_name)
 
 
-def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
-    """Yield the options to try next on the command line.
-
-    explained: whether the glossary is shown already, so that it needs no hint.
-    """
+def _hints(report: PatternReport) -> Iterator[str]:
+    """Yield the options to try next on the command line."""
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
         known = "induction" if "induction" in named else named[0]
@@ -101,8 +92,7 @@ def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
         name = report.head_name((best.layer, best.head))
         command = shlex.join(["attnviz", "ablate", "--head", name, *_same(report)])
         yield f"{command}: does it matter?"
-    if not explained:
-        yield "--explain"
+    yield "--explain"
     if not report.stats and report.watch is None:
         yield "--stats: entropy and distance of every head"
 

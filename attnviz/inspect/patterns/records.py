@@ -256,7 +256,7 @@ class PatternReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.patterns.document import patterns_document
 
-        return patterns_document(self, explain=explain, hints=hints)
+        return patterns_document(self).shown(explain=explain, hints=hints)
 
     @property
     def unknown(self) -> tuple[PatternScores, ...]:

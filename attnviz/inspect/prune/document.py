@@ -19,15 +19,9 @@ _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
 has all the room that it needs."""
 
 
-def prune_document(
-    report: PruneReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document: the held-out loss after each removal, the removed heads, the result.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def prune_document(report: PruneReport) -> doc.Document:
+    """Return the document: the held-out loss after each removal, the removed heads, the result."""
     title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
-    advice = _hints(report) if hints else []
     groups = [
         doc.Group(_about(report)),
         doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
@@ -40,8 +34,8 @@ def prune_document(
         f"pruned heads of {model.name}",
         title,
         groups,
-        doc.Explanation("prune", f"{_halves(report)}, seed {report.seed}.") if explain else None,
-        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        doc.Explanation("prune", f"{_halves(report)}, seed {report.seed}."),
+        doc.next_steps(_hints(report)),
         heading=[
             model_words(model)[0],
             *([("random weights", False)] if model.weights == "random" else []),

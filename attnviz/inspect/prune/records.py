@@ -141,7 +141,7 @@ class PruneReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.prune.document import prune_document
 
-        return prune_document(self, explain=explain, hints=hints)
+        return prune_document(self).shown(explain=explain, hints=hints)
 
     @property
     def baseline(self) -> float:

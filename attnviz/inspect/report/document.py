@@ -37,19 +37,14 @@ _MAP_LINES = 3
 """The lines around the rows of the small maps."""
 
 
-def report_document(
-    report: ModelReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a report, with its first screen.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def report_document(report: ModelReport) -> doc.Document:
+    """Return the document of a report, with its first screen."""
     return doc.Document(
         name=f"report on {report.model.name}",
         title=f"Report on {report.model.name}",
         groups=[doc.Group(_about(report)), *_groups(report)],
-        explain=doc.Explanation("report", measured(report)) if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
+        explain=doc.Explanation("report", measured(report)),
+        hints=doc.next_steps(_hints(report)),
         heading=[*named(report.model), *((word, False) for word in _sizes(report))],
         finding=finding(report),
         first=partial(_first, report),
@@ -73,13 +68,13 @@ def _sizes(report: ModelReport) -> list[str]:
     return ["report", texts, counted(tokens, "token"), *filter(None, [left_out(report)])]
 
 
-def _hints(report: ModelReport, explained: bool) -> list[str]:
+def _hints(report: ModelReport) -> list[str]:
     hints = ["--save report.html"]
     if report.cards:
         hints.append(f"attnviz head {report.cards[0].name}")
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
-    return hints + ["--explain"] * (not explained)
+    return [*hints, "--explain"]
 
 
 def _lines(report: ModelReport) -> list[doc.Part]:

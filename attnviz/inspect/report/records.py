@@ -56,4 +56,4 @@ class ModelReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.report.document import report_document
 
-        return report_document(self, explain=explain, hints=hints)
+        return report_document(self).shown(explain=explain, hints=hints)

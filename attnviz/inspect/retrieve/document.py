@@ -27,13 +27,8 @@ _NAMED = 3
 """The most heads that the finding names."""
 
 
-def retrieve_document(
-    report: RetrieveReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document: scores of all heads, the best one by length and depth, the ranking.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def retrieve_document(report: RetrieveReport) -> doc.Document:
+    """Return the document: scores of all heads, the best one by length and depth, the ranking."""
     info = report.model
     lengths = listed([f"{length:,}" for length in report.lengths])
     size = f"{counted(report.haystacks, 'haystack')} of {lengths} tokens"
@@ -66,12 +61,8 @@ def retrieve_document(
             doc.Group([_table(report, len(report.heads))], full=True),
             doc.Group([doc.Say(text) for text in _more(report)]),
         ],
-        doc.Explanation("retrieve", f"measured on {size}, seed {report.seed}.")
-        if explain
-        else None,
-        [doc.Facts([(hint, False) for hint in (*further, "--explain")], tone="faint")]
-        if hints
-        else (),
+        doc.Explanation("retrieve", f"measured on {size}, seed {report.seed}."),
+        doc.next_steps((*further, "--explain"), tone="faint"),
         heading=[*named(info), *((fact, False) for fact in facts)],
         finding=_finding(report),
         first=partial(_first, report),

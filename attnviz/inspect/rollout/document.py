@@ -51,13 +51,8 @@ class _Kept(NamedTuple):
     places: Sequence[int]
 
 
-def rollout_document(
-    report: RolloutReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document: the rollout through all layers next to the last layer's attention.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def rollout_document(report: RolloutReport) -> doc.Document:
+    """Return the document: the rollout through all layers next to the last layer's attention."""
     info, text, target = report.model, report.text, report.target
     kept = _kept(report)
     words = [] if report.kind == "self" else [f"{report.kind} attention"]
@@ -83,12 +78,8 @@ def rollout_document(
         ],
         doc.Explanation(
             "rollout", f"measured in one pass over this text alone, {len(report.tokens)} tokens."
-        )
-        if explain
-        else None,
-        [doc.Facts([(hint, False) for hint in further[report.keep_sink :]], tone="faint")]
-        if hints
-        else (),
+        ),
+        doc.next_steps(further[report.keep_sink :], tone="faint"),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
         quoted=text if target is None else target,
         finding=_finding(report),

@@ -51,12 +51,8 @@ _MLP = "MLP"
 """The heading of the column of the MLPs."""
 
 
-def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of a report of ``why``.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
-    advice = _hints(report, explain) if hints else []
+def why_document(report: WhyReport) -> doc.Document:
+    """Return the document of a report of ``why``."""
     inputs = report.inputs
     tokens = report.first.given.predicted
     groups = [
@@ -81,8 +77,8 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
         name=f"direct logit attribution in {report.model.name}",
         title=" ".join(report.first.text.split()),
         groups=groups,
-        explain=explanation(report) if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        explain=explanation(report),
+        hints=doc.next_steps(_hints(report)),
         heading=heading(report),
         quoted="" if report.many else report.first.text,
         finding=finding(report) if inputs is None else input_finding(report, inputs),
@@ -95,11 +91,8 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
     )
 
 
-def _hints(report: WhyReport, explained: bool) -> list[str]:
-    """Return the options to try next on the command line.
-
-    explained: whether the glossary is shown already, so that it needs no hint.
-    """
+def _hints(report: WhyReport) -> list[str]:
+    """Return the options to try next on the command line."""
     if not report.tallies or not report.effects:
         return []
     first, hints = report.first, list[str]()
@@ -114,8 +107,7 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
         hints += [f"--foil {word}: compare with it" for word in words[:1]]
     if not report.many and report.inputs is None:
         hints += ["--inputs", *["--texts FILE"] * (not first.given.text.joined)]
-    if not explained:
-        hints.append("--explain")
+    hints.append("--explain")
     return hints
 
 

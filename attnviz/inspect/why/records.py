@@ -162,7 +162,7 @@ class WhyReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.why.document import why_document
 
-        return why_document(self, explain=explain, hints=hints)
+        return why_document(self).shown(explain=explain, hints=hints)
 
     def require_tally(self) -> None:
         """Raise UnsupportedError if the parts do not sum to the model's own logit."""

@@ -33,9 +33,7 @@ _EXTREMES = "In full: where the scale gives back the most entropy, and where the
 _OVERVIEW = "Without → with the scale; gain of normalised entropy"
 
 
-def scaling_document(
-    report: ScalingReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
+def scaling_document(report: ScalingReport) -> doc.Document:
     """Return the document that shows each case without and with the scale 1/√d_k.
 
     If a model has many layers or heads, only the two with the largest and the smallest effect of
@@ -57,8 +55,8 @@ def scaling_document(
         f"scaling of {name}",
         f"What the scale 1/√d_k does to attention: {name}",
         groups,
-        explanation(report) if explain else None,
-        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
+        explanation(report),
+        doc.next_steps(_hints(report)),
         heading=_heading(report),
         quoted=report.text,
         finding=finding(report),
@@ -66,8 +64,8 @@ def scaling_document(
     )
 
 
-def _hints(report: ScalingReport, explained: bool) -> list[str]:
-    hints = ["--explain: how to read this"] if not explained else []
+def _hints(report: ScalingReport) -> list[str]:
+    hints = ["--explain: how to read this"]
     if report.model is None:
         return ["--from-model: a trained model's own", *hints]
     return hints if report.cases[0].head is not None else ["--head L0H0: one head", *hints]

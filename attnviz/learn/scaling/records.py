@@ -220,4 +220,4 @@ class ScalingReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.scaling.document import scaling_document
 
-        return scaling_document(self, explain=explain, hints=hints)
+        return scaling_document(self).shown(explain=explain, hints=hints)

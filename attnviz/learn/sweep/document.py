@@ -24,9 +24,7 @@ CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
 """The curve of each seed, by the number of heads."""
 
 
-def sweep_document(
-    report: SweepReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
+def sweep_document(report: SweepReport, explained: bool = False) -> doc.Document:
     """Return the document of a sweep, in which at least one model must be trained."""
     counts = ", ".join(map(str, report.measured))
     one = "head" if report.measured == (1,) else "heads"
@@ -50,8 +48,8 @@ def sweep_document(
             doc.Group([_patterns(report)]),
             _details(report),
         ],
-        _explanation(report) if explain else None,
-        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
+        _explanation(report),
+        doc.next_steps(_hints(report, explained)),
         heading=heading,
         quoted="" if text is None else ", ".join(text.files),
         finding=finding(report),

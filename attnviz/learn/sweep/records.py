@@ -211,7 +211,7 @@ class SweepReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.sweep.document import sweep_document
 
-        return sweep_document(self, explain=explain, hints=hints)
+        return sweep_document(self, explain).shown(explain=explain, hints=hints)
 
     @property
     def complete(self) -> bool:

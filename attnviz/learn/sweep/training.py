@@ -30,7 +30,7 @@ from attnviz.learn.train.trainer import (
     make_optimiser,
     take_step,
 )
-from attnviz.measures.rows import uniform_weights
+from attnviz.measures.uniform import uniform_weights
 from attnviz.models.memory import require_room
 
 _BATCHES, _HELD_OUT = 1, 2

@@ -39,13 +39,8 @@ _BEST = (
 """The label of each row, its score, and what the score was measured on."""
 
 
-def train_document(
-    result: TrainReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a training; HTML pages show the scores of every head as well.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def train_document(result: TrainReport) -> doc.Document:
+    """Return the document of a training; HTML pages show the scores of every head as well."""
     last = result.points[-1]
     return doc.Document(
         f"training of {result.model.name}",
@@ -57,10 +52,8 @@ def train_document(
             doc.Group(_heads(result.scores)),
             _every_head(result.scores)._replace(full=True),
         ],
-        doc.Explanation("train", "measured on sequences that are not learnt from.")
-        if explain
-        else None,
-        [doc.Facts([(hint, False) for hint in _hints(result)])] if hints else (),
+        doc.Explanation("train", "measured on sequences that are not learnt from."),
+        doc.next_steps(_hints(result)),
         heading=[
             (result.model.name, True),
             (f"{result.model.layers} layers × {result.model.heads} heads", False),

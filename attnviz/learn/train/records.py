@@ -244,7 +244,7 @@ class TrainReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.train.document import train_document
 
-        return train_document(self, explain=explain, hints=hints)
+        return train_document(self).shown(explain=explain, hints=hints)
 
     @property
     def tokens_per_second(self) -> float:

@@ -17,15 +17,8 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
-from attnviz.measures.rows import (
-    Conditions,
-    EqualFormula,
-    EqualRows,
-    RowBlock,
-    Rows,
-    TextFacts,
-    uniform_weights,
-)
+from attnviz.measures.rows import Conditions, EqualFormula, EqualRows, RowBlock, Rows, TextFacts
+from attnviz.measures.uniform import uniform_weights
 from attnviz.records import Tokens
 
 Ids = NDArray[np.int64]

@@ -32,13 +32,8 @@ _ROOMY, _TALL = 110, 40
 """Least number of columns for the axes of the steps, and of lines for a model's numbers."""
 
 
-def verification_document(
-    report: VerifyReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document: the verdict, the computation steps, every check, the tolerances.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def verification_document(report: VerifyReport) -> doc.Document:
+    """Return the document: the verdict, the computation steps, every check, the tolerances."""
     about = _OWN_NAME if report.model is None else report.model.name
     heading = _heading(report)
     notes = () if report.model is None else report.model.notes
@@ -55,8 +50,8 @@ def verification_document(
         f"verification of {about}",
         f"{about}: {verdict}",
         groups,
-        explanation(report) if explain else None,
-        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
+        explanation(report),
+        doc.next_steps(_hints(report)),
         heading=heading,
         quoted=report.text or "",
         finding=f"{verdict}{worst_words(report)}.",
@@ -64,12 +59,9 @@ def verification_document(
     )
 
 
-def _hints(report: VerifyReport, explained: bool) -> list[str]:
-    """Return commands to try next.
-
-    explained: whether the glossary is shown already, so that it needs no hint.
-    """
-    further = [] if explained else ["--explain: how to read this"]
+def _hints(report: VerifyReport) -> list[str]:
+    """Return commands to try next."""
+    further = ["--explain: how to read this"]
     if report.model is not None:
         return further
     if report.steps:

@@ -348,7 +348,7 @@ class VerifyReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.learn.verify.document import verification_document
 
-        return verification_document(self, explain=explain, hints=hints)
+        return verification_document(self).shown(explain=explain, hints=hints)
 
     def require_passed(self) -> None:
         """Raise AttnvizError if a check failed."""

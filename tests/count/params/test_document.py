@@ -10,7 +10,6 @@ from rich.cells import cell_len
 
 from attnviz.count.params.cases import BuiltCount, Case, CountedCases
 from attnviz.count.params.compare import MARK
-from attnviz.count.params.document import params_document
 from attnviz.count.params.params import ParamsReport
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.terminal import terminal_block
@@ -28,7 +27,7 @@ def drawn(
 ) -> list[str]:
     """The lines of a screen, with everything that may stand on it."""
     counted = CountedCases(cases=(counted,)) if isinstance(counted, Case) else counted
-    document = params_document(ParamsReport(counted, 1, view), hints=True, explain=True)
+    document = ParamsReport(counted, 1, view).document(hints=True, explain=True)
     return terminal_block(document, theme, width).plain.splitlines()
 
 

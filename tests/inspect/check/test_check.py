@@ -28,7 +28,6 @@ from attnviz.inspect.check.baseline import (
     write_baseline,
 )
 from attnviz.inspect.check.ci import github_lines
-from attnviz.inspect.check.document import check_document
 from attnviz.inspect.check.judge import outcome
 from attnviz.inspect.check.records import Bounds, CheckReport, Outcome, Rule, ScoreRule
 from attnviz.inspect.check.words import value_text
@@ -404,7 +403,7 @@ def test_the_first_screen_fits(
     columns: int, lines: int, rules: int, failing: int, ascii_only: bool
 ) -> None:
     theme = Theme(colour=False, ascii=ascii_only, lines=lines)
-    document = check_document(report(rules, failing))
+    document = report(rules, failing).document()
     shown = fitting(document, theme, columns, lines)
     assert any(line.startswith("baseline: tiny b7babb1") for line in shown)
     assert not any("unused" in line for line in shown)

@@ -12,7 +12,6 @@ import pytest
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.inspect.generate.data import read_run
-from attnviz.inspect.generate.document import run_document
 from attnviz.inspect.generate.records import GenerateReport, WrittenRun, activities
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.models.resolve import load
@@ -62,7 +61,7 @@ def shown(run, chosen=False):
 def test_a_first_screen_fits(texts, steps, theme, columns, lines):
     run = made(texts, steps)
     for chosen in (False, True):
-        document = run_document(shown(run, chosen), hints=True)
+        document = shown(run, chosen).document(hints=True)
         lines_shown = fitting(document, theme, columns, lines)
         assert any("attended to" in line for line in lines_shown)
         assert not any("\x1b" in line or "\u202e" in line for line in lines_shown)

@@ -12,7 +12,6 @@ import pytest
 
 from attnviz.draw.labels import width
 from attnviz.engine.attribution.lens import BlockReading
-from attnviz.inspect.lens.document import lens_document
 from attnviz.inspect.lens.lens import lens
 from attnviz.inspect.lens.records import LensReport
 from attnviz.inspect.lens.request import LensRequest
@@ -148,7 +147,7 @@ def test_it_fits(redrawn: Any, checkpoint: Any, asked: list[str], columns: int, 
 
 def test_many_blocks_keep_the_entry_and_the_end(report: LensReport) -> None:
     deep = with_ranks(report, *[99] * 61, *[1] * 20)
-    first = lens_document(deep).first
+    first = deep.document().first
     assert first is not None
     (blocks, _), *_ = (group.parts for group in first(80, 20))
     names = [row.cells[0] for row in blocks.rows]

@@ -20,7 +20,6 @@ from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.patterns.document import patterns_document
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import PatternReport, Probe
 from attnviz.inspect.patterns.words import finding, short
@@ -59,7 +58,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
 def document_of(
     report: PatternReport, *, explain: bool = False, hints: bool = False, **shown: Any
 ) -> Document:
-    return patterns_document(replace(report, **shown), explain=explain, hints=hints)
+    return replace(report, **shown).document(explain=explain, hints=hints)
 
 
 def screen(report: PatternReport, theme: Theme = PLAIN, room: int = 80, **shown: Any) -> Block:

@@ -16,7 +16,7 @@ from attnviz.draw.document import Group, HeadGrid, Part, Plot
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.prune.data import prune_data, prune_rows
-from attnviz.inspect.prune.document import _first, prune_document
+from attnviz.inspect.prune.document import _first
 from attnviz.inspect.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
@@ -67,7 +67,7 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
 def prune_screen(
     report: PruneReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
 ) -> Block:
-    return terminal_block(prune_document(report, hints=hints, explain=explain), theme, room)
+    return terminal_block(report.document(hints=hints, explain=explain), theme, room)
 
 
 def _parts(groups: Sequence[Group]) -> Iterator[Part]:
@@ -76,7 +76,7 @@ def _parts(groups: Sequence[Group]) -> Iterator[Part]:
 
 
 def _part(report: PruneReport, kind: type[Plot] | type[HeadGrid]) -> Plot | HeadGrid:
-    (found,) = (part for part in _parts(prune_document(report).groups) if isinstance(part, kind))
+    (found,) = (part for part in _parts(report.document().groups) if isinstance(part, kind))
     return found
 
 
@@ -198,11 +198,11 @@ _ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
     ],
 )
 def test_the_finding(changes: dict[str, object], finding: str) -> None:
-    assert prune_document(_report(**changes)).finding == finding
+    assert _report(**changes).document().finding == finding
 
 
 def test_the_heading_says_what_was_held_out() -> None:
-    one, many = prune_document(_report()), prune_document(_report(texts=7, ranking=Half(4, 9, 1.5)))
+    one, many = _report().document(), _report(texts=7, ranking=Half(4, 9, 1.5)).document()
     assert one.heading[-1][0] == "ranked on the first half, held out the second (6 tokens)"
     assert many.heading[-1][0] == "ranked on 4 texts, held out 1 (6 tokens)"
 
@@ -215,7 +215,7 @@ _SHAPES = ((3, 5, 4), (6, 12, 43), (12, 12, 43), (24, 16, 100), (48, 25, 400))
 def test_a_first_screen_fits_with_the_finding_in_line_2(
     columns: int, height: int, shape: tuple[int, int, int]
 ) -> None:
-    document = prune_document(_report(*shape, limit=2.5), hints=True)
+    document = _report(*shape, limit=2.5).document(hints=True)
     assert ("Stopped on this same loss" in document.finding) == bool(document.groups[2:-1])
     for theme in (_PLAIN, _ASCII, _COLOUR):
         lines = fitting(document, theme, columns, height)
@@ -224,7 +224,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
 
 @pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40)])
 def test_golden_first_screen(columns: int, height: int, golden: Callable[[str, str], None]) -> None:
-    document = prune_document(_report(), hints=True)
+    document = _report().document(hints=True)
     screen = first_screen(document, _PLAIN, columns, height - 1)
     golden(f"first_{columns}", screen.plain)
 

@@ -16,7 +16,6 @@ from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.scaling.document import scaling_document
 from attnviz.learn.scaling.records import LABELS, MEASURES, ScalingReport
 from attnviz.learn.scaling.words import PERCENTS
 
@@ -37,7 +36,7 @@ SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
 
 
 def screen_of(report: ScalingReport, theme: Theme, room: int, *wish: Any, **more: Any) -> Block:
-    return terminal_block(scaling_document(report, *wish, **more), theme, room)
+    return terminal_block(report.document(*wish, **more), theme, room)
 
 
 def draw(name: str, request: pytest.FixtureRequest) -> str:
@@ -157,7 +156,7 @@ def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) ->
 @pytest.mark.parametrize("kind", ["random_report", "head_report"])
 def test_the_figure(kind: str, request: pytest.FixtureRequest) -> None:
     report = request.getfixturevalue(kind)
-    root = ElementTree.fromstring(svg_document(document_drawing(scaling_document(report)), "blues"))
+    root = ElementTree.fromstring(svg_document(document_drawing(report.document()), "blues"))
     words = list(root.itertext())
     for said in ("without the scale", "with the scale", "score variance"):
         assert said in words
@@ -166,7 +165,7 @@ def test_the_figure(kind: str, request: pytest.FixtureRequest) -> None:
 
 
 def test_a_page_has_every_case(head_report: ScalingReport) -> None:
-    page = "\n".join(document_html(scaling_document(head_report), "viridis"))
+    page = "\n".join(document_html(head_report.document(), "viridis"))
     titles = re.findall(r"<h2>(L\dH\d)</h2>", page)
     assert sorted(titles) == [head_report.name(case) for case in head_report.cases]
 
@@ -180,12 +179,12 @@ def test_the_finding_is_the_share_of_queries(
 ) -> None:
     last = queries_above(random_report, "plain")[-1]
     assert queries_above(random_report, "scaled")[-1] == 0
-    assert scaling_document(random_report).finding == (
+    assert random_report.document().finding == (
         f"Without 1/√d_k, {100 * last:.0f}% of queries put > .9 on one key at d_k = 512; with "
         "it, none."
     )
     mean = {side: sum(queries_above(head_report, side)) / 8 for side in ("plain", "scaled")}
-    assert scaling_document(head_report).finding == (
+    assert head_report.document().finding == (
         f"Without 1/√d_k, {100 * mean['plain']:.0f}% of queries put > .9 on one key on average "
         "over 8 heads; with it, none."
     )
@@ -197,7 +196,7 @@ def test_the_finding_is_the_share_of_queries(
 def test_the_first_screen_fits(
     name: str, columns: int, lines: int, request: pytest.FixtureRequest
 ) -> None:
-    document = scaling_document(request.getfixturevalue(name), hints=True)
+    document = request.getfixturevalue(name).document(hints=True)
     shown = fitting(document, PLAIN, columns, lines)
     assert not any("--full" in line for line in shown[:-1])
 
@@ -211,13 +210,13 @@ def test_first_screens(
     request: pytest.FixtureRequest,
     golden: Callable[[str, str], None],
 ) -> None:
-    document = scaling_document(request.getfixturevalue(name), hints=True)
+    document = request.getfixturevalue(name).document(hints=True)
     shown = first_screen(document, PLAIN, columns, lines - 1)
     golden(f"first_{name.removesuffix('_report')}_{columns}", shown.plain)
 
 
 def test_the_first_screen_has_columns_for_each_d_k(random_report: ScalingReport) -> None:
-    document = scaling_document(random_report)
+    document = random_report.document()
     lines = first_screen(document, PLAIN, 80, 23).plain.splitlines()
     (header,) = [line for line in lines if line.startswith("without → with")]
     assert header.split()[-6:] == ["d_k", "8", "d_k", "64", "d_k", "512"]
@@ -232,7 +231,7 @@ def test_the_first_screen_has_columns_for_each_d_k(random_report: ScalingReport)
 
 
 def test_a_tall_first_screen_has_every_measure_and_the_theory(random_report: ScalingReport) -> None:
-    document = scaling_document(random_report)
+    document = random_report.document()
     tall, usual = (
         first_screen(document, PLAIN, *size).plain.splitlines() for size in ((200, 59), (120, 39))
     )

@@ -15,7 +15,6 @@ from rich.cells import cell_len
 from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.sweep.document import sweep_document
 from attnviz.learn.sweep.records import SweepReport
 from attnviz.learn.train.records import CorpusFacts
 
@@ -28,7 +27,7 @@ Golden = Callable[[str, str], None]
 def sweep_screen(
     report: SweepReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
 ) -> Block:
-    return terminal_block(sweep_document(report, hints=hints, explain=explain), theme, room)
+    return terminal_block(report.document(hints=hints, explain=explain), theme, room)
 
 
 @pytest.mark.parametrize("room", [60, 100, 140])
@@ -111,7 +110,7 @@ def test_a_first_screen_fits(
     sweeps: Sweeps, losses: dict[int, tuple[float, ...]], room: int, lines: int, colour: bool
 ) -> None:
     report = sweeps(losses, notes=("interrupted: one of many models",))
-    document = sweep_document(report, hints=True)
+    document = report.document(hints=True)
     shown = fitting(document, Theme(colour=colour), room, lines)
     assert any("Training loss" in line for line in shown)
     assert shown[-1].endswith("--full: everything")
@@ -119,5 +118,5 @@ def test_a_first_screen_fits(
 
 @pytest.mark.parametrize(("room", "lines"), SIZES)
 def test_golden_first_screens(sweeps: Sweeps, golden: Golden, room: int, lines: int) -> None:
-    document = sweep_document(sweeps(), hints=True)
+    document = sweeps().document(hints=True)
     golden(f"first-{room}", first_screen(document, Theme(colour=False), room, lines - 1).plain)

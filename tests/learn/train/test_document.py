@@ -19,7 +19,6 @@ from attnviz.draw.document import Mark, Plot, Table
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
-from attnviz.learn.train.document import train_document
 from attnviz.learn.train.records import TrainReport
 
 from ...first_screens import SIZES, fitting
@@ -37,7 +36,7 @@ def train_screen(
     hints: bool = False,
     explain: bool = False,
 ) -> Block:
-    return terminal_block(train_document(result, hints=hints, explain=explain), theme, room)
+    return terminal_block(result.document(hints=hints, explain=explain), theme, room)
 
 
 @pytest.mark.parametrize("room", [60, 100])
@@ -108,7 +107,7 @@ def test_the_curve_as_a_table(made: TrainReport) -> None:
 
 
 def test_pages_have_the_curve_and_every_head(made: TrainReport) -> None:
-    parts = [part for group in train_document(made).groups for part in group.parts]
+    parts = [part for group in made.document().groups for part in group.parts]
     (plot,) = (part for part in parts if isinstance(part, Plot))
     training, validation = plot.curves
     assert training.points == [(point.tokens, point.loss) for point in made.points]
@@ -149,7 +148,7 @@ def test_a_first_screen_fits(
     made: TrainReport, theme: Theme, room: int, lines: int, steps: int
 ) -> None:
     brief = replace(made, points=made.points[:steps], directory="m")
-    document = train_document(brief, hints=True)
+    document = brief.document(hints=True)
     shown = fitting(document, theme, room, lines)
     assert any("first token (sink)" in line for line in shown)
     assert shown[-1].endswith("--full: everything")
@@ -159,7 +158,7 @@ def test_a_first_screen_fits(
 def test_golden_first_screens(
     made: TrainReport, golden: Callable[[str, str], None], room: int, lines: int
 ) -> None:
-    shown = first_screen(train_document(made, hints=True), THEMES["plain"], room, lines - 1)
+    shown = first_screen(made.document(hints=True), THEMES["plain"], room, lines - 1)
     golden(f"first_{room}", shown.plain)
 
 
@@ -182,7 +181,7 @@ def test_what_learnt_is_a_rule(
     """100 steps, and 5% under a unigram loss of 6.5, which is 6.175."""
     result = replace(made, points=made.points[:steps], valid_loss=loss)
     assert result.learnt is learnt
-    assert train_document(result).finding.startswith(words)
+    assert result.document().finding.startswith(words)
 
 
 def test_the_text_that_was_not_read_is_told(made: TrainReport) -> None:

@@ -14,7 +14,7 @@ from attnviz.draw.document import Group, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.verify.document import _SHORT, verification_document
+from attnviz.learn.verify.document import _SHORT
 from attnviz.learn.verify.records import VerifyReport
 from attnviz.learn.verify.words import difference
 
@@ -40,7 +40,7 @@ MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
 
 
 def screen_of(found: VerifyReport, theme: Theme, room: int, **options: Any) -> Block:
-    return terminal_block(verification_document(found, **options), theme, room)
+    return terminal_block(found.document(**options), theme, room)
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -118,7 +118,7 @@ def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> N
             "(outputs unchanged: against sdpa).",
         ),
     ):
-        assert verification_document(made).finding == finding
+        assert made.document().finding == finding
 
 
 @pytest.mark.parametrize(("columns", "height"), SIZES)
@@ -126,7 +126,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
     own_found: Made, model_found: Made, columns: int, height: int
 ) -> None:
     for found in (own_found(), own_found(True), own_found(steps=True), model_found(True)):
-        document = verification_document(found, hints=True)
+        document = found.document(hints=True)
         lines = first_screen(document, PLAIN, columns, height - 1).plain.splitlines()
         assert len(lines) < height
         assert " ".join(lines[1:3]).startswith(document.finding.split("(")[0].strip())
@@ -135,7 +135,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
 
 def test_what_failed_stands_first(own_found: Made, model_found: Made) -> None:
     for found in (own_found(True), model_found(True)):
-        lines = first_screen(verification_document(found), PLAIN, 80, 23).plain.splitlines()
+        lines = first_screen(found.document(), PLAIN, 80, 23).plain.splitlines()
         start = next(n for n, line in enumerate(lines, 1) if "worst error  allowed" in line)
         words = [line[:4] for line in [*lines[start:], ""][: [*lines[start:], ""].index("")]]
         assert words == sorted(words, key=lambda word: word != "FAIL")
@@ -152,14 +152,12 @@ FIRST = {
 @pytest.mark.parametrize("name", FIRST)
 def test_golden_first(name: str, own_found: Made, golden: Callable[[str, str], None]) -> None:
     fields, columns, height = FIRST[name]
-    document = verification_document(own_found(**fields), hints=True)
+    document = own_found(**fields).document(hints=True)
     golden(name, first_screen(document, PLAIN, columns, height - 1).plain)
 
 
 def test_golden_first_of_a_model(model_found: Made, golden: Callable[[str, str], None]) -> None:
-    golden(
-        "first_model_80", first_screen(verification_document(model_found()), PLAIN, 80, 23).plain
-    )
+    golden("first_model_80", first_screen(model_found().document(), PLAIN, 80, 23).plain)
 
 
 def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
@@ -230,7 +228,7 @@ def test_tables_have_every_check(own_found: Made, model_found: Made, kind: str) 
     assert len(rows) == numbers + found.count("skipped")
     assert {len(row) for row in rows} == {len(header)}
     assert sum(row[3] == "fail" for row in rows) == 2
-    parts = parts_of(verification_document(found).groups)
+    parts = parts_of(found.document().groups)
     tables = [part for part in parts if isinstance(part, Table)]
     words = {cell for table in tables for row in table.rows for cell in row.cells}
     assert {"PASS", "FAIL", "SKIP" if kind == "own" else "N/A"} <= words

@@ -41,14 +41,8 @@ _LABEL_ROOM = 19
 _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 
-def ablation_document(
-    report: AblationReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a report, with its first screen.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
-    advice = _hints(report, explain) if hints else []
+def ablation_document(report: AblationReport) -> doc.Document:
+    """Return the document of a report, with its first screen."""
     grid, tokens = head_grid(report), (report.targets or report.texts)[0]
     found = report.effects
     every = [_effects(report, found, found, "Every ablation")] if found else []
@@ -67,8 +61,8 @@ def ablation_document(
         name=f"ablated heads of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=explanation(report) if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        explain=explanation(report),
+        hints=doc.next_steps(_hints(report)),
         heading=heading(report),
         quoted=report.text if report.text_count == 1 else "",
         finding=finding(report),
@@ -76,11 +70,8 @@ def ablation_document(
     )
 
 
-def _hints(report: AblationReport, explained: bool) -> list[str]:
-    """Return the options to try next on the command line.
-
-    explained: whether the glossary is shown already, so that it needs no hint.
-    """
+def _hints(report: AblationReport) -> list[str]:
+    """Return the options to try next on the command line."""
     hints = []
     best = report.ranking(1).matter
     has_losses = not report.classes or any(each.token_losses for each in report.effects)
@@ -94,8 +85,7 @@ def _hints(report: AblationReport, explained: bool) -> list[str]:
         hints.append("--texts FILE for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
-    if not explained:
-        hints.append("--explain")
+    hints.append("--explain")
     return hints
 
 

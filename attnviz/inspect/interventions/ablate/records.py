@@ -157,7 +157,7 @@ class AblationReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.interventions.ablate.document import ablation_document
 
-        return ablation_document(self, explain=explain, hints=hints)
+        return ablation_document(self).shown(explain=explain, hints=hints)
 
     @property
     def ranked_by(self) -> MetricInfo:

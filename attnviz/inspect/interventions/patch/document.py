@@ -50,14 +50,8 @@ _AROUND_TOKENS = 10
 """The lines of a first screen that are not for the grid of tokens."""
 
 
-def patch_document(
-    report: PatchReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a report, with its first screen.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
-    advice = _hints(report, explain) if hints else []
+def patch_document(report: PatchReport) -> doc.Document:
+    """Return the document of a report, with its first screen."""
     tokens = report.pairs[0].tokens.clean
     every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
     groups = [
@@ -75,8 +69,8 @@ def patch_document(
         name=f"patched activations of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=explanation(report) if explain else None,
-        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        explain=explanation(report),
+        hints=doc.next_steps(_hints(report)),
         heading=heading(report),
         quoted=report.text if report.pairs_wanted == 1 else "",
         finding=finding(report),
@@ -84,11 +78,8 @@ def patch_document(
     )
 
 
-def _hints(report: PatchReport, explained: bool) -> list[str]:
-    """Return the options to try next on the command line.
-
-    explained: whether the glossary is shown already, so that it needs no hint.
-    """
+def _hints(report: PatchReport) -> list[str]:
+    """Return the options to try next on the command line."""
     hints = []
     if report.source.endswith("built-in pairs"):
         hints.append('"CLEAN" "CORRUPT" your own')
@@ -99,8 +90,7 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
         hints.append(f"--together {','.join(carrying)}")
     if len(report.pairs) == 1 and report.by_token is None:
         hints.append("--by-token")
-    if not explained:
-        hints.append("--explain")
+    hints.append("--explain")
     return hints
 
 

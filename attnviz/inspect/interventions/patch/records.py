@@ -179,7 +179,7 @@ class PatchReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.interventions.patch.document import patch_document
 
-        return patch_document(self, explain=explain, hints=hints)
+        return patch_document(self).shown(explain=explain, hints=hints)
 
     @property
     def whole_layers(self) -> bool:

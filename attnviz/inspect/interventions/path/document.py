@@ -28,13 +28,8 @@ _METHOD = (
 )
 
 
-def path_document(
-    report: PathReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a report, with its first screen.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def path_document(report: PathReport) -> doc.Document:
+    """Return the document of a report, with its first screen."""
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
     about: list[doc.Part] = [
@@ -57,10 +52,8 @@ def path_document(
             doc.Group([path_table(report, report.top)]),
             doc.Group([path_table(report, len(report.listeners))], full=True),
         ],
-        doc.Explanation("path", f"measured over {counted(len(report.pairs), 'pair')} of prompts.")
-        if explain
-        else None,
-        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
+        doc.Explanation("path", f"measured over {counted(len(report.pairs), 'pair')} of prompts."),
+        doc.next_steps(_hints(report)),
         heading=[
             *named(info),
             (f"what{kind} of later heads take from {report.name(report.sender)}", False),
@@ -93,11 +86,11 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
     return [doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table]), doc.Group([held])]
 
 
-def _hints(report: PathReport, explained: bool) -> list[str]:
+def _hints(report: PathReport) -> list[str]:
     best = report.listeners[0]
     hints = [f"--into {best.into}"] if report.into is None else []
     hints.append("attnviz patch measures what carries the answer")
-    return hints + ["--explain"] * (not explained)
+    return [*hints, "--explain"]
 
 
 # Words ---------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class PathReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.interventions.path.document import path_document
 
-        return path_document(self, explain=explain, hints=hints)
+        return path_document(self).shown(explain=explain, hints=hints)
 
     def name(self, place: Place, into: Into | None = None) -> str:
         """Return a head's name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.

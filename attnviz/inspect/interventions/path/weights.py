@@ -131,7 +131,7 @@ class WeightsReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.interventions.path.weights_document import weights_document
 
-        return weights_document(self, explain=explain, hints=hints)
+        return weights_document(self).shown(explain=explain, hints=hints)
 
 
 def path_weights(model: Model, request: PathRequest) -> WeightsReport:

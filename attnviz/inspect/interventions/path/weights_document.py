@@ -41,16 +41,11 @@ _METHOD = (
 )
 
 
-def weights_document(
-    report: WeightsReport, *, explain: bool = False, hints: bool = False
-) -> doc.Document:
-    """Return the document of a report, with its first screen.
-
-    explain: True adds a glossary. hints: True adds what to try next on the command line.
-    """
+def weights_document(report: WeightsReport) -> doc.Document:
+    """Return the document of a report, with its first screen."""
     info, tokens = report.model, _tokens(report)
     bar = signed_scale(_SHARES, "found", "share")
-    advice = ["attnviz link measures it in a prompt", *["--explain"] * (not explain)]
+    advice = ["attnviz link measures it in a prompt", "--explain"]
     return doc.Document(
         f"what stands in the weights of {info.name}",
         f"What stands in the weights of {report.head_name(report.sender)} of {info.name}",
@@ -65,8 +60,8 @@ def weights_document(
             doc.Group([finder_table(report, report.top)]),
             doc.Group([finder_table(report, len(report.finders))], full=True),
         ],
-        doc.Explanation("path", f"measured on {tokens}.") if explain else None,
-        [doc.Facts([(hint, False) for hint in advice])] if hints else (),
+        doc.Explanation("path", f"measured on {tokens}."),
+        doc.next_steps(advice),
         heading=[
             *named(info),
             (f"{report.head_name(report.sender)} in the weights alone", False),

@@ -13,7 +13,6 @@ import pytest
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric, Variant
-from attnviz.inspect.interventions.ablate.document import ablation_document
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.means import Mean
 from attnviz.measures.one_text import head_scores, notable_heads
@@ -138,7 +137,7 @@ def scans() -> Callable[..., AblationReport]:
 
 def drawn(report: AblationReport, theme: Theme, room: int, explain: bool = False) -> str:
     """The screen of a report, without its colours."""
-    return terminal_block(ablation_document(report, explain=explain), theme, room).plain
+    return terminal_block(report.document(explain=explain), theme, room).plain
 
 
 @pytest.fixture(scope="session")

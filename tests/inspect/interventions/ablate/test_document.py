@@ -14,7 +14,6 @@ from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
-from attnviz.inspect.interventions.ablate.document import ablation_document
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.words import finding
 
@@ -104,7 +103,7 @@ def parts(report: AblationReport) -> list[Part]:
             for part in (inside(member) if isinstance(member, Group) else [member])
         ]
 
-    return [part for group in ablation_document(report).groups for part in inside(group)]
+    return [part for group in report.document().groups for part in inside(group)]
 
 
 def test_the_longest_bar_is_the_largest_value(scans: Scans) -> None:

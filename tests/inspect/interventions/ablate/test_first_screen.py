@@ -15,7 +15,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
-from attnviz.inspect.interventions.ablate.document import ablation_document, first_groups
+from attnviz.inspect.interventions.ablate.document import first_groups
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.ablate.words import finding
 from attnviz.texts import natural_texts
@@ -31,7 +31,7 @@ Scans = Callable[..., AblationReport]
 
 
 def shown(report: AblationReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
-    document = ablation_document(report, hints=True)._replace(first=partial(first_groups, report))
+    document = report.document(hints=True)._replace(first=partial(first_groups, report))
     return first_screen(document, theme, columns, lines - 1).plain.splitlines()
 
 
@@ -126,7 +126,7 @@ def test_what_is_not_clear_is_grey_and_no_harm(scans: Scans) -> None:
         with_loss(effect, interval=(-0.5, 0.5)) if effect.head[1] == 3 else effect
         for effect in report.effects
     )
-    document = ablation_document(replace(report, effects=blurred))
+    document = replace(report, effects=blurred).document()
     grid = document.groups[2].parts[0]
     for (row, column), cell in grid.cells.items():
         assert (cell.tint is None) == (column == 3), (row, column)

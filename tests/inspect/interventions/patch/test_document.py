@@ -18,7 +18,7 @@ from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.patch.data import patch_data, patch_rows
-from attnviz.inspect.interventions.patch.document import first_groups, patch_document, token_grid
+from attnviz.inspect.interventions.patch.document import first_groups, token_grid
 from attnviz.inspect.interventions.patch.records import PatchEffect, PatchReport
 from attnviz.inspect.interventions.patch.words import finding
 
@@ -30,7 +30,7 @@ Golden = Callable[[str, str], None]
 
 
 def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
-    document = patch_document(report, hints=True)._replace(first=partial(first_groups, report))
+    document = report.document(hints=True)._replace(first=partial(first_groups, report))
     return first_screen(document, theme, columns, lines - 1).plain.splitlines()
 
 
@@ -170,7 +170,7 @@ def test_a_grid_of_tokens_keeps_those_that_carry_most(reports: Reports) -> None:
 def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
     report = reports(pairs=40, together=JOINT, index_base=1)
     data = patch_data(report)
-    screen = terminal_block(patch_document(report, explain=True), PLAIN, 100).plain
+    screen = terminal_block(report.document(explain=True), PLAIN, 100).plain
     assert data["heads"][0]["name"] == "L0H0"
     assert "L1H1" in screen
     assert "L0" not in screen

@@ -13,7 +13,7 @@ from attnviz.inspect.patterns.relations import (
     word_weights,
 )
 from attnviz.inspect.patterns.score import score_patterns
-from attnviz.measures.rows import visible_keys
+from attnviz.measures.uniform import visible_keys
 from attnviz.records import Tokens
 
 

@@ -11,7 +11,8 @@ from attnviz.inspect.patterns.probes import COPIES, OWN, PREFIX
 from attnviz.inspect.patterns.summary import measures_of
 from attnviz.inspect.patterns.sums import SHUFFLES, LayerSums, ScoreSums, in_view
 from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
-from attnviz.measures.rows import Conditions, TextFacts, is_punctuation, uniform_weights
+from attnviz.measures.rows import Conditions, TextFacts, is_punctuation
+from attnviz.measures.uniform import uniform_weights
 from attnviz.records import Kind, Tokens
 
 from ....conftest import measured
