@@ -11,7 +11,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -158,6 +158,7 @@ class TextFacts:
         return rare if enough else np.zeros(len(ids), bool)
 
 
+@lru_cache(65_536)  # a corpus has the same tokens in every text
 def is_punctuation(text: str) -> bool:
     """Return whether a token has only punctuation marks, symbols and blanks."""
     mark = text.strip()

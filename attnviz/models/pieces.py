@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tokenizers import Encoding, Tokenizer
@@ -91,6 +91,7 @@ def _step(spec: dict[str, Any]) -> Callable[[str], str] | None:
     return None
 
 
+@lru_cache(65_536)  # a corpus has the same pieces in every text
 def _bytes_to_text(piece: str) -> str:
     alphabet = _byte_alphabet()
     try:

@@ -75,7 +75,7 @@ def write_headvis(report: AtlasReport, model: Model, directory: Path) -> None:
         found = _head(one, [*map(json.loads, lines)], sampled[one.layer, one.head])
         _write(data / "heads" / f"L{one.layer}H{one.head}.json", found)
     drafts.rmdir()
-    rows = [_metrics(one) for one in report.heads]
+    rows = _scatter(report.heads)
     _write(data / "scatter_data.json", rows)
     _write(data / "config.json", _config(report, [*rows[0]][2:]))
     for name in ("server_config.json", "attributions/manifest.json"):
@@ -153,6 +153,18 @@ def _statistics(one: HeadAtlas, drawn: Sequence[float]) -> dict[str, float]:
     if one.prefers is not None:
         found |= {"token_share": one.prefers.share, "token_base_rate": one.prefers.base_rate}
     return {name: round(value, 4) for name, value in found.items()}
+
+
+def _scatter(heads: Sequence[HeadAtlas]) -> list[dict[str, Any]]:
+    """Return a row for every head, those with the most numbers first.
+
+    The front end offers as axes what is a number in the first row. A metric that no head has is
+    left out.
+    """
+    rows = [_metrics(one) for one in heads]
+    kept = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    rows.sort(key=lambda row: [*row.values()].count(None))
+    return [{name: row[name] for name in kept} for row in rows]
 
 
 def _metrics(one: HeadAtlas) -> dict[str, Any]:
