@@ -12,8 +12,8 @@ At 64 tokens the products of the loop are 2.30e12 additions and multiplications:
 12 layers, and the logits of all tokens. Ours are 0.74e12: two whole passes, each head from the
 output of its own layer on, and behind the last attention one token. The prompts differ from their
 first token on, so that no earlier keys and values are shared. By operations alone the ratio is
-thus 3.1, and what is above it comes from larger products: for a ratio of 8 they must be 2.6 times
-as fast as those of the loop.
+thus 3.1, and what is above it is time per operation: for a ratio of 8 ours must each take 2.6 times
+less than those of the loop. This count does not say whether that can be reached.
 """
 
 from __future__ import annotations
