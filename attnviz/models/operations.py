@@ -56,7 +56,7 @@ class ModelSizes:
 
     def read_out(self, tokens: int) -> float:
         """Return how many operations the logits of ``tokens`` tokens and their comparison take."""
-        return tokens * self.vocabulary * (2.0 * self.width + 5 * _SINGLE)
+        return tokens * self.vocabulary * (2.0 * self.width + 4 * _SINGLE)
 
     def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
         """Return how many operations a text takes together with changes to it.

@@ -7,6 +7,13 @@ at the last position is read. It is timed on every ``--sample``-th head and scal
 for these heads are compared with ours, which do all heads and start from an unknown model.
 The two take turns, and each of ours is held against the loop of its own turn: what is printed are
 medians of wall time, of processor time, and of the ratios.
+
+At 64 tokens the products of the loop are 2.30e12 additions and multiplications: 144 passes of
+12 layers, and the logits of all tokens. Ours are 0.74e12: two whole passes, each head from the
+output of its own layer on, and behind the last attention one token. The prompts differ from their
+first token on, so that no earlier keys and values are shared. By operations alone the ratio is
+thus 3.1, and what is above it is time per operation: for a ratio of 8 ours must each take 2.6 times
+less than those of the loop. This count does not say whether that can be reached.
 """
 
 from __future__ import annotations
