@@ -97,6 +97,7 @@ def test_what_lies_outside_the_cache_is_not_used(hub: Any, ask: Ask, tmp_path: P
     assert f"was put outside the cache, at '{tmp_path}/x'" in answer["error"]
 
 
+@pytest.mark.long
 def test_a_file_that_drips_is_given_up(hub: Any, ask: Ask, tmp_path: Path) -> None:
     hub.dripping.add("config.json")
     answer = ask(stand_in_hub.SPEC, HF_HUB_DOWNLOAD_TIMEOUT="1")

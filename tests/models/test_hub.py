@@ -58,6 +58,7 @@ def free_port() -> int:
     return port
 
 
+@pytest.mark.long
 def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(hub: Any, run: Run) -> None:
     weights = hub.models["some/gpt2"] / "model.safetensors"
     size = weights.stat().st_size

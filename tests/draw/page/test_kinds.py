@@ -267,6 +267,7 @@ def test_open_is_refused_where_no_browser_can_be(
     assert run("heads", "A cat.", "--open").code == 3
 
 
+@pytest.mark.long
 def test_ablated_heads_stand_before_and_after(opened: Open, run: Any, tmp_path: Path) -> None:
     assert run("heads", CAT, "--ablate", "L0H0", "--save", "page.html").code == 0
     shown = opened(tmp_path / "page.html")

@@ -151,6 +151,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[HeadsReport, Path]:
     return report, path
 
 
+@pytest.mark.long
 def test_a_large_page_says_how_far_its_numbers_are(
     opened: Open, large: tuple[HeadsReport, Path]
 ) -> None:

@@ -21,6 +21,8 @@ from attnviz.models.model import Model
 
 from .asked import MODELS, REFUSED, RULES, TEXT, flat, questions, saved
 
+pytestmark = pytest.mark.long  # two processes load torch and six models
+
 _REPOSITORY = Path(__file__).parents[3]
 
 _OWN = (
@@ -110,7 +112,6 @@ def test_two_processes_find_what_one_finds(
     compare(ask(whole(name), checkpoints / "rules.toml"), processes, name, question)
 
 
-@pytest.mark.long
 def test_every_other_command_finds_it_too(checkpoints: Path, whole: Any) -> None:
     found = answers_of(checkpoints, "every")
     for question, ask in questions("grouped", every=True).items():

@@ -21,7 +21,7 @@ from ..forms import loaded, stored
     ("family", "scale", "seed"),
     [
         ("gpt2", 4.0, 0),
-        ("opt", 8.0, 27),
+        pytest.param("opt", 8.0, 27, marks=pytest.mark.long),
         pytest.param("llama", 8.0, 1, marks=pytest.mark.long),
         pytest.param("tiny", 1.0, 5, marks=pytest.mark.long),
     ],

@@ -37,6 +37,7 @@ def test_a_model_and_itself_in_other_numbers(family: str, scale: float, tmp_path
     assert len(reported) <= 0.05 * len(pairs), reported
 
 
+@pytest.mark.long
 def test_the_floor_is_that_of_the_coarser_side(tmp_path: Path) -> None:
     """It does not depend on which of the two stands first, and no head is reported."""
     forms = stored(tmp_path, "gpt2", 4.0, seed=3)

@@ -108,6 +108,7 @@ def test_a_window_is_a_part_of_the_whole_map(
             np.testing.assert_allclose(shown, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_enter_opens_a_cell_keys_move_the_window_and_esc_leaves_it() -> None:
     whole = whole_of(MODELS["llama"])
     app = explorer(TEXT, session=LiveSession(MODELS["llama"]))

@@ -84,6 +84,7 @@ def test_a_session(opened, tmp_path: Path) -> None:
     assert "\x1b[?1000l" in rest  # the mouse is the terminal's
 
 
+@pytest.mark.long
 def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path) -> None:
     """Each a single write, as over a slow line: a letter of them as a command would end it."""
     child, before = opened(SENTENCE)
@@ -103,6 +104,7 @@ def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path
 HOSTILE = "a\x1b]0;title\x07 \x1b[31mb \u202e c\u009b5m"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", ["e", "ge", ":\x1b[200~X\x1b]0;title\x07\x1b[201~"])
 def test_a_text_of_strangers_is_drawn_in_words_where_it_is_edited(opened, asked: str) -> None:
     (child, _), told = opened(HOSTILE), ""

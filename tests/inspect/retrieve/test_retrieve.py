@@ -271,6 +271,7 @@ def test_pairs_of_words_are_recalled_by_the_heads_that_are_named(
     assert report.without.ci_low > max(1.0, report.random.ci_high)
 
 
+@pytest.mark.long
 def test_random_weights_name_no_head() -> None:
     for seed in range(_RANDOM_SEEDS):
         report = attnviz.retrieve(

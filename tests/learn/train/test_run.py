@@ -388,6 +388,7 @@ def child(
     return process.wait()
 
 
+@pytest.mark.long
 @POSIX
 def test_killed_at_any_moment_it_goes_on_to_the_same_file(
     texts: Texts, recipe: Recipe, tmp_path: Path

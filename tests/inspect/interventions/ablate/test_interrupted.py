@@ -43,6 +43,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
     raise AssertionError("the scan did not get there")
 
 
+@pytest.mark.long
 def test_killed_three_times_and_resumed(
     run: Any,
     program: Sequence[str],
