@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # parameters are counted and threads are chosen without NumPy
 _SINGLE = 100.0
 """The operations of a product that take as long as a function of one number (about 1 ns)."""
 
+_CHANGE = 1e7
+"""The operations of a product that take as long as what a change costs whatever the sizes: the
+calls of its first layer (about 0.1 ms)."""
+
 
 @dataclass(frozen=True)
 class ModelSizes:
@@ -56,7 +60,7 @@ class ModelSizes:
 
     def read_out(self, tokens: int) -> float:
         """Return how many operations the logits of ``tokens`` tokens and their comparison take."""
-        return tokens * self.vocabulary * (2.0 * self.width + 4 * _SINGLE)
+        return tokens * self.vocabulary * (2.0 * self.width + 3.5 * _SINGLE)
 
     def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
         """Return how many operations a text takes together with changes to it.
@@ -73,6 +77,7 @@ class ModelSizes:
             # In its first layer a row shares the text's attention, up to its output.
             total += begins[layer] * (self._layer(tokens) - self._attention(tokens))
             rows += begins[layer]
+        total += begins.total() * _CHANGE
         return total + rows * self.read_out(tokens if read is None else read)
 
     def numbers_kept(self, tokens: int) -> float:
