@@ -4,8 +4,8 @@ Run as ``python tests/benchmarks/bench_estimates.py [FIRST SEED]``. Each shape i
 its layers, heads, width and vocabulary, how many texts of how many tokens, and what is done.
 Weights are random. Prints what was estimated over what it took; the goal is .7 to 1.3 on an idle
 machine. Processor time is compared, so that other programs count little. Of twenty shapes that
-nobody had seen (seeds 71000 and 83000) all were within .75 and 1.21; of ten that the constants
-had been fitted to, two were not, which took under a fifth of a second.
+nobody had seen (seeds 71000 and 83000) all were within .75 and 1.21; of ten that were known when
+the constants were chosen two were not, which took under a fifth of a second.
 """
 
 from __future__ import annotations
