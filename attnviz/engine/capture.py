@@ -14,6 +14,7 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel, TwoTextModel
+from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
@@ -92,13 +93,18 @@ def check_regions(kind: Kind, tokens: Tokens) -> None:
         raise UsageError("regions are those of the text, not of the decoder's: add --kind cross")
 
 
-def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
+def capture_text(
+    model: Model, text: str, choice: Choice, advance: Advance = UNWATCHED
+) -> tuple[AttentionRecord, bool]:
     """Return the attention of ``model`` over ``text``, and whether some heads were left out.
 
+    advance: is called with the share of the layers that is read.
     Raises UsageError if the choice, the text or the memory does not fit the model.
     """
     given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
-    record = capture(model, given.text, kind=kind, target=given.target, heads=heads)
+    record = capture(
+        model, given.text, kind=kind, target=given.target, heads=heads, advance=advance
+    )
     return record, heads is not None
 
 
@@ -220,17 +226,19 @@ def capture(
     kind: Kind,
     target: Tokens | None = None,
     heads: Mapping[int, Container[int]] | None = None,
+    advance: Advance = UNWATCHED,
 ) -> AttentionRecord:
     """Return the record of the attention of ``model`` over ``tokens``.
 
     kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``.
     target: the tokens of the decoder or of the queries; required for ``decoder`` and ``cross``.
     heads: the heads to record of each layer; None records all.
+    advance: is called with the share of the layers that is read.
 
     Raises UnsupportedError if the architecture's attention cannot be observed, UsageError if no
     chosen layer has a chosen head.
     """
-    keep = KeepWeights(kind, heads)
+    keep = KeepWeights(kind, heads, lambda layer: advance((layer + 1) / model.info.layers))
     with reading_segments(model, tokens):
         backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
     if not keep.layers:

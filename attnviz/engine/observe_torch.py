@@ -111,7 +111,7 @@ def observe_torch(
     if held == "blocks" and not in_blocks:
         raise _only_whole(model, "blocks")
     if cells is not None and not in_blocks:
-        _require_room(model, len(inputs), tokens)
+        _require_room(model, len(inputs), tokens, asked=held == "full")
     forward = plan_pass(whole, wanted_kinds(observer, whole), ids, decoder_input_ids=target_ids)
     if cells is not None and in_blocks:
         _observe_blocks(forward, observer, cells, norms)
@@ -480,18 +480,19 @@ def _near(whole: Any, block: Any, tolerance: float) -> bool:
     return not differs and not (abs(whole[:, seen:]) > tolerance).any()
 
 
-def _require_room(model: TransformersModel, texts: int, tokens: int) -> None:
+def _require_room(model: TransformersModel, texts: int, tokens: int, *, asked: bool) -> None:
     """Raise UsageError if the free memory is too small for the whole attention matrices of a text.
 
-    texts, tokens: the number of texts and their length.
+    texts, tokens: the number of texts and their length. asked: whether the user chose whole ones.
     """
     device = device_of(model.model)
     free = free_memory(device)
     layers = _EAGER_COPIES if uses_interface(model.model) else model.info.layers + _EAGER_COPIES
     needed = 4 * texts * model.info.heads * tokens * tokens * layers
     if free is not None and needed > free:
+        why = "read whole takes" if asked else "can only be read whole, which takes"
+        less = "leave out --reduce full or shorten" if asked else "shorten"
         raise UsageError(
-            f"the attention of {model.info.name!r} can only be read whole, which takes about "
-            f"{needed / 1e9:,.1f} GB for {tokens:,} tokens, {free / 1e9:,.1f} GB are free on "
-            f"{device}: shorten the text"
+            f"the attention of {model.info.name!r} {why} about {needed / 1e9:,.1f} GB for "
+            f"{tokens:,} tokens, {free / 1e9:,.1f} GB are free on {device}: {less} the text"
         )

@@ -152,13 +152,20 @@ class KeepWeights:
 
     kind: the kind of attention to record.
     heads: the heads to record by layer; other layers are skipped. None records every head.
+    after: is called with each layer of the first text that is recorded.
     """
 
     norms = False
 
-    def __init__(self, kind: Kind, heads: Mapping[int, Container[int]] | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        heads: Mapping[int, Container[int]] | None = None,
+        after: Callable[[int], None] = lambda layer: None,
+    ) -> None:
         self._kind = kind
         self._heads = heads
+        self._after = after
         self._layers: dict[int, LayerWeights] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:
@@ -180,6 +187,7 @@ class KeepWeights:
         chosen = weights if len(kept) == len(every) else weights[list(kept)]
         mask = None if beside.mask is None else self._mask(on_host(beside.mask))
         self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen), mask)
+        self._after(layer)
 
     def _mask(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return ``mask``, or an equal mask that is stored already, so that memory has it once."""

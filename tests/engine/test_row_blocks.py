@@ -156,6 +156,8 @@ def test_what_can_only_be_read_whole_must_fit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(observe_torch, "free_memory", lambda device: 1000)
     with pytest.raises(UsageError, match=r"can only be read whole.*shorten the text"):
         backend_of(opened("gemma2")).observe(Gathered(), texts_of("gemma2"))
+    with pytest.raises(UsageError, match=r"' read whole takes.*leave out --reduce full"):
+        backend_of(opened("llama")).observe(Gathered(), texts_of("llama"), held="full")
     gathered = Gathered()
     backend_of(opened("llama")).observe(gathered, texts_of("llama"))  # blocks need no such room
     assert gathered.rows

@@ -20,6 +20,7 @@ from attnviz.inspect.heads.runs import requested_runs
 from attnviz.measures.words import find_word
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
+from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import AttentionRecord, HeadsRecord
 from attnviz.regions import region_reader
 from attnviz.texts import Texts
@@ -40,12 +41,18 @@ def reckoned_length(text: str | Texts, request: HeadsRequest) -> int | None:
 
 
 def heads(
-    opening: Opening, given: str, request: HeadsRequest, *, vectors: bool = False
+    opening: Opening,
+    given: str,
+    request: HeadsRequest,
+    *,
+    vectors: bool = False,
+    advance: Advance = UNWATCHED,
 ) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
     opening: a function that opens the model of a run, given the changes to it. given: the text.
     vectors: also keep queries, keys and the norms of values, which an interactive page shows.
+    advance: is called with the share of a run's layers that is read.
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
     the same; UnsupportedError if the attention cannot be observed.
     """
@@ -58,7 +65,7 @@ def heads(
             model, opened = opening(changes), changes
         if (reader := region_reader(model, given, request)) is not None:
             text, choice = reader.text, replace(choice, encode=reader.encode)
-        record, selected, changed = _captured(model, text, choice, request, vectors)
+        record, selected, changed = _captured(model, text, choice, request, vectors, advance)
         shown = text
         if reader is not None:
             shown, notes = reader.shown, record.model.notes + reader.notes(record.keys)
@@ -119,7 +126,12 @@ def heads_of_texts(
 
 
 def _captured(
-    model: Model, text: str, choice: Choice, request: HeadsRequest, vectors: bool
+    model: Model,
+    text: str,
+    choice: Choice,
+    request: HeadsRequest,
+    vectors: bool,
+    advance: Advance,
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
     """Return the attention record, whether heads were chosen, and arguments for ``heads_report``.
 
@@ -127,7 +139,7 @@ def _captured(
     """
     if not (request.ablate or request.norm_weighted):
         found = vectors_of(model, asked(model, text, choice)) if vectors else None
-        return *capture_text(model, text, choice), {"vectors": found}
+        return *capture_text(model, text, choice, advance), {"vectors": found}
     info = model.info
     chosen = choose_heads(None, request.ablate, info.layers, info.heads, choice.index_base) or {}
     removed = {(layer, head) for layer, heads in chosen.items() for head in heads}

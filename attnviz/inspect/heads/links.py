@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
@@ -109,17 +110,26 @@ def _usual(weights: NDArray[np.floating], allowed: NDArray[np.bool_]) -> NDArray
     """Return the usual weight of each cell (query, key): the head's mean at this distance or, if
     that is more, to this key.
 
-    weights: (query, key). allowed: the cells that count, of the same shape.
+    weights: (query, key). allowed: the cells that count, of the same shape; others are zero.
     """
-    queries, keys = weights.shape
-    distance = np.arange(queries)[:, None] - np.arange(keys) + keys - 1
-    at, of = distance[allowed], np.broadcast_to(np.arange(keys), weights.shape)[allowed]
-    means = []
-    for place, size in ((at, queries + keys - 1), (of, keys)):
-        sums = np.bincount(place, weights[allowed], size)
-        means.append(sums / np.maximum(np.bincount(place, minlength=size), 1))
-    usual: NDArray[np.float64] = np.maximum(means[0][distance], means[1])
+    keys = weights.shape[1]
+    of_distance = _distance_sums(weights) / np.maximum(_distance_sums(allowed), 1)
+    of_key = weights.sum(0, dtype=float) / np.maximum(allowed.sum(0), 1)
+    # Row i has the means at the distances from i to i − keys + 1.
+    by_cell = sliding_window_view(of_distance[::-1], keys)[::-1]
+    usual: NDArray[np.float64] = np.maximum(by_cell, of_key)
     return usual
+
+
+def _distance_sums(cells: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sum of the cells (query, key) at each distance from 1 − keys to queries − 1."""
+    queries, keys = cells.shape
+    # In rows that are one number longer than the result, each row starts one column further right.
+    rows = np.zeros((queries, queries + keys), cells.dtype)
+    rows[:, :keys] = cells[:, ::-1]
+    shifted = rows.ravel()[: queries * (queries + keys - 1)].reshape(queries, -1)
+    sums: NDArray[np.float64] = shifted.sum(0, dtype=float)
+    return sums
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:

@@ -152,7 +152,7 @@ def heads_of_any_length(
     """Return where heads attend: in whole maps, or over a long text in pooled ones.
 
     model: of the first run. opening, given, vectors: see ``heads``. advance: called with the share
-        of a long text's layers that is done. Ctrl-C ends such a run after a layer, and what was
+        of the layers that is read. Ctrl-C ends the run over a long text after a layer, and what was
         read is returned.
     Raises what ``heads`` raises, and UsageError if an option needs whole maps.
     """
@@ -176,6 +176,7 @@ def heads_of_any_length(
         given,
         request,
         vectors=vectors,
+        advance=advance,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from attnviz.inspect.heads import captured
 
 TOKENS = ["<s>", "The", " cat", " sat", " on", " a", " mat"]
 LAYERS, HEADS, SHARED, WIDTH = 2, 6, 3, 5
+WINDOWED = {
+    "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 2
+}  # fmt: skip
 MANUAL = Path(attnviz.__file__).parent / "docs" / "heads.md"
 
 
@@ -81,14 +85,21 @@ def test_weights_are_the_softmax_of_what_was_captured(
     assert "learned sink" in run("heads", "--from", f"a.{ending}").out
 
 
+@pytest.mark.parametrize("changes", [{}, WINDOWED], ids=["all keys", "a window"])
 def test_the_writer_of_the_manual_gives_the_weights_of_the_model(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: Callable[[str], Path]
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoint: Callable[[str], Path],
+    changes: dict[str, Any],
 ) -> None:
     section = MANUAL.read_text("utf-8").split("## Captures from other programs")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
     assert len([line for line in code.splitlines() if line]) <= 40
     monkeypatch.chdir(tmp_path)
-    name = str(checkpoint("llama"))
+    name = str(shutil.copytree(checkpoint("llama"), tmp_path / "model"))
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
     exec(compile(code.replace("your-model", name), "writer", "exec"), {})
     wanted = attnviz.capture(name, "the cat saw the dog .")
     found = run("heads", "--from", "capture.safetensors", "--json").document

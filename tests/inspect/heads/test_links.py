@@ -78,6 +78,21 @@ def test_an_unusual_link_is_further_above_the_weights_of_its_head(reports: Repor
     assert strongest_links(report, 1)[0].head == 1
 
 
+def test_unusual_links_are_those_that_single_cells_give(reports: Reports) -> None:
+    """Of each cell, one by one, the mean of its distance and that of its key are taken off."""
+    size = 20
+    weights = np.tril(np.random.default_rng(3).dirichlet(np.full(size, 0.2), size))
+    report = reports([f"w{place}" for place in range(size)], weights=[weights[None]])
+    cells = [(q, k) for q in range(1, size) for k in range(1, size) if q != k]
+    above = {}
+    for q, k in cells:
+        far = [weights[a, b] for a, b in cells if a - b == q - k]
+        to_key = [weights[a, b] for a, b in cells if b == k]
+        above[q, k] = weights[q, k] - max(np.mean(far), np.mean(to_key))
+    found = [link[2:4] for link in strongest_links(report, 9, each=9, unusual=True)]
+    assert found == sorted(above, key=lambda cell: -above[cell])[:9]
+
+
 def test_with_the_sink_its_links_are_listed(reports: Reports) -> None:
     weights = np.tril(np.full((1, 4, 4), 0.01, np.float32))
     weights[0, 1:, 0] = 0.9

@@ -155,6 +155,14 @@ def test_what_cannot_be_read_is_refused(
         read(model)
 
 
+@pytest.mark.parametrize("reduce", ["fused", "full"])
+def test_each_layer_is_told_as_progress(model: TransformersModel, reduce: str) -> None:
+    told: list[float] = []
+    request = HeadsRequest.of({"reduce": reduce})
+    heads_of_any_length(model, lambda _: model, TEXT, request, advance=told.append)
+    assert told == [0.5, 1]
+
+
 def test_an_interrupted_run_shows_its_layers(
     model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
