@@ -39,6 +39,7 @@ LINEAR = {
     *("expand_as", "repeat", "repeat_interleave", "roll", "flip", "index_select", "gather"),
     *("contiguous", "clone", "to", "type", "type_as", "float", "double", "half", "bfloat16"),
     *("getitem", "narrow", "select", "chunk", "split", "unbind", "neg", "mean", "sum", "dropout"),
+    *("view_as_complex", "view_as_real"),
 }
 """Functions that are linear in their first argument, for any values of the others."""
 

@@ -98,13 +98,14 @@ def _hints(report: LinkReport) -> list[str]:
 def part_table(report: LinkReport, most: Sequence[int] = (_EVERY, _EVERY)) -> doc.Table:
     """Return a table of what was written into the key, and below into the query, largest first.
 
-    most: how many rows each side has; the smaller parts share the last, so that all tally.
+    Parts that are exactly zero, in the control too, are left out. most: how many rows each side
+        has; the smaller parts share the last, so that all tally.
     """
     scale, count = NumberScale.over(part.lead for part in report.parts), report.controls
     rows: list[LinkPart] = []
     names: list[str] = []
     for side, limit in zip(reversed(SIDES), most, strict=True):
-        parts = report.of_side(side)
+        parts = [part for part in report.of_side(side) if part.lead or part.base]
         kept = parts if len(parts) <= limit else parts[: max(limit - 1, 1)]
         rows += kept
         names += [report.name(part.part) for part in kept]
@@ -136,8 +137,9 @@ def part_table(report: LinkReport, most: Sequence[int] = (_EVERY, _EVERY)) -> do
 def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> doc.HeadGrid:
     """Return the grid of the lead by (part of the query, part of the key).
 
-    The smaller parts of each share the last row and column, so that all tally. rows: the most of
-    them. room: the available width in characters. scaled: True adds a colour bar.
+    The smaller parts of each share the last row and column, so that all tally; those of zeros alone
+    are left out. rows: the most of them. room: the available width in characters.
+    scaled: True adds a colour bar.
     """
     matrix = np.mean([each.found.matrix(each.towards) for each in report.prompts], axis=0)
     names = [report.name(part) for part in report.first.found.parts]
@@ -145,6 +147,7 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
     columns = max((room - longest - 1) // (max(longest, _CELL) + 1), 2)
     for axis, most in ((0, rows), (1, columns)):
         order = np.argsort(-np.abs(matrix.sum(1 - axis)), kind="stable")
+        order = order[matrix.any(1 - axis)[order]] if matrix.any() else order
         kept = order if len(order) <= most else order[: most - 1]
         parts = [matrix.take([at], axis) for at in kept]
         if len(kept) < len(order):

@@ -139,7 +139,7 @@ def finding(report: WhyReport) -> str:
             "Random weights: no head stands out, contributions are arbitrary; "
             f"{largest} of {report.logit:.2f}."
         )
-    little = not report.shown and not best.clear and abs(best.value) < _LITTLE * report.logit
+    little = not report.shown and not best.clear and abs(best.value) < _LITTLE * abs(report.logit)
     if not report.many:
         return _of_one(report, best, most, little)
     if little:
@@ -162,8 +162,8 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool)
         return f"{lead} {said[0].upper()}{said[1:]} of its {whole}; {largest}. One prompt."
     label = report.labels.get(best.head)
     called = "" if label is None else f" ({label_named(str(label.name)).said})"
-    against = best.value * report.logit < 0
-    verb = "writes" if most is not best else f"writes {'most against it' * against or 'the most'}:"
+    extent = "most against it:" if best.value < 0 else "the most:"
+    verb = "writes" if most is not best else f"writes {extent}"
     said = f"{lead} {report.name(best.head)}{called} {verb} {logits(best.value)} of {whole}"
     source = report.first.source(best.head)
     if source is not None and (abs(source.contribution) >= _MAIN_SOURCE * abs(best.value)):

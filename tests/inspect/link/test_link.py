@@ -16,7 +16,7 @@ import attnviz
 from attnviz.draw.grid import names_width
 from attnviz.draw.labels import width
 from attnviz.inspect.link.choice import LinkChoice, most_telling
-from attnviz.inspect.link.document import pair_grid
+from attnviz.inspect.link.document import pair_grid, part_table
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.models.bundled import Bundled
@@ -330,6 +330,22 @@ def test_each_column_of_the_grid_has_its_name(checkpoint: Any, room: int) -> Non
     assert "position" in grid.rows
     cell = (room - names_width(grid.rows)) // len(grid.columns)
     assert all(width(name) < cell for name in grid.columns)
+
+
+def test_rows_of_zeros_are_left_out() -> None:
+    """Such are the biases of a model whose biases are zero; in JSON they stay."""
+    report = attnviz.link("tiny", PROMPT, controls=0)
+    first = report.first
+    query, key = first.found.query.copy(), first.found.key.copy()
+    query[1] = key[1] = 0
+    found = replace(first.found, query=query, key=key)
+    zeroed = replace(report, prompts=(replace(first, found=found),))
+    name, count = report.name(first.found.parts[1]), len(report.parts)
+    assert len(part_table(report).rows) == count + 1  # a row says where the query's parts begin
+    assert len(part_table(zeroed).rows) == count - 1
+    assert name in pair_grid(report, count, 999).rows
+    assert name not in pair_grid(zeroed, count, 999).rows
+    assert len(zeroed.parts) == count
 
 
 def test_few_parts_stand_out_where_nothing_is_to_be_found() -> None:

@@ -68,6 +68,21 @@ def test_other_labels_are_refused(refused: Any, place: str) -> None:
     assert "read at position 0 alone" in message
 
 
+def test_a_negative_logit_is_lowered_by_what_writes_against_it(run: Any, tmp_path: Path) -> None:
+    model = "--model", save_classifier(tmp_path, "QuestionAnswering")
+    lowered = 0
+    for question in ("the cat sat", "tired mat on", "because the mat"):
+        asked = ("why", question, "--and", "on the mat because tired", *model)
+        found = run(*asked, "--json").document
+        values = [one["contribution"] for one in found["parts"] if one["kind"] == "head"]
+        value = max(values, key=abs)
+        extent = "most against it" if value < 0 else "the most"
+        said = " ".join(run(*asked, "--no-full").lines)
+        assert f"writes {extent}: {value:+.2f} of {found['logit']:.2f}" in " ".join(said.split())
+        lowered += value < 0 and found["logit"] < 0
+    assert lowered
+
+
 def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
     model = "--model", save_classifier(tmp_path, "QuestionAnswering")
     question = "the cat sat", "--and", "on the mat because tired", *model
