@@ -343,7 +343,7 @@ def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class IndexBase(Options):
-    """The option on numbering layers and heads from 0 or 1, in options and on the screen."""
+    """Number layers and heads from 0 or 1, in options and on screens; tokens count from 0."""
 
     index_base: int = option("0|1", "Index base for layers and heads (0 or 1).", 0, min=0, max=1)
 

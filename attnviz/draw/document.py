@@ -322,7 +322,6 @@ class Maps(NamedTuple):
     across: int = 0
     lines: int = 0
     values: bool = False
-    index_base: int = 0
     texts: bool = False
     scale: Scale | None = WEIGHTS
     hidden: int = 0
@@ -473,15 +472,14 @@ class Document(NamedTuple):
         answer = [Group([Say(self.finding)])] if self.finding else []
         return [*self.groups[:1], *answer, *self.groups[1:]]
 
-    def shown(self, *, explain: bool, hints: bool, always: bool = False) -> Document:
+    def shown(self, *, explain: bool, hints: bool) -> Document:
         """Return the document with its glossary and its hints only where they are asked for.
 
-        explain, hints: whether they are. always: True keeps the hint ``--explain`` beside the
-            glossary; it is left out by default.
+        explain, hints: whether they are. The hint ``--explain`` is left out beside the glossary.
         """
         steps: Sequence[Facts] = self.hints if hints else ()
-        if always or not explain:
-            return self._replace(explain=self.explain if explain else None, hints=steps)
+        if not explain:
+            return self._replace(explain=None, hints=steps)
         words = [[word for word in step.words if word[0][:9] != "--explain"] for step in steps]
         kept = zip(steps, words, strict=True)
         return self._replace(hints=[step._replace(words=rest) for step, rest in kept if rest])

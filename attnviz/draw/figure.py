@@ -168,7 +168,7 @@ def part_drawings(
             if part.small is not None:
                 return [small_map_figure(shown) for shown in part.maps]
             written = all(map(room_for_values, part.maps))  # all maps have values, or none has
-            return [map_figure(shown, part.index_base, written) for shown in part.maps]
+            return [map_figure(shown, written) for shown in part.maps]
 
 
 # Tables --------------------------------------------------------------------------------------

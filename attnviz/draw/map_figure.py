@@ -123,9 +123,9 @@ def _tips(
             yield Tip(x, top, seen * cell, cell, f"{query}\n{text}")
 
 
-def _numbered(tokens: Tokens, index_base: int) -> list[str]:
+def _numbered(tokens: Tokens) -> list[str]:
     return [
-        numbered(cut(token_label(text) if special else label, _LONGEST_TIP), place + index_base)
+        numbered(cut(token_label(text) if special else label, _LONGEST_TIP), place)
         for place, (text, special, label) in enumerate(
             zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
         )
@@ -137,10 +137,10 @@ def room_for_values(shown: Map) -> bool:
     return all(tokens <= _MOST_WRITTEN for tokens in shown.weights.shape)
 
 
-def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
+def map_figure(shown: Map, written: bool) -> Drawing:
     """Draw one map with token labels under its name and its scores, with a cell for each weight.
 
-    index_base: the number of the first token, 0 or 1. written: True writes every value in its cell.
+    written: True writes every value in its cell.
     If labels would touch, only every second (third …) is drawn, and a line below says so.
     """
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
@@ -162,7 +162,7 @@ def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
     ]
     if written:
         items += _values(finite, steps, left, top, cell, limit)
-    named = _numbered(queries, index_base), _numbered(keys, index_base)
+    named = _numbered(queries), _numbered(keys)
     items += _tips(finite, named, shown.causal, (left, top), cell)
     overhang = top - _TITLE if slanted else 8
     across = max(left + columns * cell + overhang, width(words) * 6.2)

@@ -239,7 +239,7 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     head, query, key = at
     one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
     one_name, other_name = (cut(visible(name), _LONGEST) for name in (one, other))
-    ends = f"Region {one_name} attends to region {other_name}"
+    ends = f"Region “{one_name}” attends to region “{other_name}”"
     sink = found.on_sink[at]
     rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
     best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
@@ -254,7 +254,7 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
             f"(uniform {even}); mean of all {mean}."
         )
     if (few := found.queries[one]) < found.least_queries:
-        why = f"{one_name} has {counted(few, 'token')}: too few to tell from chance."
+        why = f"“{one_name}” has {counted(few, 'token')}: too few to tell from chance."
     else:
         why = f"{'In no head' if heads > 1 else 'Not'} clearly more than uniform attention."
     most = f"most in {best} (uniform {even}); mean of all {mean}"

@@ -353,6 +353,5 @@ def test_a_document_shows_only_what_is_asked_for() -> None:
     assert document.shown(explain=False, hints=True) == document._replace(explain=None)
     assert document.shown(explain=True, hints=False) == document._replace(hints=[])
     assert document.shown(explain=True, hints=True).hints == doc.next_steps(["--values"])
-    assert document.shown(explain=True, hints=True, always=True) == document
     alone = document._replace(hints=doc.next_steps(["--explain"]))
     assert list(alone.shown(explain=True, hints=True).hints) == []

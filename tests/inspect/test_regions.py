@@ -127,7 +127,7 @@ def test_first_screens_fit(
 
 def test_the_finding_is_about_the_regions(redrawn: Callable[..., Any]) -> None:
     said = redrawn("heads", TEXT, *SPANS, "--head", "L5H2", "--full").out
-    assert "Region why attends to region who more than uniform attention: L5H2 .52" in said
+    assert "Region “why” attends to region “who” more than uniform attention: L5H2 .52" in said
     assert "|why" in said
     few = redrawn("heads", TEXT, "--span", "it=9:10", "--span", "who=1:3", "--full").out
     assert " has 1 token: too few to tell from chance" in " ".join(few.split())

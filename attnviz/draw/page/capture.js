@@ -16,12 +16,12 @@ const LEAST = { sinkless: 0.005, value: 0 };
 /** How far √w is from what one byte says of it. */
 const COARSE = 1 / 508;
 
-/** The names of tokens: where one repeats it has its place, as in Mary (10), counted from `first`. */
-function nameTokens(side, first) {
+/** The names of tokens: where one repeats it has its place, as in Mary (10). */
+function nameTokens(side) {
   const times = new Map();
   side.tokens = side.tokens.map(visible);
   for (const token of side.tokens) times.set(token, (times.get(token) ?? 0) + 1);
-  side.names = side.tokens.map((token, at) => ordered(token) + (times.get(token) > 1 ? ` (${at + first})` : ""));
+  side.names = side.tokens.map((token, at) => ordered(token) + (times.get(token) > 1 ? ` (${at})` : ""));
 }
 
 /** The heads of one pass over one text: a row for each query, a column for each key. */
@@ -31,7 +31,7 @@ class Capture {
     this.keys ??= this.queries;
     this.crossed = this.keys !== this.queries;
     this.first = parseInt(this.heads.name[0].split("H")[1], 10) - this.heads.head[0] || 0; // 0, or 1 by --index-base
-    for (const side of new Set([this.queries, this.keys])) nameTokens(side, this.first);
+    for (const side of new Set([this.queries, this.keys])) nameTokens(side);
     this.n = this.queries.tokens.length;
     this.m = this.keys.tokens.length;
     this.size = this.causal ? (this.n * (this.n + 1)) / 2 : this.n * this.m;

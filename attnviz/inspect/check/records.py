@@ -228,7 +228,7 @@ class CheckReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.check.document import check_document
 
-        return check_document(self).shown(explain=explain, hints=hints, always=True)
+        return check_document(self).shown(explain=explain, hints=hints)
 
     @property
     def failed(self) -> Sequence[Outcome]:

@@ -98,20 +98,19 @@ class LongPart:
 
         encoding: of the terminal, for characters that it cannot draw.
         """
-        base = self.report.index_base
-        queries, keys = (list(self._names(each, base)) for each in (self.queries, self.keys))
+        queries, keys = (list(self._names(each)) for each in (self.queries, self.keys))
         return [visible(name, encoding) for name in queries], [
             visible(name, encoding) for name in keys
         ]
 
-    def _names(self, places: range, base: int) -> Iterator[str]:
+    def _names(self, places: range) -> Iterator[str]:
         if self.pooled:
             for place in places:
                 last = min(place + places.step, self.size) - 1
-                yield f"{place + base:,}–{last + base:,}"
+                yield f"{place:,}–{last:,}"
         else:
             labels = token_labels(self.text.tokens.taken(places))
-            yield from map(numbered, labels, (place + base for place in places))
+            yield from map(numbered, labels, places)
 
 
 class LongText:

@@ -190,7 +190,7 @@ class View:
         encoding: of the terminal, for characters that it cannot draw.
         """
         if self.written is not None and self.written.at:
-            return _names(self.record, encoding, self.scene.index_base)
+            return _names(self.record, encoding)
         if self.shown.long is not None:
             return self.shown.long.names(encoding)
         return _names_of(self.shown, encoding)
@@ -204,8 +204,8 @@ def _axes(record: AttentionRecord, encoding: str) -> Axes:
     return Axes(queries, keys, record.causal, query_regions=regions[0], key_regions=regions[1])
 
 
-def _names(record: AttentionRecord, encoding: str, base: int) -> tuple[list[str], list[str]]:
-    both = link_names(replace(record, layers=()), LONGEST, base)
+def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
+    both = link_names(replace(record, layers=()), LONGEST)
     queries, keys = ([visible(name, encoding) for name in each] for each in both)
     return queries, keys
 
@@ -217,4 +217,4 @@ def _axes_of(frame: Frame, encoding: str) -> Axes:
 
 @lru_cache(maxsize=4)
 def _names_of(frame: Frame, encoding: str) -> tuple[list[str], list[str]]:
-    return _names(frame.report.record, encoding, frame.report.index_base)
+    return _names(frame.report.record, encoding)

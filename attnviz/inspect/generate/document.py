@@ -345,5 +345,5 @@ def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> do
         words = [(run.name((layer, head)), True), (_over_steps(report.found[layer, head]), False)]
         maps.append(doc.Map(run.name((layer, head)), weights, looking, run.keys, words))
     title = [] if lines else [("Rows of the steps", True)]
-    base, scale = run.index_base, None if lines else doc.WEIGHTS
-    return doc.Maps(maps, title, lines=lines, index_base=base, scale=scale)
+    scale = None if lines else doc.WEIGHTS
+    return doc.Maps(maps, title, lines=lines, scale=scale)

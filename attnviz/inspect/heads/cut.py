@@ -126,7 +126,7 @@ class CutReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.heads.cut_document import cut_document
 
-        return cut_document(self).shown(explain=explain, hints=hints, always=True)
+        return cut_document(self).shown(explain=explain, hints=hints)
 
     def name(self, heads: Sequence[tuple[int, int]]) -> str:
         """Return the name of one entry of ``alone``: ``L2H5`` for a head, ``L2`` for a whole layer.

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import token_label, word_label
+from attnviz.draw.labels import numbered, token_label, word_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.page.data import Page
 from attnviz.draw.provenance import advised, model_words, named, notes_group, probability
@@ -189,7 +189,7 @@ def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
         doc.Column("after", right=False),
         doc.Column("p"),
     ]
-    title = [(f"{_at(found, asked)} (token {asked.place})", True)]
+    title = [(f"{numbered(_at(found, asked), asked.place)}", True)]
     title += [(f"KL {_nats(asked.kl)} nats", False)]
     return doc.Table(columns, rows, title)
 

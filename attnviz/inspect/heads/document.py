@@ -208,7 +208,7 @@ def _few_heads(report: HeadsRecord) -> bool:
 
 
 def _full(maps: Sequence[doc.Map], report: HeadsRecord, view: HeadsView) -> doc.Maps:
-    return doc.Maps(maps, values=view.values, index_base=report.index_base, scale=_SCALE)
+    return doc.Maps(maps, values=view.values, scale=_SCALE)
 
 
 def _map(report: HeadsRecord, scores: HeadScores) -> doc.Map:

@@ -109,7 +109,7 @@ def labelled_maps(
         shown.append(
             doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
         )
-    return doc.Maps(shown, values=view.values, index_base=report.index_base, scale=None)
+    return doc.Maps(shown, values=view.values, scale=None)
 
 
 def text_maps(

@@ -257,7 +257,7 @@ def _of_repeat(report: HeadsRecord, links: WordLinks, link: WordLink) -> str:
     head = f"the induction head {report.name(link.layer, link.head)}"
     weights = f"({share(link.weight)}, usual {share(link.habit)})"
     more = f" and {link.heads - 1} more of {links.heads} heads" if link.heads > 1 else ""
-    followed = f"which followed {_quoted(text, copy, report.index_base)}"
+    followed = f"which followed {_quoted(text, copy)}"
     return f"{query} attends to {key}, {followed}, in {head} {weights}{more}."
 
 
@@ -290,19 +290,19 @@ def quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
     """Return the two words of a link in quotes, the query's first."""
     record = report.record
     ends = (record.queries, link.query), (record.keys, link.key)
-    return [_quoted(tokens, word, report.index_base) for tokens, word in ends]
+    return [_quoted(tokens, word) for tokens, word in ends]
 
 
-def _quoted(tokens: Tokens, word: range, base: int) -> str:
+def _quoted(tokens: Tokens, word: range) -> str:
     """Return a word in quotes; if the text has it twice, with the number of its first token.
 
-    word: the indices of its tokens. base: the number of the first token of the text.
+    word: the indices of its tokens.
     """
     text = word_text(tokens, word)
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
     label = label if width(label) <= LONGEST else fit(label, LONGEST)
-    return numbered(f"“{label}”", word.start + base) if again else f"“{label}”"
+    return numbered(f"“{label}”", word.start) if again else f"“{label}”"
 
 
 def _heads(links: WordLinks, link: WordLink) -> str:
@@ -323,7 +323,7 @@ def _reached(chance: float) -> str:
 
 
 def _link(report: HeadsRecord, link: Link, name: bool = True) -> str:
-    queries, keys = link_names(report.record, LONGEST, report.index_base)
+    queries, keys = link_names(report.record, LONGEST)
     at = _at(report, link) if name else share(link.weight)
     return f"{queries[link.query]} → {keys[link.key]} {at}"
 
@@ -338,17 +338,17 @@ def _of_links(report: HeadsRecord, links: Sequence[Link]) -> str:
 
 
 def _of_word(report: HeadsRecord, view: HeadsView) -> str:
-    record, base = report.record, report.index_base
+    record = report.record
     query, key = view.words[0]
     away, towards = word_links(report, view.words[0], view.sink)
     parts = []
     if away and query is not None:
-        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key], base)
-        name = _quoted(record.queries, query.span, base)
+        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key])
+        name = _quoted(record.queries, query.span)
         parts.append(f"{name} attends most to {other} ({_at(report, away[0])})")
     if towards and key is not None:
-        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query], base)
-        name = "and" if parts else _quoted(record.keys, key.span, base)
+        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query])
+        name = "and" if parts else _quoted(record.keys, key.span)
         parts.append(f"{name} gets most attention from {other} ({_at(report, towards[0])})")
     return f"{' '.join(parts)}." if parts else "No head links the word to another one."
 

@@ -246,16 +246,13 @@ def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) ->
 
 
 def named_word(tokens: Tokens, word: Word) -> str:
-    """Return a word in quotes, its token index, and the other indices where it occurs.
+    """Return a word in quotes with the number of its first token, and where else it occurs.
 
     tokens: of the text.
     """
-    text = word_label([word_text(tokens, word.span)])
-    first, last = word.span.start, word.span.stop - 1
-    place = f"token {first}" if first == last else f"tokens {first}-{last}"
-    if word.elsewhere:
-        place += f"; also at {', '.join(map(str, word.elsewhere))}"
-    return f"“{text}” ({place})"
+    named = numbered(f"“{word_label([word_text(tokens, word.span)])}”", word.span.start)
+    also = f", also at {', '.join(map(str, word.elsewhere))}" if word.elsewhere else ""
+    return f"{named}{also}"
 
 
 def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
@@ -282,7 +279,7 @@ def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
             weights[:, : key.span.start] = np.nan
         title = f"attention to {named_word(record.keys, key)}"
         maps.append(Map(title, weights, heads, record.queries))
-    return Maps(maps, values=values, index_base=report.index_base)
+    return Maps(maps, values=values)
 
 
 # As tables -----------------------------------------------------------------------------------
@@ -308,7 +305,7 @@ def links_table(
     title: over the table. sink: whether links with the attention sink are listed. least: how many
         rows a short screen must show.
     """
-    queries, keys = link_names(report.record, LONGEST, report.index_base)
+    queries, keys = link_names(report.record, LONGEST)
     rows = [
         Row(
             [
@@ -338,7 +335,7 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
     That head is the one furthest above its usual weight. heads: how many were measured; if they
     suffice, links are in the order of their chance, and those that do not beat it are faint.
     """
-    queries, keys = link_names(report.record, LONGEST, report.index_base)
+    queries, keys = link_names(report.record, LONGEST)
     tested = heads >= FEWEST_HEADS
     rows = [
         Row(
@@ -393,7 +390,7 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     A token that occurs several times is shown with its index.
     """
     queries, keys = (
-        _unique(tokens, _LONGEST_IN_TABLES, report.index_base, words=False)
+        _unique(tokens, _LONGEST_IN_TABLES, words=False)
         for tokens in (report.record.queries, report.record.keys)
     )
     rows = []
@@ -409,16 +406,15 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     return Table(columns, [Row([*row, *[""] * (most - len(row))]) for row in rows], title, least=1)
 
 
-def link_names(record: AttentionRecord, longest: int, base: int = 0) -> tuple[list[str], list[str]]:
+def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
     """Return the word of each query and of each key as strings for a table.
 
-    longest: the most characters of each. A word that repeats has the number of its first token,
-    counted from ``base``.
+    longest: the most characters of each. A word that repeats has the number of its first token.
     """
-    return _unique(record.queries, longest, base), _unique(record.keys, longest, base)
+    return _unique(record.queries, longest), _unique(record.keys, longest)
 
 
-def _unique(tokens: Tokens, longest: int, base: int, words: bool = True) -> list[str]:
+def _unique(tokens: Tokens, longest: int, words: bool = True) -> list[str]:
     labels = list(token_labels(tokens))
     spans = [range(place, place + 1) for place in range(len(tokens))]
     if words:
@@ -429,6 +425,6 @@ def _unique(tokens: Tokens, longest: int, base: int, words: bool = True) -> list
     counts = Counter(label for label, word in set(zip(labels, spans, strict=True)))
     names = []
     for label, word in zip(labels, spans, strict=True):
-        number = numbered("", word.start + base) if counts[label] > 1 else ""
+        number = numbered("", word.start) if counts[label] > 1 else ""
         names.append(cut(label, max(longest - len(number), 1)) + number)
     return names

@@ -187,4 +187,4 @@ def _maps(report: ModelReport, columns: int, lines: int) -> doc.Maps | None:
         maps.append(
             doc.Map(card.name, weights, record.queries, record.keys, words, causal=record.causal)
         )
-    return doc.Maps(maps, index_base=report.index_base, scale=None)
+    return doc.Maps(maps, scale=None)

@@ -69,16 +69,26 @@ def _losses(report: ModelReport, others: int) -> str:
         return ""
     if not ablation.ranked_by.signed:  # never below zero, so that no test compares it with zero
         return ablation_answer(ablation)
-    best = ablation.ranking(1).matter
-    clear = [effect for effect in best if effect.shown(ablation.metric).significant]
-    if not clear and not ablation.complete:  # the other texts may show which head matters
+    ranked = ablation.ranking(2 * len(ablation.effects))
+    best = ranked.matter[:1]
+    first = [effect for effect in best if effect.shown(ablation.metric).significant]
+    if not first and not ablation.complete:  # the other texts may show which head matters
         return ""
+    clear = [
+        effect
+        for effect in (*ranked.matter, *ranked.harm)
+        if effect.shown(ablation.metric).significant
+    ]
     if not clear:
-        few = f" {counted(len(ablation.texts), 'text')}: too few." if not ablation.ranks else ""
+        bounded = any(effect.shown(ablation.metric).interval for effect in ablation.effects)
+        few = "" if bounded else f" {counted(len(ablation.texts), 'text')}: too few."
         return f"No head clearly matters.{few}"
-    names = [ablation.name(effect.variant) for effect in ablation.ranking(1 + others).matter[1:]]
+    if not first:
+        largest = max(clear, key=lambda effect: abs(effect.value(ablation.metric)))
+        return f"{without_words(ablation, largest)}, the most that is clear."
+    names = [ablation.name(effect.variant) for effect in ranked.matter[1 : 1 + others]]
     then = f", then without {listed(names)}" if names else ""
-    return f"{without_words(ablation, clear[0])}, the most{then}."
+    return f"{without_words(ablation, first[0])}, the most{then}."
 
 
 # What it is ----------------------------------------------------------------------------------

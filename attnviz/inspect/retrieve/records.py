@@ -151,4 +151,4 @@ class RetrieveReport(Report, Provenance):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.retrieve.document import retrieve_document
 
-        return retrieve_document(self).shown(explain=explain, hints=hints, always=True)
+        return retrieve_document(self).shown(explain=explain, hints=hints)

@@ -99,4 +99,4 @@ class RolloutReport(Report):
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         from attnviz.inspect.rollout.document import rollout_document
 
-        return rollout_document(self).shown(explain=explain, hints=hints, always=True)
+        return rollout_document(self).shown(explain=explain, hints=hints)

@@ -342,7 +342,7 @@ def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
         *([("first prompt", False)] if report.many else []),
     ]
     scale = signed_scale(NumberScale(limit), "logits", "value") if scaled else None
-    return [doc.Maps(maps, title, index_base=report.index_base, scale=scale)]
+    return [doc.Maps(maps, title, scale=scale)]
 
 
 # The first screen ----------------------------------------------------------------------------

@@ -299,7 +299,7 @@ def test_words_of_several_tokens_keep_their_weight(opened: Open, tmp_path: Path)
     assert weight in report.finding
 
 
-def test_heads_are_counted_as_asked_everywhere(opened: Open, run: Any, tmp_path: Path) -> None:
+def test_heads_count_as_asked_and_tokens_from_zero(opened: Open, run: Any, tmp_path: Path) -> None:
     asked = (CAT, "--layer", "2", "--index-base", "1", "--save", "page.html")
     assert run("heads", *asked).code == 0
     shown = opened(tmp_path / "page.html", "#L2H1&scope=layer")
@@ -308,9 +308,9 @@ def test_heads_are_counted_as_asked_everywhere(opened: Open, run: Any, tmp_path:
     repeated = "the cat saw the dog"
     assert run("heads", repeated, "--index-base", "1", "--save", "page.html").code == 0
     shown = opened(tmp_path / "page.html", "#L1H1&q=1")
-    assert shown.js("shown.queries.names").count("the (2)") == 1
+    assert shown.js("shown.queries.names").count("the (1)") == 1
     assert shown.js("(() => { $('weights').open = true; drawWeights(); })()") is None
-    assert shown.page.locator("#weights tbody th").first.inner_text() == "<bos> (1)"
+    assert shown.page.locator("#weights tbody th").first.inner_text() == "<bos> (0)"
 
 
 def test_ablated_heads_of_several_texts_stand_before_and_after(

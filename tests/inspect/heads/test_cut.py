@@ -111,7 +111,7 @@ def test_checkpoints(run: Any, checkpoint: Any, kind: str) -> None:
     result = run(*arguments, "--cut", "sat->cat")
     assert result.code == 0
     assert "Without sat → cat in all" in result.out
-    assert "after “sat” (token 3)" in result.out
+    assert "after “sat” (3)" in result.out
 
 
 def test_a_masked_model_predicts_the_hidden_word(
@@ -129,7 +129,7 @@ def test_a_masked_model_predicts_the_hidden_word(
     assert (asked["index"], asked["predicts"]) == (3, "the token itself, masked")
     assert found["loss"]["tokens"] == 6
     assert {each["loss_delta"] for each in found["alone"]} == {None}
-    assert "of hidden “sat” (token 3)" in run(*arguments, "masked").out
+    assert "of hidden “sat” (3)" in run(*arguments, "masked").out
 
 
 def test_an_encoder_decoder(run: Any, checkpoint: Any) -> None:

@@ -125,8 +125,8 @@ def test_a_word_is_drawn_with_a_row_a_head(reports: Reports) -> None:
     found = document(report, words=[(Word(range(3, 4)), Word(range(3, 4)))])
     maps = [shown for part in parts(found, Maps) for shown in part.maps]
     assert [shown.name for shown in maps] == [
-        "attention from “saw” (token 3)",
-        "attention to “saw” (token 3)",
+        "attention from “saw” (3)",
+        "attention to “saw” (3)",
     ]
     assert all(len(shown.queries) == 6 for shown in maps)
 

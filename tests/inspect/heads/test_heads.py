@@ -92,6 +92,16 @@ def test_names_from_one(run: Any, document: Callable[..., Any]) -> None:
     assert (head["layer"], head["head"]) == (0, 0)
 
 
+def test_a_token_is_typed_as_it_is_read_whatever_the_index_base(run: Any) -> None:
+    """``--index-base`` counts layers and heads; tokens count from 0 on screens and in options."""
+    text, base = "the cat saw the dog", ("--index-base", "1")
+    pairs = run("heads", text, "--top", "2", *base).out
+    read = re.findall(r"the \([0-9]+\)", pairs)
+    assert read
+    for typed in read:
+        assert f"“the” {typed[4:]}" in run("heads", text, "--token", typed, *base).out
+
+
 def test_values_stand_in_the_cells(run: Any, document: Callable[..., Any]) -> None:
     options = (SENTENCE, "--head", "L1H0")
     out = run("heads", *options, "--values").out

@@ -154,18 +154,18 @@ def test_a_word_of_one_axis_has_one_list_and_one_map(reports: Reports) -> None:
     assert len(from_word) == 6
     assert to_word == []
     (shown,) = word_maps(report, word, False).maps
-    assert shown.name == "attention from “q0” (token 0)"
+    assert shown.name == "attention from “q0” (0)"
     assert shown.weights.shape == (6, 3)
     (shown,) = word_maps(report, (None, Word(range(2, 3))), False).maps
-    assert shown.name == "attention to “k2” (token 2)"
+    assert shown.name == "attention to “k2” (2)"
     assert shown.keys.texts == ("q0", "q1")
 
 
 def test_a_word_is_named_with_its_places(reports: Reports) -> None:
     tokens = reports(["<s>", " tire", "d", " tired"]).record.queries
-    assert named_word(tokens, Word(range(1, 3), (3,))) == "“tired” (tokens 1-2; also at 3)"
+    assert named_word(tokens, Word(range(1, 3), (3,))) == "“tired” (1), also at 3"
     tokens = reports(["<0xEC>", "<0x98>", "<0xA4>", " a"]).record.queries
-    assert named_word(tokens, Word(range(3))) == "“오” (tokens 0-2)"
+    assert named_word(tokens, Word(range(3))) == "“오” (0)"
 
 
 def test_maps_of_a_word_are_blank_where_nothing_is_seen(reports: Reports) -> None:

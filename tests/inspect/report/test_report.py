@@ -11,6 +11,7 @@ import pytest
 
 import attnviz
 from attnviz.draw.labels import width
+from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.report import report as module
 
 from ...first_screens import SIZES
@@ -122,6 +123,21 @@ def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch: pytest.Mo
     assert not found.complete
     said = found.document().finding
     assert said.startswith("Incomplete, 1 of 3 texts. 12 of 24 heads")
+    assert "No head clearly matters" not in said
+
+
+def test_a_head_whose_removal_clearly_lowers_the_loss_is_named() -> None:
+    """A head that does harm matters too: nobody reads that no head does."""
+    found = attnviz.report("tiny", TEXTS)
+    assert found.ablation is not None
+    lower, unclear = Mean(-0.3, (-0.4, -0.2), 0.01), Mean(0.1, (-0.1, 0.3), 0.9)
+    effects = tuple(
+        replace(effect, means={"loss_delta": mean})
+        for effect, mean in zip(found.ablation.effects[:2], (lower, unclear), strict=True)
+    )
+    said = replace(found, ablation=replace(found.ablation, effects=effects)).document().finding
+    assert f"Without {found.ablation.name(effects[0].variant)} the loss falls by 0.300" in said
+    assert "the most that is clear" in said
     assert "No head clearly matters" not in said
 
 

@@ -251,7 +251,7 @@ def attention_maps(report: AblationReport) -> list[doc.Part]:
         for layer, head in shown
     ]
     title = "Attention of these heads" + ", first text" * (report.text_count > 1)
-    return [doc.Maps(maps, [(title, True)], index_base=report.index_base)]
+    return [doc.Maps(maps, [(title, True)])]
 
 
 def _about_head(scores: HeadScores) -> list[str]:
