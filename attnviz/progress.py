@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
 Advance = Callable[[float], None]
 """Is called with the share of the work that is done, from 0 to 1."""
@@ -32,3 +33,11 @@ class Watch:
 
 
 UNWATCHED = Watch()
+
+
+def share_read(layer: int, wanted: Sequence[int]) -> float:
+    """Return the share of the wanted layers that is read once ``layer`` is.
+
+    wanted: in rising order, at least one.
+    """
+    return bisect_right(wanted, layer) / len(wanted)

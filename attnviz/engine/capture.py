@@ -14,7 +14,7 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel, TwoTextModel
-from attnviz.progress import UNWATCHED, Advance
+from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
@@ -238,7 +238,8 @@ def capture(
     Raises UnsupportedError if the architecture's attention cannot be observed, UsageError if no
     chosen layer has a chosen head.
     """
-    keep = KeepWeights(kind, heads, lambda layer: advance((layer + 1) / model.info.layers))
+    wanted = range(model.info.layers) if heads is None else sorted(heads)
+    keep = KeepWeights(kind, heads, lambda layer: advance(share_read(layer, wanted)))
     with reading_segments(model, tokens):
         backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
     if not keep.layers:

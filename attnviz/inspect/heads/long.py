@@ -35,7 +35,7 @@ from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import Word, find_in
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
-from attnviz.progress import Advance
+from attnviz.progress import Advance, share_read
 from attnviz.records import Floats, Input, Kind, ModelInfo, Provenance, RegionShares, Tokens
 from attnviz.regions import region_reader
 
@@ -224,10 +224,11 @@ def long_heads(
         needed,
         "shorten the text or the parts of it, or choose fewer heads",
     )
+    wanted = range(info.layers) if chosen is None else sorted(chosen)
     with between_steps() as stopped:
 
         def after(layer: int) -> None:
-            advance((layer + 1) / info.layers)
+            advance(share_read(layer, wanted))
             if stopped():
                 raise KeyboardInterrupt
 
@@ -242,7 +243,7 @@ def long_heads(
                 raise
             complete = False
     layers = len({head.layer for head in reading.heads})
-    early = () if complete else (f"interrupted after {layers} of {info.layers} layers",)
+    early = () if complete else (f"interrupted after {layers} of {len(wanted)} layers",)
     order = reading.heads
     if request.sort is not None:
         sort, sign = request.sort, 1 if request.reverse else -1

@@ -161,6 +161,10 @@ def test_each_layer_is_told_as_progress(model: TransformersModel, reduce: str) -
     request = HeadsRequest.of({"reduce": reduce})
     heads_of_any_length(model, lambda _: model, TEXT, request, advance=told.append)
     assert told == [0.5, 1]
+    told.clear()
+    chosen = HeadsRequest.of({"reduce": reduce, "layer": "0"})
+    heads_of_any_length(model, lambda _: model, TEXT, chosen, advance=told.append)
+    assert told[0] == told[-1] == 1
 
 
 def test_an_interrupted_run_shows_its_layers(
