@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import counted
-from attnviz.draw.provenance import advised, model_words, named, notes_group
+from attnviz.draw.provenance import advised, model_words, named, notes_group, share
 from attnviz.draw.regions import region_group
 from attnviz.inspect.heads.long import LongHead, LongHeads
 from attnviz.measures.registry import said_name
@@ -71,6 +71,15 @@ def long_finding(found: LongHeads) -> str:
     """Return how many heads sink on the first token, and which other head reaches back furthest."""
     sinking = [head for head in found.heads if (head.scores.get("first") or 0) > SINK_WEIGHT]
     others = [head for head in found.heads if head not in sinking]
+    if len(found.heads) == 1:
+        (head,) = found.heads
+        sinks = "sinks" if sinking else "does not sink"
+        return (
+            f"{_name(found, head)} {sinks} on the first token (weight "
+            f"{share(head.scores.get('first') or 0.0)}) and looks "
+            f"{head.scores.get('distance') or 0:,.0f} tokens away in the mean (uniform attention: "
+            f"{head.even:,.0f})."
+        )
     verb = "sinks" if len(sinking) < 2 else "sink"
     words = (
         f"{len(sinking) or 'None'} of {counted(len(found.heads), 'head')} {verb} on the first "

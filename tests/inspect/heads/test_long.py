@@ -16,6 +16,7 @@ from attnviz.engine.observer import KeepWeights
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads import long
 from attnviz.inspect.heads.long import LongHeads, heads_of_any_length
+from attnviz.inspect.heads.long_document import long_finding
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.models.bundled import Bundled
@@ -50,6 +51,17 @@ def read(model: TransformersModel, text: str = TEXT, **options: object) -> LongH
     found = heads_of_any_length(model, lambda _: model, text, request)
     assert isinstance(found, LongHeads)
     return found
+
+
+def test_the_finding_on_one_head_is_about_that_head(
+    model: TransformersModel, whole: np.ndarray
+) -> None:
+    sink, tokens = whole[1, 0, 1:, 0].mean(), whole.shape[-1]
+    far = (whole[1, 0] * abs(np.arange(tokens)[:, None] - np.arange(tokens))).sum(-1).mean()
+    finding = long_finding(read(model, head=("L1H0",)))
+    assert finding.startswith(f"L1H0 {'sinks' if sink > 0.3 else 'does not sink'} on the first")
+    assert f"(weight {sink:.2f})".replace("0.", ".") in finding
+    assert f"looks {far:,.0f} tokens away in the mean" in finding
 
 
 def test_pooled_maps_and_scores(model: TransformersModel, whole: np.ndarray) -> None:
