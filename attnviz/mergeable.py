@@ -274,7 +274,8 @@ def recorded(
     begun: the record of no text yet, which has the command and the facts of the run.
     measure: returns the numbers of a block. file: where the record is kept from time to time and
         on Ctrl-C; if it is there, the run goes on where it ended. watch: is given the progress.
-    Raises UsageError for a file of another run, LoadError for one that cannot be read or written.
+    Raises UsageError for a file of another run or of other texts, LoadError for one that cannot be
+    read or written. A finished file is returned as it is, once the corpus was read and compared.
     KeyboardInterrupt passes, after the file was written.
     """
     run, shown = (json.loads(json.dumps(facts)) for facts in (begun.run, begun.shown))
@@ -289,21 +290,23 @@ def recorded(
             if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
                 raise UsageError(f"{visible(str(file))} is {kept.command}, {kept}: {mend}")
             record = kept
-    if record.parts[0].digest:
-        return record
-    reading, skipped, written = Reading(corpus, shard), record.parts[0].blocks, time.monotonic()
+    reading, blocks = Reading(corpus, shard), 0
+    skipped, written = record.parts[0].blocks, time.monotonic()
+    other = UsageError(
+        f"{visible(str(file))} is of other texts than {corpus.source}: it is left as it is, name "
+        "another file"
+    )
     try:
-        for number, block in enumerate(reading):
+        for blocks, block in enumerate(reading, start=1):
             part = record.parts[0]
-            if number < skipped:
-                if number + 1 == skipped and reading.digest != part.read:
-                    raise UsageError(
-                        f"{visible(str(file))} is of other texts than {corpus.source}: it is left "
-                        "as it is, name another file"
-                    )
+            if blocks <= skipped:
+                if blocks == skipped and reading.digest != part.read:
+                    raise other
                 continue
+            if part.digest:
+                raise other
             found, texts = measure(block), part.texts + len(block.lines)
-            part = part._replace(blocks=number + 1, texts=texts, read=reading.digest)
+            part = part._replace(blocks=blocks, texts=texts, read=reading.digest)
             record = replace(record, parts=(part,), tallies=record.tallies + found)
             watch(reading.share)
             watch.found(partial("{:,} texts are measured".format, texts))
@@ -314,8 +317,12 @@ def recorded(
         if file is not None and record.parts[0].blocks > skipped:
             record.save(file)
         raise
-    part = record.parts[0]._replace(whole=reading.texts, digest=reading.digest)
-    record = replace(record, parts=(part,))
+    part = record.parts[0]
+    if blocks < skipped or part.digest not in ("", reading.digest):
+        raise other
+    if part.digest:
+        return record
+    record = replace(record, parts=(part._replace(whole=reading.texts, digest=reading.digest),))
     if file is not None:
         record.save(file)
     return record

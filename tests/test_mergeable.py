@@ -155,6 +155,44 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("shard", [Shard(), Shard(1, 4), Shard(6, 7)], ids=str)
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["new", *TEXTS],  # the first block differs
+        [*TEXTS[:-1], "new"],  # the last text, which is not every shard's
+        [*TEXTS, "new"],
+        [*TEXTS, *(f"new {place}" for place in range(200))],  # a further block
+        TEXTS[:-1],
+        TEXTS[:10],
+    ],
+    ids=["first", "last", "one more", "many more", "one less", "few"],
+)
+def test_a_file_of_other_texts_is_left_as_it_is(
+    tmp_path: Path, shard: Shard, texts: list[str]
+) -> None:
+    path = tmp_path / "part"
+    recorded(CORPUS, shard, BEGUN, measured, path)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="part is of other texts than"):
+        recorded(open_corpus(texts), shard, BEGUN, measured, path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_was_stopped_does_not_end_with_a_shorter_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "part"
+
+    def stopped(block: TextBlock) -> Tallies:
+        if block.index == 2:
+            raise KeyboardInterrupt
+        return measured(block)
+
+    with pytest.raises(KeyboardInterrupt):
+        recorded(CORPUS, Shard(), BEGUN, stopped, path)
+    with pytest.raises(UsageError, match="part is of other texts than"):
+        recorded(open_corpus(TEXTS[:64]), Shard(), BEGUN, measured, path)
+
+
 @pytest.mark.parametrize("cut", [0, 4, 100, 500, -1])
 def test_a_damaged_file_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "part"
