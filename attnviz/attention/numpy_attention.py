@@ -22,8 +22,8 @@ from attnviz.attention.functional import (
     scores_by,
 )
 from attnviz.attention.key_values import KeyValues
-from attnviz.attention.rotary import Rotary
-from attnviz.attention.shape import AttentionShape
+from attnviz.attention.rotary import Rotary, apply_rotary, counted_tables
+from attnviz.attention.shape import AttentionShape, as_rotary
 
 _PARAMETERS = ("weight", "bias")
 
@@ -288,14 +288,34 @@ class NumpyAttention:
             make.
         """
 
-        def moved(part: str, gain: Floats | None) -> Floats:
-            weight, bias = getattr(self, f"{part}_weight"), getattr(self, f"{part}_bias")
-            return self._moved(x, change, weight, bias, gain, biases)
+        def moved(part: str) -> Floats:
+            bias = getattr(self, f"{part}_bias") if biases else None
+            found: Floats = project(change, getattr(self, f"{part}_weight"), bias)
+            held = self._held(part, x)
+            return found if held is None else found * held
 
-        query, key = moved("query", self.query_gain), moved("key", self.key_gain)
-        value = moved("value", None)
+        query, key, value = (moved(part) for part in ("query", "key", "value"))
         query = query * x.dtype.type(self.query_factor)
         return self._once(self.shape.separate_heads(query, key, value, self.rotary))
+
+    def moved_back(self, x: Floats, query: Floats, key: Floats) -> tuple[Floats, Floats]:
+        """Return the derivative by x of ⟨query, q⟩ and that of ⟨key, k⟩, each like x.
+
+        q and k are the queries and keys of ``moved_inputs``, with the scale of their norms fixed.
+        query, key: vectors of the same shape, (..., heads, token, head_dim).
+        """
+        query = query * x.dtype.type(self.query_factor)
+        if self.rotary is not None:
+            tables = as_rotary(self.rotary), range(x.shape[-2]), self.shape.head_dim
+            cos, sin = counted_tables(*tables, x.dtype)
+            query, key = apply_rotary(query, cos, -sin), apply_rotary(key, cos, -sin)
+        found = []
+        for part, vectors in (("query", merge_heads(query)), ("key", merge_heads(key))):
+            held = self._held(part, x)
+            found.append(
+                (vectors if held is None else vectors * held) @ getattr(self, f"{part}_weight")
+            )
+        return found[0], found[1]
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
         """Return the causal mask (query, key), True where a query sees a key; None if all are."""
@@ -380,28 +400,20 @@ class NumpyAttention:
         every = self.shape.groups
         return query, key[..., ::every, :, :], value[..., ::every, :, :]
 
-    def _moved(
-        self,
-        x: Floats,
-        change: Floats,
-        weight: Floats,
-        bias: Floats | None,
-        gain: Floats | None,
-        biased: bool,
-    ) -> Floats:
-        """Return the change of one projection of x: ``change`` times ``weight``.
+    def _held(self, part: str, x: Floats) -> Floats | None:
+        """Return what a projection of x is multiplied with if the scale of its norm is fixed.
 
-        gain: of an RMS norm of each head, whose scale over x is fixed; None for no norm.
-        bias: of the projection, needed for that scale. biased: whether it is a part of the change.
+        part: the name of the projection. The result is (..., token, heads · head_dim), the gain of
+        the RMS norm over the scale that it has for x; None without a norm.
         """
-        moved: Floats = project(change, weight, bias if biased else None)
+        gain = getattr(self, f"{part}_gain", None)
         if gain is None:
-            return moved
+            return None
+        weight, bias = getattr(self, f"{part}_weight"), getattr(self, f"{part}_bias")
         parts = project(x, weight, bias).reshape(*x.shape[:-1], -1, len(gain))
         square = np.mean(parts * parts, axis=-1, keepdims=True)
-        scaled = moved.reshape(*change.shape[:-1], -1, len(gain)) * gain
-        held: Floats = scaled / np.sqrt(square + x.dtype.type(self.norm_eps))
-        return held.reshape(moved.shape)
+        held: Floats = gain / np.sqrt(square + x.dtype.type(self.norm_eps))
+        return held.reshape(*x.shape[:-1], -1)
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
         """Return x (..., token, heads · head_dim) with an RMS norm of each head; x if no gain."""

@@ -407,12 +407,27 @@ def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Fl
     stack: the model. name: of the norm. given: the input that determines the scale.
     """
     if stack.shape.norm == "layer":
-        given = given - np.mean(given, axis=-1, keepdims=True)
         change = change - np.mean(change, axis=-1, keepdims=True)
-    square = np.mean(given * given, axis=-1, keepdims=True)
-    scale = np.sqrt(square + stack.dtype.type(stack.shape.norm_eps))
-    moved: Floats = change / scale * stack._gain(name)
+    moved: Floats = change / _scale(stack, given) * stack._gain(name)
     return moved
+
+
+def held_norm_back(stack: NumpyStack, name: str, given: Floats, slope: Floats) -> Floats:
+    """Return the derivative by a norm's input, for ``slope`` by its output, with a fixed scale.
+
+    stack: the model. name: of the norm. given: the input that determines the scale.
+    """
+    found: Floats = slope * stack._gain(name) / _scale(stack, given)
+    return found - np.mean(found, axis=-1, keepdims=True) if stack.shape.norm == "layer" else found
+
+
+def _scale(stack: NumpyStack, given: Floats) -> Floats:
+    """Return the number by which a norm divides each row of its input, (..., 1)."""
+    if stack.shape.norm == "layer":
+        given = given - np.mean(given, axis=-1, keepdims=True)
+    square = np.mean(given * given, axis=-1, keepdims=True)
+    scale: Floats = np.sqrt(square + stack.dtype.type(stack.shape.norm_eps))
+    return scale
 
 
 def unscaled_norm(stack: NumpyStack, name: str, change: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 Run as ``python tests/benchmarks/bench_link_cost.py``; prints ratios, random weights. *one link* is
 a head of the last layer, with the weight without each part and the pass that it is held against;
-*a control* is one of its twenty. *all heads, one pair* is no command: what all parts write into one
+*20 controls* run together. *all heads, one pair* is no command: what all parts write into one
 query and one key of every head, and the leads, as an addition to a tracked pass that was made. They
 take turns, what is printed is the least processor time of several.
 """
@@ -25,6 +25,7 @@ from attnviz.engine.patchable import PatchableModel, patchable_transformers
 from attnviz.records import Input
 
 LAYERS, HEADS, DIM = 12, 12, 64
+CONTROLS = 20
 
 
 class Unchanged:
@@ -91,13 +92,13 @@ def main() -> None:
         ) -> SplitScores:
             return splitter.split(given, asked)
 
-        def control(
+        def controls(
             splitter: TorchScoreSplitter = splitter,
             given: Input = given,
             asked: AskedLink = asked,
             split: SplitScores = split,
         ) -> object:
-            return splitter.leads(given, asked, split)
+            return splitter.leads([given] * CONTROLS, asked, split)
 
         def every(flow: ResidualPass = flow, asked: AskedLink = asked) -> list[Tensor]:
             return all_heads(flow, asked.query, asked.key)
@@ -105,7 +106,7 @@ def main() -> None:
         ways: dict[str, Callable[[], object]] = {
             "plain pass": plain,
             "one link": one,
-            "a control": control,
+            "20 controls": controls,
             "all heads, one pair": every,
         }
         times: dict[str, list[float]] = {name: [] for name in ways}

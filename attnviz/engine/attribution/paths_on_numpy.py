@@ -35,7 +35,7 @@ def numpy_path_reads(
         known = 0 <= layer < stack.shape.layers and 0 <= head < stack.shape.heads
         if kind != "self" or not known:
             raise UsageError(f"no {kind} head {head} in layer {layer} that writes to a logit")
-    runs = RecordedRun(stack, clean), RecordedRun(stack, corrupt)
+    runs = RecordedRun(stack, clean.ids), RecordedRun(stack, corrupt.ids)
     stack.finite = stack.finite and all(run.finite for run in runs)
     return list(_reads(*runs, senders))
 

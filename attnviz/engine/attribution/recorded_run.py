@@ -1,40 +1,41 @@
-"""A recorded NumPy pass over one text, in which norms are linear maps with fixed scales."""
+"""A recorded NumPy pass, in which norms are linear maps with fixed scales."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from attnviz.attention.functional import project
-from attnviz.attention.numpy_stack import NumpyStack, held_norm
-from attnviz.records import Floats, Tokens
+from attnviz.attention.numpy_stack import NumpyStack, held_norm, held_norm_back
+from attnviz.records import Floats
 
 
 class RecordedRun(NumpyStack):
-    """One recorded pass over one text, in which each norm is a linear map of fixed scale.
+    """One recorded pass, in which each norm is a linear map of fixed scale.
 
-    ids: the text. embedded: the residual stream before the first layer.
+    ids: a text, or several of one length, (..., token). embedded: the residual stream before the
+        first layer. end: the one after the last.
     reads: the input of each layer's attention. given: the input of each norm, by its name.
-    outputs: of the heads of each layer, (head, token, dim). weights: (head, query, key), of each
-        layer.
+    outputs: of the heads of each layer, (..., head, token, dim). weights: (..., head, query, key),
+        of each layer.
     fed: what each layer's feed-forward block added.
     layers: how many layers run; None for all.
     """
 
-    def __init__(self, stack: NumpyStack, tokens: Tokens, layers: int | None = None) -> None:
+    def __init__(self, stack: NumpyStack, ids: ArrayLike, layers: int | None = None) -> None:
         shape = stack.shape if layers is None else replace(stack.shape, layers=layers)
         super().__init__(shape, {}, stack.dtype)
         self.tensors = stack.tensors
-        self.ids = np.asarray(tokens.ids)
+        self.ids = np.asarray(ids)
         self.given: dict[str, Floats] = {}
         self.reads: list[Floats] = []
         self.outputs: list[Floats] = []
         self.weights: list[Floats] = []
         self.fed: list[Floats] = []
-        end = self.run_outputs(tokens.ids, self._observe)
-        self.finite = bool(np.isfinite(end).all())
+        self.end = self.run_outputs(self.ids, self._observe)
+        self.finite = bool(np.isfinite(self.end).all())
 
     def moved(self, name: str, change: Floats) -> Floats:
         """Return the change of a norm's output for a ``change`` of its input, (token, width).
@@ -42,6 +43,13 @@ class RecordedRun(NumpyStack):
         name: of the norm. It divides by the same numbers as in this run.
         """
         return held_norm(self, name, self.given[name], change)
+
+    def moved_back(self, name: str, slope: Floats) -> Floats:
+        """Return the derivative by a norm's input, for ``slope`` by its output, (..., width).
+
+        name: of the norm. It divides by the same numbers as in this run.
+        """
+        return held_norm_back(self, name, self.given[name], slope)
 
     def embedded_since(self, clean: RecordedRun) -> Floats:
         """Return the clean run's embedding minus this run's, as the input of the first layer.

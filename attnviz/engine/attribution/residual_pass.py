@@ -56,9 +56,10 @@ from attnviz.engine.attribution.followed import (
     named,
     plainly,
 )
-from attnviz.engine.attribution.own_scores import factors_of
+from attnviz.engine.attribution.own_scores import ReachedError, factors_of
 from attnviz.engine.attribution.parts import PartKind
 from attnviz.engine.attribution.read_columns import product, random_like
+from attnviz.engine.attribution.scores import SIDES
 from attnviz.engine.hook_points import (
     Function,
     FunctionWatch,
@@ -76,8 +77,8 @@ from attnviz.models.split import whole_modules
 class Leaf:
     """A tensor that enters the residual stream: the output of one part of the model.
 
-    value: of any layout, over one text. layer: None outside of the blocks.
-    point: for heads the index of their attention call; the value is then (1, token, head, dim).
+    value: of any layout, over the texts of the pass. layer: None outside of the blocks.
+    point: for heads the index of their attention call; the value is then (text, token, head, dim).
     """
 
     kind: PartKind
@@ -87,13 +88,15 @@ class Leaf:
 
 
 class ResidualPass(FunctionWatch):
-    """Runs a borrowed model over one text and tracks what enters the residual stream.
+    """Runs a borrowed model over texts of one length and tracks what enters the residual stream.
 
     watch: its ``edit`` is called with the output of the heads of each attention call.
     reading: True also tracks the queries, keys and values. by_product: True finds them without the
         values as the factors of the scores, in a model that computes attention by itself.
+    last: the attention call at which the pass ends, with ``ReachedError``, as soon as its queries
+        and keys are read; None to run to the end. texts: how many there are.
     leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
-        values (1, token, head, dim), by attention call and by which of the three.
+        values (text, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
     by_ratio: whether an activation behind the blocks was passed by its ratio.
     """
@@ -105,12 +108,16 @@ class ResidualPass(FunctionWatch):
         *,
         reading: bool = False,
         by_product: bool = False,
+        last: int | None = None,
+        texts: int = 1,
     ) -> None:
         super().__init__()
         self._model = model
         self._watch = watch
         self._reading = reading
         self._by_product = by_product
+        self._last = last
+        self._texts = texts
         self._factors: tuple[Tensor, Tensor] | None = None
         self.read: dict[tuple[int, What], Tensor] = {}
         self._depth = 0
@@ -145,19 +152,23 @@ class ResidualPass(FunctionWatch):
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Return the heads' outputs (1, token, head, dim) as a leaf, which torch differentiates.
+        """Return the heads' outputs (text, token, head, dim) as a leaf, which torch differentiates.
 
         number: the index of the attention call among all calls of the pass. point: the call itself.
         outputs: those of the call.
         """
         if point.what != "output":
             self.read[number, point.what] = outputs
+            self._end_at(number)
             return outputs.detach()
         if self._factors is not None:
             query, key = self._factors
             self._factors = None
-            self.read[number, "query"] = by_head(query).transpose(0, 1)[None]
-            self.read[number, "key"] = by_head(key).transpose(0, 1)[None]
+            for side, factor in zip(SIDES, (by_head(query), by_head(key)), strict=True):
+                if len(factor) % self._texts == 0:
+                    by_text = factor.unflatten(0, (self._texts, -1))
+                    self.read[number, side] = by_text.transpose(1, 2)
+            self._end_at(number)
         self._watch.edit(number, point, outputs)
         if self._encoding:
             return outputs
@@ -168,10 +179,17 @@ class ResidualPass(FunctionWatch):
         found: Tensor = self._leaf("head", outputs, FollowedMark.WRITTEN, point=number)
         return found
 
+    def _end_at(self, number: int) -> None:
+        """End the pass if this is its last attention call, and its queries and keys are read."""
+        if number == self._last and all((number, side) in self.read for side in SIDES):
+            raise ReachedError
+
     def _leaf(
         self, kind: PartKind, value: Tensor, mark: FollowedMark, *, point: int | None = None
     ) -> Any:
-        leaf = value.detach().clone().requires_grad_()
+        shared = value.ndim == 3 and len(value) == 1 < self._texts  # such as learned positions
+        alone = value.expand(self._texts, -1, -1) if shared else value
+        leaf = alone.detach().clone().requires_grad_()
         inside = self._depth > 0 or kind == "mlp"
         self.leaves.append(Leaf(kind, leaf, self._layer if inside else None, point))
         return followed(leaf, mark)

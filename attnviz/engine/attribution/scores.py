@@ -206,7 +206,7 @@ class SplitScores:
 
 
 SideLeads: TypeAlias = tuple[Floats, Floats]
-"""What each part adds to a lead: (part,) of the query's side, and (part,) of the key's."""
+"""What each part adds to a lead in each of some texts: (text, part), of the query's side first."""
 
 
 def _log_sum(logits: Floats) -> NDArray[np.float64]:
@@ -227,10 +227,11 @@ class ScoreSplitter(ABC):
         """
 
     @abstractmethod
-    def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
-        """Return what the parts of each side add to the same lead in another text: (part,).
+    def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
+        """Return what the parts of each side add to the same lead in other texts: (text, part).
 
-        given: the other text, of as many tokens. known: the split of the first one.
+        texts: the others, of as many tokens each, which run together. known: the split of the
+            first one.
         """
 
 

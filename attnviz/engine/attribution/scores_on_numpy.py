@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class NumpyScoreSplitter(ScoreSplitter):
 
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
         with np.errstate(over="ignore", invalid="ignore"):
-            reader = self._reader(given, asked)
+            reader = self._reader(RecordedRun(self.stack, given.ids, asked.head[1] + 1), asked)
             found = reader.split(asked)
             sources = {
                 (side, at): reader.by_source(side, found, at, asked)
@@ -40,17 +41,16 @@ class NumpyScoreSplitter(ScoreSplitter):
             without = reader.without(asked.query, found.scale, len(found.parts))
             return replace(found, sources=sources, without=without)
 
-    def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
+    def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
+        layer = asked.head[1]
         with np.errstate(over="ignore", invalid="ignore"):
-            found = self._reader(given, asked).split(asked)
-        matrix = found.matrix(known.coefficients(asked.key, asked.than))
-        return matrix.sum(1), matrix.sum(0)
+            run = RecordedRun(self.stack, [given.ids for given in texts], layer)
+            run.read(layer, run.end)  # the pass ends at the input of the head's attention
+            return self._reader(run, asked).leads(asked, known)
 
-    def _reader(self, given: Input, asked: AskedLink) -> _Reader:
-        _, layer, head = asked.head
-        run = RecordedRun(self.stack, given.text, layer + 1)
+    def _reader(self, run: RecordedRun, asked: AskedLink) -> _Reader:
         self.stack.finite = self.stack.finite and run.finite
-        return _Reader(self.stack, run, layer, head)
+        return _Reader(self.stack, run, *asked.head[1:])
 
 
 class _Reader:
@@ -72,18 +72,12 @@ class _Reader:
     def split(self, asked: AskedLink) -> SplitScores:
         """Return the scores of the asked query, as sums over parts."""
         parts, queries, keys = list[StreamPart](), list[Floats](), list[Floats]()
-        for written, writes in _writes(self._run, self._layer):
+        for written, writes in _arriving(self._run, self._layer):
             query, key = self._followed(writes)
             parts += written
             queries.append(query[:, asked.query])
             keys.append(key)
-        shift = self._stack.tensors.optional(f"{self._name}.bias")
-        entering = np.zeros_like(self._read[:1])
-        if shift is not None and not self._after:
-            entering = entering + shift
-        query, key, _ = self._attention.moved_inputs(
-            self._read, np.broadcast_to(entering, self._read.shape), biases=True
-        )
+        query, key = self._biases()
         if query.any() or key.any():
             parts.append(StreamPart("bias", self._layer))
             queries.append(query[:, asked.query])
@@ -101,6 +95,41 @@ class _Reader:
             epsilon=float(np.finfo(self._stack.dtype).eps),
         )
 
+    def _biases(self) -> tuple[Floats, Floats]:
+        """Return what biases of the norm and the projections make of query and key.
+
+        Both are (..., 1, token, dim).
+        """
+        shift = self._stack.tensors.optional(f"{self._name}.bias")
+        entering = np.zeros_like(self._read)
+        if shift is not None and not self._after:
+            entering = entering + shift
+        query, key, _ = self._attention.moved_inputs(self._read, entering, biases=True)
+        return query, key
+
+    def leads(self, asked: AskedLink, known: SplitScores) -> SideLeads:
+        """Return what the parts of each side add to a lead, (text, part), in a run of several.
+
+        known: the split of another text, which has the parts and the scale of these.
+        """
+        towards = (known.coefficients(asked.key, asked.than) * known.scale).astype(self._read.dtype)
+        query, key, _ = self._attention.inputs(self._read)
+        by_query, by_key = np.zeros_like(query), np.zeros_like(key)
+        by_query[:, :, asked.query] = towards @ key
+        by_key[:] = towards[:, None] * query[:, :, asked.query, None]
+        slopes = self._attention.moved_back(self._read, by_query, by_key)
+        found = []
+        for slope, bias, by in zip(slopes, self._biases(), (by_query, by_key), strict=True):
+            at = slope if self._after else self._run.moved_back(self._name, slope)
+            slope_at = _slopes(self._run, self._layer, at)
+            leads = [
+                sum(np.einsum("npkw,nkw->np", each.values, slope_at[each.place]) for each in writes)
+                for _, writes in _writes(self._run, self._layer)
+            ]
+            rows = np.concatenate([*leads, (bias * by).sum((-2, -1))], 1)
+            found.append(rows[:, : len(known.parts)].astype(np.float64))
+        return found[0], found[1]
+
     def without(self, query: int, scale: float, parts: int) -> dict[ReadSide, Floats]:
         """Return the scores (part, key) of a query if the norm reads the stream without a part.
 
@@ -112,7 +141,7 @@ class _Reader:
             side: np.full((parts, len(stream)), np.nan) for side in ("query", "key")
         }
         start = 0
-        for written, writes in _writes(self._run, self._layer):
+        for written, writes in _arriving(self._run, self._layer):
             queries, keys, _ = self._attention.inputs(
                 self._stack.read(self._layer, stream - writes)
             )
@@ -132,7 +161,7 @@ class _Reader:
         basis = np.broadcast_to(
             writer.output_weight.T[:, None], (writer.shape.value_dim, *self._read.shape)
         )
-        query, key = self._followed(_carried(self._run, basis, self._layer, layer))
+        query, key = self._followed(_carried(self._run, basis, self._layer, _Place(layer)))
         towards = split.coefficients(asked.key, asked.than)
         if side == "key":  # the lead by what is written at each token, (token, value_dim)
             slope = np.einsum("vkd,d,k->kv", key, split.query.sum(0), towards)
@@ -154,47 +183,73 @@ class _Reader:
         return query[..., 0, :, :], key[..., 0, :, :]
 
 
-def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart], Floats]]:
-    """Yield what is written in front of a layer: parts, and each write (part, token, width)."""
+class _Place(NamedTuple):
+    """A place of the residual stream: before a layer, or within it, before its feed-forward."""
+
+    layer: int
+    within: bool = False
+
+
+class _Write(NamedTuple):
+    """What some parts wrote to the stream at one place: (..., part, token, width)."""
+
+    values: Floats
+    place: _Place
+
+
+def _arriving(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart], Floats]]:
+    """Yield parts, and what each of them wrote as it arrives at a layer: (part, token, width)."""
+    for parts, writes in _writes(run, layer):
+        first, *more = (_carried(run, each.values, layer, each.place) for each in writes)
+        yield parts, sum(more, first)
+
+
+def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart], list[_Write]]]:
+    """Yield what is written in front of a layer: parts, and their writes, whose sum is theirs."""
     for part, write in _embedded(run):
-        yield [part], _carried(run, write[None], layer, 0)
+        whole = np.broadcast_to(write, run.embedded.shape)
+        yield [part], [_Write(whole[..., None, :, :], _Place(0))]
     for at in range(layer):
         attention, name = run.attention(at), f"layers.{at}"
-        heads = np.einsum("hnd,ohd->hno", run.outputs[at], attention.output_by_head)
-        parts = [StreamPart("head", at, head) for head in range(len(heads))]
-        yield parts, _carried(run, heads, layer, at)
-        fed = run.fed[at][None]
-        yield [StreamPart("mlp", at)], _carried(run, fed, layer, at, fed=True)
-        like = np.zeros_like(fed)
-        biases = []
-        if attention.output_bias is not None:
-            biases.append(_carried(run, like + attention.output_bias, layer, at))
+        heads = np.einsum("...hnd,ohd->...hno", run.outputs[at], attention.output_by_head)
+        parts = [StreamPart("head", at, head) for head in range(heads.shape[-3])]
+        before, within, after = _Place(at), _Place(at, within=True), _Place(at + 1)
+        yield parts, [_Write(heads, before)]
+        fed = run.fed[at][..., None, :, :]
+        yield [StreamPart("mlp", at)], [_Write(fed, within)]
+        biases = [(attention.output_bias, before)]
         if run.shape.order == "after":  # those of the norms, which stand behind each part
-            first, second = (
-                run.tensors.optional(f"{name}.{norm}.bias")
-                for norm in ("attention_norm", "feed_norm")
-            )
-            if first is not None:
-                biases.append(_carried(run, like + first, layer, at, fed=True))
-            if second is not None:
-                biases.append(_carried(run, like + second, layer, at + 1))
-        if biases:
-            yield [StreamPart("bias", at)], sum(biases[1:], biases[0])
+            biases.append((run.tensors.optional(f"{name}.attention_norm.bias"), within))
+            biases.append((run.tensors.optional(f"{name}.feed_norm.bias"), after))
+        like = np.zeros_like(fed)
+        if added := [_Write(like + bias, place) for bias, place in biases if bias is not None]:
+            yield [StreamPart("bias", at)], added
 
 
-def _carried(
-    run: RecordedRun, writes: Floats, layer: int, since: int, *, fed: bool = False
-) -> Floats:
+def _slopes(run: RecordedRun, layer: int, slope: Floats) -> dict[_Place, Floats]:
+    """Return the derivative by the stream at each place, for ``slope`` by what enters a layer.
+
+    slope: (text, token, width), as are the results.
+    """
+    found = {_Place(layer): slope}
+    for at in reversed(range(layer)):
+        for place, norm in ((_Place(at, within=True), "feed_norm"), (_Place(at), "attention_norm")):
+            if run.shape.order == "after":
+                slope = run.moved_back(f"layers.{at}.{norm}", slope)
+            found[place] = slope
+    return found
+
+
+def _carried(run: RecordedRun, writes: Floats, layer: int, since: _Place) -> Floats:
     """Return what parts wrote to the stream as it arrives at ``layer``, (part, token, width).
 
     If norms follow the blocks, they have scaled it on the way; else it arrives as it was written.
-    writes: what the parts wrote. since: the layer in which they wrote. fed: whether they wrote
-        after its attention: its feed-forward block did.
+    writes: what the parts wrote. since: where they wrote it.
     """
     if run.shape.order != "after":
         return writes
-    for at in range(since, layer):
-        if at > since or not fed:
+    for at in range(since.layer, layer):
+        if not since.within or at > since.layer:
             writes = run.moved(f"layers.{at}.attention_norm", writes)
         writes = run.moved(f"layers.{at}.feed_norm", writes)
     return writes
@@ -207,7 +262,7 @@ def _embedded(run: RecordedRun) -> Iterator[tuple[StreamPart, Floats]]:
     for table, rows in embeddings(run, run.ids).items():
         write = run.moved("embedding_norm", rows) if "embedding_norm" in run.given else rows
         write = write if projection is None else project(write, projection)
-        if len(rows) == 1 < len(constant):  # the same for every token
+        if rows.shape[-2] == 1 < constant.shape[-2]:  # the same for every token
             constant = constant + write
         else:
             yield StreamPart("token" if table == "tokens" else "position"), write

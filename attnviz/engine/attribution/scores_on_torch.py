@@ -7,7 +7,7 @@ tracked (``ResidualPass``) gives the parts of its query and keys. Both end at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -68,22 +68,26 @@ class TorchScoreSplitter(ScoreSplitter):
         call = self._call(asked.head)
         facts = self._observed(given, asked)
         with self._opened.hook_points.borrowed():
-            run = self._tracked(given, call, mixing=True)
+            run = self._tracked([given], call, mixing=True)
             found = run.split(facts, asked)
             if found is None:
                 raise not_followed(self._name)
             return replace(found, sources=run.sources(found, asked))
 
-    def leads(self, given: Input, asked: AskedLink, known: SplitScores) -> SideLeads:
+    def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
+        call = self._call(asked.head)
         with self._opened.hook_points.borrowed():
-            found = self._tracked(given, self._call(asked.head)).leads(known, asked)
-        if found is None:
+            found = self._tracked(texts, call).leads(known, asked)
+        if found is not None:
+            return found
+        if len(texts) == 1:
             raise not_followed(self._name)
-        return found
+        each = [self.leads([given], asked, known) for given in texts]
+        return np.concatenate([one[0] for one in each]), np.concatenate([one[1] for one in each])
 
-    def _tracked(self, given: Input, call: int, *, mixing: bool = False) -> _TrackedRun:
+    def _tracked(self, texts: Sequence[Input], call: int, *, mixing: bool = False) -> _TrackedRun:
         try:
-            return _TrackedRun(self._opened, given, call, mixing=mixing)
+            return _TrackedRun(self._opened, texts, call, mixing=mixing)
         except LostTrackError as error:
             raise not_followed(self._name) from error
 
@@ -153,32 +157,31 @@ def _facts_of(call: AttentionCall, weights: Tensor, head: int, query: int) -> Sp
 
 
 class _TrackedRun:
-    """One tracked pass that ends at an attention call.
+    """One tracked pass, over texts of one length, that ends at an attention call.
 
     The query and the keys of the call are linear in the leaves of the pass: what its parts wrote.
     call: the index of the attention call among all of a pass. mixing: whether the weights and
-        values of the calls before it are kept, to split a head by what it read.
+        values of the calls before it are kept, to split a head of a single text by what it read.
     """
 
     def __init__(
-        self, model: PatchableModel, given: Input, call: int, *, mixing: bool = False
+        self, model: PatchableModel, texts: Sequence[Input], call: int, *, mixing: bool = False
     ) -> None:
         self._point = model.hook_points.found[call]
         self._end = call
-        self._watch = MixingWatch(given) if mixing else None
+        self._watch = MixingWatch(texts[0]) if mixing else None
         self._mixed: dict[int, Mixing] = {}
         self._entry: EnteredBlock | None = None
-        self._given = given
+        self._texts = texts
         self._by_product = not model.hook_points.shows_inputs
-        self._flow = ResidualPass(model, self, reading=True, by_product=self._by_product)
+        self._flow = ResidualPass(
+            model, self, reading=True, by_product=self._by_product, last=call, texts=len(texts)
+        )
         block = enclosing_block(model.root).get(id(self._point.module))
         with self._flow.following(), _noted(block, self._enter):
             try:
-                if self._watch is None:
-                    model.run(given)
-                else:
-                    with self._watch:
-                        model.run(given)
+                with self._watch or nullcontext():
+                    model.run(*texts)
             except ReachedError:
                 pass
         self._leaves = _by_part(self._flow.leaves, model.hook_points.found, self._point.layer)
@@ -198,11 +201,11 @@ class _TrackedRun:
             self._entry = EnteredBlock(block, stream, args, kwargs)
 
     def _read(self, side: ReadSide, head: int) -> Tensor | None:
-        """Return the head's query or key vectors (token, dim), None if they are not tracked."""
+        """Return a head's query or key vectors (text, token, dim); None if they are not tracked."""
         whole = self._flow.read.get((self._end, side))
         if whole is None or not whole.requires_grad:
             return None
-        return whole[0, :, head // (self._point.heads // whole.shape[2])]
+        return whole[:, :, head // (self._point.heads // whole.shape[2])]
 
     def split(self, facts: SplitScores, asked: AskedLink) -> SplitScores | None:
         """Return the scores of the asked query as sums over parts; None if they are not tracked.
@@ -213,7 +216,7 @@ class _TrackedRun:
         query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
             return None
-        query, alone = query[asked.query], self._alone(asked)
+        query, key, alone = query[0, asked.query], key[0], self._alone(asked)
         own = None if alone is None else alone.read(alone.stream)
         streams = [self._entry.stream] if self._entry is not None and own is not None else []
         jacobian = Jacobian([query, key, *streams], [leaf.value for leaf in self._flow.leaves])
@@ -243,7 +246,7 @@ class _TrackedRun:
         return BlockAlone(
             self._entry,
             self._point,
-            self._given,
+            self._texts[0],
             by_product=self._by_product,
             head=asked.head[2],
             query=asked.query,
@@ -265,37 +268,54 @@ class _TrackedRun:
                 yield part, change
 
     def _targets(self, split: SplitScores, asked: AskedLink) -> dict[ReadSide, Tensor]:
-        """Return the lead as a function of each side, the other held; empty if not tracked."""
+        """Return the leads (text,) as a function of each side, the other held.
+
+        The result is empty if they are not tracked.
+        """
         towards = torch.tensor(split.coefficients(asked.key, asked.than))
         query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
             return {}
-        keys = (towards.to(key)[:, None] * key).sum(0)
+        keys, query = (towards.to(key)[:, None] * key).sum(1), query[:, asked.query]
         return {
-            "query": query[asked.query] @ keys.detach() * split.scale,
-            "key": query[asked.query].detach() @ keys * split.scale,
+            "query": (query * keys.detach()).sum(-1) * split.scale,
+            "key": (query.detach() * keys).sum(-1) * split.scale,
         }
 
     def leads(self, split: SplitScores, asked: AskedLink) -> SideLeads | None:
         """Return what the parts of each side add to a lead, by two reverse passes.
 
-        Return None if the query or key vectors are not tracked. split: the scores of another text
-        that have the parts, scale and mask of this one.
+        Return None if the query or key vectors are not tracked, or if the parts of several texts
+        cannot be told apart: then they do not add up to each text's lead. split: the scores of
+        another text that have the parts, scale and mask of these.
         """
-        found = []
+        found, texts = [], len(self._texts)
         for target in self._targets(split, asked).values():
             terms = [
-                None if slope is None else (slope * leaf.value.detach()).double()
-                for slope, leaf in zip(self._slopes(target), self._flow.leaves, strict=True)
+                None
+                if slope is None
+                else (slope * leaf.value.detach()).sum(-1, dtype=torch.float64)
+                for slope, leaf in zip(self._slopes(target.sum()), self._flow.leaves, strict=True)
             ]
-            found.append([self._sum_of(part, terms) for part in split.parts])
-        return (np.array(found[0]), np.array(found[1])) if found else None
+            if any(term is not None and term.numel() % texts for term in terms):
+                return None
+            sums = np.stack([self._sum_of(part, terms) for part in split.parts], 1)
+            if texts > 1 and np.abs(sums.sum(1) - _wide(target)).max() > 10 * split.tolerance:
+                return None
+            found.append(sums)
+        return (found[0], found[1]) if found else None
 
-    def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> float:
-        """Return the sum of a part's terms. terms: of each leaf; None where it has no influence."""
+    def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> NDArray[np.float64]:
+        """Return the sum (text,) of a part's terms.
+
+        terms: of each leaf by token, and by head where it is of heads; None where it has no
+            influence.
+        """
         known = [term for at in self._leaves[part] if (term := terms[at]) is not None]
-        own = [term if part.head is None else term[:, :, part.head] for term in known]
-        return sum(float(term.sum()) for term in own)
+        own = [term if part.head is None else term[..., part.head] for term in known]
+        none = np.zeros(len(self._texts))
+        by_text = [term.reshape(len(none), -1) for term in own]  # some models join text and token
+        return sum((_wide(term.sum(1)) for term in by_text), none)
 
     def sources(self, split: SplitScores, asked: AskedLink) -> dict[tuple[ReadSide, int], Floats]:
         """Return for the largest heads of each side their part of the lead by source token."""
@@ -304,7 +324,7 @@ class _TrackedRun:
             return {}
         matrix = split.matrix(split.coefficients(asked.key, asked.than))
         wholes = {"query": matrix.sum(1), "key": matrix.sum(0)}
-        slopes = {side: self._slopes(target) for side, target in targets.items()}
+        slopes = {side: self._slopes(target.sum()) for side, target in targets.items()}
         found: dict[tuple[ReadSide, int], Floats] = {}
         for side, at in largest_heads(split, asked):
             (leaf,) = self._leaves[split.parts[at]]

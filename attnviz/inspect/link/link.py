@@ -7,7 +7,7 @@ place whatever the words is still there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,9 @@ from attnviz.texts import Texts
 
 _POOL = 2000
 """How many tokens of the vocabulary are looked at for words of the controls."""
+
+_BATCH = 512
+"""At most how many tokens of controls run together, if each has fewer: more are no faster."""
 
 _SINK = 0.9
 """The weight from which on the first token is taken for the key that is explained."""
@@ -128,10 +131,13 @@ def link(
         if not split.tallies:
             found, pairs = [], pairs[number : number + 1]
         base = []
-        for control in _controls(
+        controls = _controls(
             model.vocabulary(), given, asked, wanted * split.tallies, (request.seed, number)
-        ):
-            base.append(part_leads(split, asked, splitter.leads(control, asked, split)))
+        )
+        together = max(1, _BATCH // len(given.queries(kind)))
+        for first in range(0, len(controls), together):
+            leads = splitter.leads(controls[first : first + together], asked, split)
+            base += [part_leads(split, asked, sides) for sides in zip(*leads, strict=True)]
             advance((number + len(base) / wanted) / len(pairs))
         rows = np.array(base).reshape(len(base), len(part_leads(split, asked)))
         found.append(LinkedPrompt(prompt.text, given, asked, split, rows))
@@ -298,24 +304,25 @@ def _strongest(
 
 def _controls(
     vocabulary: Vocabulary, given: Input, asked: AskedLink, wanted: int, seed: tuple[int, int]
-) -> Iterator[Input]:
-    """Yield control prompts: other words in all places but those of the link.
+) -> list[Input]:
+    """Return control prompts: other words in all places but those of the link.
 
     The first token, added tokens, and the key that is compared with stay too. wanted: how many.
     seed: of the draws.
     """
     if not wanted:
-        return
+        return []
     tokens = given.queries(asked.head[0])
     kept = {0, asked.query, asked.key, *([] if asked.than is None else [asked.than])}
     free = [at for at, special in enumerate(tokens.special) if at not in kept and not special]
     generator = np.random.default_rng(seed)
-    pool = _words(vocabulary, generator)
+    pool, found = _words(vocabulary, generator), []
     for _ in range(wanted):
         ids = np.array(tokens.ids)
         ids[free] = generator.choice(pool, len(free))
         other = replace(tokens, ids=tuple(ids.tolist()))
-        yield replace(given, target=other) if given.target is not None else Input(other)
+        found.append(replace(given, target=other) if given.target is not None else Input(other))
+    return found
 
 
 def _words(vocabulary: Vocabulary, generator: np.random.Generator) -> Sequence[int]:

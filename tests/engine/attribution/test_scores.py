@@ -127,19 +127,21 @@ def test_every_head_and_key_tallies_with_the_models_own_weights(name):
 
 @pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.parametrize("than", [None, 6])
-def test_leads_in_another_text_are_those_of_its_own_split(name, than):
+def test_leads_in_other_texts_are_those_of_their_own_splits(name, than):
     ids = GOLDEN[name]["ids"]
-    given, other = Input.of_ids(ids), Input.of_ids([*ids[:1], *reversed(ids[1:])])
+    given = Input.of_ids(ids)
+    others = [Input.of_ids([*ids[:1], *reversed(ids[1:])]), Input.of_ids([*ids[1:], 5]), given]
     splitter = backend_of(opened(name)).open_splitter("self", given)
     for layer in (0, 1):
         asked = AskedLink(("self", layer, 1), len(ids) - 1, len(ids) - 3, than)
-        known, own = splitter.split(given, asked), splitter.split(other, asked)
-        matrix = own.matrix(own.coefficients(asked.key, asked.than))
-        for found, sums in zip(
-            splitter.leads(other, asked, known), (matrix.sum(1), matrix.sum(0)), strict=True
-        ):
-            assert found == pytest.approx(sums, abs=2e-5)
-            assert abs(sums).max() > 0.01
+        known = splitter.split(given, asked)
+        found = splitter.leads(others, asked, known)
+        for at, other in enumerate(others):
+            own = splitter.split(other, asked)
+            matrix = own.matrix(own.coefficients(asked.key, asked.than))
+            for side, sums in zip(found, (matrix.sum(1), matrix.sum(0)), strict=True):
+                assert side[at] == pytest.approx(sums, abs=2e-5)
+                assert abs(sums).max() > 0.01
 
 
 def test_the_lead_over_one_key_is_the_log_of_the_ratio_of_weights():
@@ -254,6 +256,11 @@ def test_numpy_and_torch_agree_on_every_part(name, tmp_path):
         for side in SIDES:
             assert one.without[side] == pytest.approx(other.without[side], abs=5e-5, nan_ok=True)
         assert one.sources.keys() == other.sources.keys()
+        texts = [given, Input.of_ids((7, 9, 11, 40, 3, 5, 2, 31))]
+        for both in zip(
+            ours.leads(texts, asked, one), theirs.leads(texts, asked, other), strict=True
+        ):
+            assert both[0] == pytest.approx(both[1], abs=2e-5)
     assert state_of(model) == before
 
 
@@ -318,9 +325,9 @@ OWN = ("bloom", "falcon", "mpt", "gpt_neo", "openai-gpt")
 
 
 def outcome(kind):
-    """``tallies`` on every layer, or why not."""
+    """``tallies`` on every layer, and on the last in other texts at once, or why not."""
     ids = torch.randint(4, WORDS, (13,), generator=torch.Generator().manual_seed(3)).tolist()
-    given = Input.of_ids(ids)
+    given, draw = Input.of_ids(ids), np.random.default_rng(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -331,8 +338,15 @@ def outcome(kind):
             calls = [one for one in splitter._opened.hook_points.found if one.kind == "self"]
             for call in calls:
                 asked = AskedLink(("self", call.layer, call.heads - 1), 12, 8)
-                if not splitter.split(given, asked).tallies:
+                known = splitter.split(given, asked)
+                if not known.tallies:
                     return "does not tally"
+            others = [Input.of_ids([*ids[:1], *draw.integers(4, WORDS, 11), ids[-1]]) for _ in "ab"]
+            together = splitter.leads(others, asked, known)
+            alone = [splitter.leads([other], asked, known) for other in others]
+            for both, each in zip(together, zip(*alone, strict=True), strict=True):
+                if not np.allclose(both, np.concatenate(each), atol=10 * known.tolerance, rtol=0):
+                    return "differs among other texts"
         except (LoadError, UnsupportedError) as error:
             return str(error)
     return "tallies"
@@ -355,4 +369,4 @@ def test_some_causal_classes_tally_or_are_refused(kind, expected):
 def test_every_causal_class_tallies_or_is_refused(kind):
     found = outcome(kind)
     assert "\n" not in found
-    assert found != "does not tally"
+    assert found not in ("does not tally", "differs among other texts")
