@@ -11,6 +11,7 @@ from attnviz.draw.signed import ranked_table
 from attnviz.inspect.why.inputs import InputEffects
 from attnviz.inspect.why.records import WhyReport
 from attnviz.inspect.why.words import next_word, placed, quoted
+from attnviz.records import Tokens
 
 _NAMED, _MAIN = 3, 0.25
 """The most words that the finding names, and the least share of the largest effect of each."""
@@ -41,21 +42,37 @@ def input_finding(report: WhyReport, inputs: InputEffects) -> str:
             f"words are {inputs.gap:.0%} off their sum, so none is named."
         )
     effects, order = inputs.replaced, inputs.ordered
-    largest = max((abs(effects[at]) for at in order), default=0.0)
+    largest = max((effects[at] for at in order), default=0.0)
     clear = [at for at in order if effects[at] >= _MAIN * largest and _stands(inputs, at)][:_NAMED]
     if inputs.steps == 0 and first.foil is None:
         word += f" {probability(math.exp(inputs.own))}"
+    rise = _rise(inputs, tokens, what)
     if not clear:
-        return f"{word}: there is no single word in the prompt without which {what} clearly falls."
+        none = "there is no single word in the prompt without which"
+        return f"{word}: {none} {what} clearly falls.{rise}"
     names = listed([placed(tokens, at) for at in clear], "and" if inputs.steps else "or")
     falls = listed([_short(effects[at]) for at in clear])
-    rest = [abs(effects[at]) for at in order if at not in clear]
-    others = f"; no other by more than {_short(max(rest))}" if rest else ""
+    rest = max((effects[at] for at in order if at not in clear), default=0.0)
+    others = f"; no other by more than {_short(rest)}" if rest > 0 else ""
     if inputs.steps:
         way, verb = "above" if inputs.own >= 0 else "below", "give" if clear[1:] else "gives"
         own = f"{_short(abs(inputs.own))} {way} that of mean words"
-        return f"{word}: of {what}, {own}, {names} {verb} {falls}."
-    return f"{word}: with another word for {names}, {what} falls by {falls}{others}."
+        return f"{word}: of {what}, {own}, {names} {verb} {falls}.{rise}"
+    return f"{word}: with another word for {names}, {what} falls by {falls}{others}.{rise}"
+
+
+def _rise(inputs: InputEffects, tokens: Tokens, what: str) -> str:
+    """Return a sentence on the word that harms the prediction, if by more than any other helps.
+
+    what: the name of the quantity that words are said to change.
+    """
+    at = min(inputs.ordered, key=lambda at: inputs.replaced[at], default=None)
+    if at is None or at != inputs.ordered[0] or not _stands(inputs, at):
+        return ""
+    name, rise = placed(tokens, at), _short(-float(inputs.replaced[at]))
+    if inputs.steps:
+        return f" {name} gives -{rise}."
+    return f" With another word for {name}, {what} rises by {rise}."
 
 
 def _short(value: float) -> str:
@@ -64,7 +81,7 @@ def _short(value: float) -> str:
 
 def _stands(inputs: InputEffects, token: int) -> bool:
     """Return whether the effect of a token is further from zero than its error explains."""
-    return bool(inputs.steps) or inputs.replaced[token] > _ERRORS * inputs.errors[token]
+    return bool(inputs.steps) or abs(inputs.replaced[token]) > _ERRORS * inputs.errors[token]
 
 
 def input_table(report: WhyReport, inputs: InputEffects) -> doc.Table:

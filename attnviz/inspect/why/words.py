@@ -383,4 +383,14 @@ def explanation(report: WhyReport) -> Explanation:
     if report.controlled:
         each = counted(len(report.controlled[0].base), "control prompt")
         base = f", base rates over {each} each, seed {report.seed}"
-    return Explanation("why", f"measured in one pass over {size}{base}.")
+    return Explanation("why", f"measured in one pass over {size}{_runs(report)}{base}.")
+
+
+def _runs(report: WhyReport) -> str:
+    """Return on what the words that the prediction needs were measured; empty without them."""
+    inputs = report.inputs
+    if inputs is None:
+        return ""
+    if inputs.steps:
+        return f", what it needs in {inputs.steps} steps from the mean embedding"
+    return f", what it needs in {inputs.draws + 1} further passes a word"

@@ -141,6 +141,33 @@ def test_shares_that_do_not_sum_are_not_named() -> None:
     assert "20% off" in said
 
 
+@pytest.mark.parametrize(
+    ("effects", "said"),
+    [
+        ({4: 2.0, 3: 1.5}, "for “John” (4) or “met” (3), ln p falls by 2.0 and 1.5."),
+        (
+            {4: 1.5, 3: -8.0},
+            "for “John” (4), ln p falls by 1.5. With another word for “met” (3), "
+            "ln p rises by 8.0.",
+        ),
+        (
+            {3: -8.0},
+            "without which ln p clearly falls. With another word for “met” (3), ln p rises by 8.0.",
+        ),
+        ({4: 8.0, 3: -1.5}, "for “John” (4), ln p falls by 8.0."),
+        ({4: 0.2}, "there is no single word in the prompt without which ln p clearly falls."),
+    ],
+    ids=["falls", "rises more", "rises alone", "rises less", "within its error"],
+)
+def test_a_word_that_harms_hides_none_that_helps(effects: dict[int, float], said: str) -> None:
+    report = why(Bundled(), [Prompt(PROMPT, None, None, None)], WhyRequest(controls=0))
+    replaced = np.zeros(11)
+    for at, effect in effects.items():
+        replaced[at] = effect
+    found = InputEffects("log_probability", -0.1, 20, replaced, np.full(11, 0.1), np.zeros(11))
+    assert replace(report, inputs=found).finding.endswith(said)
+
+
 def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -> None:
     (tmp_path / "two.txt").write_text("the cat\na dog\n", encoding="utf-8")
     assert "--inputs explains one prompt" in refused(2, "why", "--texts", "two.txt", "--inputs")
