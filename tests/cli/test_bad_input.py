@@ -44,7 +44,7 @@ Refused = Callable[..., str]
         (["a", "--head", "L0H4"], "no head 4: this model has heads 0 to 3"),
         (["a", "--head", "9.1"], f"no layer 9: this model has {RANGE}"),
         (["a", "--head", "one"], "cannot read 'one' as a head: expected a number, a range"),
-        (["a", "--head", "L1"], "or *; --layer 1 takes a whole layer"),
+        (["a", "--head", "L1"], "such as L1H2; --layer 1 takes a whole layer"),
         (["a", "--head", "L0H1", "--layer", "2"], "--head L0H1 names no head of --layer 2"),
         (["a", "--index-base", "2"], "'--index-base'"),
         (["a", "--width", "10"], "--width is 10 columns: a map needs 20 to 1000"),

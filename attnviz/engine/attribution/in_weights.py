@@ -48,8 +48,9 @@ def read_stack(model: Model) -> NumpyStack:
 
     if not isinstance(model, StackModel):
         raise UnsupportedError(
-            f"{model.info.name!r} is not run by NumPy, which alone knows projections by their "
-            "role: give the name of a checkpoint of a family that NumPy runs, without --backend"
+            f"{model.info.name!r} is run by torch: what is in its weights is known of families "
+            "that NumPy runs, such as GPT-2 or Llama; leave out --weights, and --backend if it "
+            "was given"
         )
     if not model.causal or not model.stack.is_sum:
         raise UnsupportedError(

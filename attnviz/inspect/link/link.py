@@ -25,7 +25,7 @@ from attnviz.engine.capture import (
     written_targets,
 )
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.selection import choose_heads
+from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.link.choice import LinkChoice, most_telling, tokens_of
 from attnviz.inspect.link.records import LinkedPrompt, LinkReport, part_leads
@@ -174,16 +174,9 @@ def _encoded(model: Model, prompt: LinkPrompt, choice: Choice, has_target: bool)
 
 def _head_of(request: LinkRequest, model: Model) -> tuple[int, int] | None:
     """Return the (layer, head) of ``--head``; None without it."""
-    info, typed = model.info, () if request.head is None else (request.head,)
-    chosen = choose_heads(None, typed, info.layers, info.heads, request.index_base)
-    if chosen is None:
+    if request.head is None:
         return None
-    heads = [
-        (layer, head) for layer in chosen for head in range(info.heads) if head in chosen[layer]
-    ]
-    if len(heads) != 1:
-        raise UsageError(f"--head {request.head}: expected one head, such as L1H2")
-    return heads[0]
+    return single_head(request.head, model.info.layers, model.info.heads, request.index_base)
 
 
 def _captured(

@@ -108,4 +108,4 @@ def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str)
 
 def test_weights_of_a_model_that_torch_runs_are_refused(refused: Any, checkpoint: Any) -> None:
     model = ("--model", str(checkpoint("t5")))
-    assert "is not run by NumPy" in refused(5, "path", "L0H0", "--weights", *model)
+    assert "is run by torch" in refused(5, "path", "L0H0", "--weights", *model)
