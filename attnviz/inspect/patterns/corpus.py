@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import reduce
-from operator import add
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +29,7 @@ from attnviz.inspect.patterns.score import scored_report
 from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends
-from attnviz.measures.exact_sums import Floats, Integers, exact, mean, total, variance
+from attnviz.measures.exact_sums import Floats, Integers, exact_sum, mean, total, variance
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, find_label
 from attnviz.measures.rows import Conditions
@@ -79,7 +77,7 @@ def patterns_over(
             models = ((probing, ""), *([(twin, _TWIN)] if twin is not None else []))
             for each, prefix in models:
                 results = measure(each, texts, attention, heads, lambda work: None, request.reduce)
-                found = reduce(add, (tallies_of(result, prefix) for result in results), found)
+                found += tallies_of(results, prefix)
         return found
 
     run = {
@@ -136,52 +134,55 @@ def _prepared(
     return [ProbeText(OWN, each) for each in kept], counts
 
 
-def tallies_of(result: TextScores, prefix: str = "") -> Tallies:
-    """Return what the scores of one text add to the sums; their names begin with ``prefix``.
+def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
+    """Return what the scores of some texts add to the sums; their names begin with ``prefix``.
 
     The axes are (score, head); ``places`` has the layer and head of each.
     """
-    places = [(layer, head) for layer, scores in result.layers.items() for head in scores.heads]
-    scores, base, reach = (np.full((len(_SCORES), len(places)), np.nan) for _ in range(3))
-    described = np.full((len(DESCRIBED), len(places)), np.nan)
+    places = [(at, head) for at, layer in results[0].layers.items() for head in layer.heads]
+    shape = len(results), len(_SCORES), len(places)
+    scores, base, reach = (np.full(shape, np.nan) for _ in range(3))
+    described = np.full((len(results), len(DESCRIBED), len(places)), np.nan)
     gained: dict[int, Floats] = {}
-    first = 0
-    for layer in result.layers.values():
-        own = slice(first, first := first + len(layer.heads))
-        for row, name in enumerate(_SCORES):
-            if name in layer.scores:
-                scores[row, own] = layer.scores[name]
-                base[row, own] = layer.shuffled.get(name, layer.uniform.get(name, np.nan))
-                reach[row, own] = layer.reach.get(name, 1.0)
-        for row, name in enumerate(DESCRIBED):
-            if name in layer.scores:
-                described[row, own] = layer.scores[name]
-        for token, values in layer.delimiters.items():
-            gained.setdefault(token, np.zeros(len(places)))[own] = values
-    marked = ~np.isnan(scores[_SCORES.index("delimiter")])
+    for text, result in enumerate(results):
+        first = 0
+        for layer in result.layers.values():
+            own = slice(first, first := first + len(layer.heads))
+            for row, name in enumerate(_SCORES):
+                if name in layer.scores:
+                    scores[text, row, own] = layer.scores[name]
+                    base[text, row, own] = layer.shuffled.get(name, layer.uniform.get(name, np.nan))
+                    reach[text, row, own] = layer.reach.get(name, 1.0)
+            for row, name in enumerate(DESCRIBED):
+                if name in layer.scores:
+                    described[text, row, own] = layer.scores[name]
+            for token, values in layer.delimiters.items():
+                gained.setdefault(token, np.zeros(shape[::2]))[text, own] = values
+    marked = ~np.isnan(scores[:, _SCORES.index("delimiter")])
     known, founded = ~np.isnan(scores), ~np.isnan(scores) & ~np.isnan(base) & (base <= 1 - 1e-6)
     strength = np.where(founded, scores - base, 0) / np.where(founded, 1 - base, 1)
-    lost = np.array([place in result.lost for place in places])
+    lost = [[place in result.lost for place in places] for result in results]
     sums = {
-        "scores": _exact(scores),
-        "squares": _exact(scores**2),
-        "base": _exact(np.where(known, base, np.nan)),
-        "reach": _exact(np.where(known, reach, np.nan)),
-        "described": _exact(described),
-        "measured": known.astype(np.int64),
-        "based": (known & ~np.isnan(base)).astype(np.int64),
-        "agreeing": (founded & (strength >= THRESHOLD)).astype(np.int64),
-        "told": (~np.isnan(described)).astype(np.int64),
-        "lost": lost.astype(np.int64),
-        "texts": np.array(1),
-        **{f"delimiter.{token}": _exact(np.where(marked, gained[token], 0)) for token in gained},
+        "scores": _sum(scores),
+        "squares": _sum(scores**2),
+        "base": _sum(np.where(known, base, np.nan)),
+        "reach": _sum(np.where(known, reach, np.nan)),
+        "described": _sum(described),
+        "measured": known.sum(0),
+        "based": (known & ~np.isnan(base)).sum(0),
+        "agreeing": (founded & (strength >= THRESHOLD)).sum(0),
+        "told": (~np.isnan(described)).sum(0),
+        "lost": np.sum(lost, 0),
+        "texts": np.array(len(results)),
+        **{f"delimiter.{token}": _sum(np.where(marked, gained[token], 0)) for token in gained},
     }
     named = {prefix + name: values for name, values in sums.items()}
     return Tallies(named, {prefix + "places": np.array(places)})
 
 
-def _exact(values: Floats) -> Integers:
-    return exact(np.where(np.isnan(values), 0, values))
+def _sum(values: Floats) -> Integers:
+    """Return the exact sum over the texts, (..., 2), of those that have a number."""
+    return exact_sum(np.where(np.isnan(values), 0, values))
 
 
 def report_of(record: CorpusRecord) -> PatternReport:
