@@ -478,7 +478,7 @@ def read_size(typed: str, option: str = "--max-memory", least: int = 1) -> int:
 
     match = re.fullmatch(rf"{_NUMBER}\s*(?:([kmgtp]i?)b?|b)", typed.strip().lower())
     if match is None:
-        bare = re.fullmatch(_NUMBER, typed.strip()) is not None
+        bare = re.fullmatch(_NUMBER, typed.strip()) is not None and float(typed) > 0
         instead = f"{typed.strip()}GB" if bare else "24GB or 512MiB"
         raise UsageError(
             f"cannot read {option} {typed!r}: expected a size with its unit, such as {instead}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import quietly
 from attnviz.options import read_size
@@ -51,18 +54,34 @@ def spread(max_memory: str | None, offload: str | None) -> dict[str, Any]:
 
     max_memory: the most of it on each device and in main memory, as typed. offload: a directory
         for what fits nowhere; safetensors are read from where they lie.
-    Raises LoadError if accelerate, which places the layers, is not installed.
+    Raises LoadError if accelerate, which places the layers, is not installed, or if the directory
+    cannot be written to.
     """
     if find_spec("accelerate") is None:
         raise LoadError(
             "--device auto places layers with accelerate, which is not installed: "
             "pip install 'attnviz[dist]'"
         )
-    found: dict[str, Any] = {"device_map": "auto", "offload_folder": offload}
+    folder = None if offload is None else _made_directory(offload)
+    found: dict[str, Any] = {"device_map": "auto", "offload_folder": folder}
     if max_memory is not None:
         most = read_size(max_memory)
         found["max_memory"] = dict.fromkeys([*range(torch.cuda.device_count()), "cpu"], most)
     return found
+
+
+def _made_directory(named: str) -> str:
+    """Return the directory of ``--offload``, which is made if it is not there."""
+    path, shown = Path(named), f"--offload {visible(named)}"
+    if path.exists() and not path.is_dir():
+        raise LoadError(f"{shown} is no directory: name one, or a new one")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LoadError(f"{shown} cannot be made: {error.strerror}; name another") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise LoadError(f"{shown} is not writable: name another directory")
+    return named
 
 
 def places_of(model: Any) -> tuple[str, str]:

@@ -131,11 +131,35 @@ def test_places_are_said_in_words(places: dict[str, Any], devices: str, said: st
 
 
 @pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("file", "--offload file is no directory: name one, or a new one"),
+        ("file/under", "--offload file/under cannot be made: Not a directory; name another"),
+    ],
+)
+def test_a_place_on_disk_that_is_no_directory_is_refused(
+    named: str,
+    said: str,
+    run: Run,
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = str(checkpoint("llama"))
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    found = run("rollout", TEXT, "--model", place, "--device", "auto", "--offload", named)
+    assert (found.code, found.out) == (3, "")
+    assert found.err == f"attnviz: {said}\n"
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--max-memory", "2GB"], "--max-memory is for --device auto, which places layers: add"),
         (["--offload", "there"], "--offload is for --device auto, which places layers: add"),
-        (["--device", "auto", "--max-memory", "2"], "expected a size with its unit"),
+        (["--device", "auto", "--max-memory", "2"], "expected a size with its unit, such as 2GB"),
+        (["--device", "auto", "--max-memory", "0"], "with its unit, such as 24GB or 512MiB"),
         (["--device", "auto", "--tp"], "--tp"),
         (["--tp"], "start them with torchrun --nproc-per-node 2 -m attnviz rollout"),
     ],
