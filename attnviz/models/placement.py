@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import quietly
 from attnviz.options import read_size
@@ -72,7 +71,7 @@ def spread(max_memory: str | None, offload: str | None) -> dict[str, Any]:
 
 def _made_directory(named: str) -> str:
     """Return the directory of ``--offload``, which is made if it is not there."""
-    path, shown = Path(named), f"--offload {visible(named)}"
+    path, shown = Path(named), f"--offload {named!r}"
     if path.exists() and not path.is_dir():
         raise LoadError(f"{shown} is no directory: name one, or a new one")
     try:

@@ -133,8 +133,8 @@ def test_places_are_said_in_words(places: dict[str, Any], devices: str, said: st
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ("file", "--offload file is no directory: name one, or a new one"),
-        ("file/under", "--offload file/under cannot be made: Not a directory; name another"),
+        ("file", "--offload 'file' is no directory: name one, or a new one"),
+        ("file/under", "--offload 'file/under' cannot be made: Not a directory; name another"),
     ],
 )
 def test_a_place_on_disk_that_is_no_directory_is_refused(
