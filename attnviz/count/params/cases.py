@@ -210,10 +210,7 @@ def _check_option(option: str, models: Sequence[NamedModel]) -> None:
 def _changed(
     shape: Shape, running: Running, options: Sequence[str], values: Sequence[str]
 ) -> tuple[Shape, Running]:
-    """Return the sizes and the run settings with the compared options set to these values.
-
-    options, values: as typed, a value for each option.
-    """
+    """Return the sizes and the run settings with the compared options set to these values."""
     shaped, run = dict(shape), dict[str, Any]()
     for option, text in zip(options, values, strict=True):
         name = option.replace("-", "_")
@@ -247,10 +244,7 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 
 
 def _named_case(found: FoundSpec, running: Running) -> Case:
-    """Return a counted case for a named model; UsageError if its class cannot be counted.
-
-    found: the model's architecture. running: the lengths and dtypes to count for.
-    """
+    """Return a counted case for a named model; UsageError if its class cannot be counted."""
     if found.spec is None:
         raise UsageError(
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "

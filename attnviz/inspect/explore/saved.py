@@ -119,10 +119,7 @@ def _run_with_regions(run: WrittenRun, asked: RegionOptions) -> WrittenRun:
 
 
 def _frame(report: HeadsRecord) -> Frame:
-    """Return the result of a saved run, with its heads in their original order.
-
-    report: the run as ``read_heads`` returns it.
-    """
+    """Return the result of a saved run, with its heads in their original order."""
     removed = frozenset(report.ablated)
     return Frame(report.text, replace(report, sorted_by=None), removed)
 

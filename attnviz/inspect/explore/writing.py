@@ -68,10 +68,7 @@ class Writing:
             self._change(steps=steps, at=len(steps) if last else written.at)
 
     def _change(self, **changed: Any) -> None:
-        """Change fields of the screen state's ``Written``, and move the cursor to the newest token.
-
-        changed: the new values by the names of the fields.
-        """
+        """Change fields of the screen's ``Written``, and move the cursor to the newest token."""
         view = self._desk.view
         if view.written is not None:
             self._desk.put(view.with_written(replace(view.written, **changed)))

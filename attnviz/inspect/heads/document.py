@@ -212,10 +212,7 @@ def _full(maps: Sequence[doc.Map], report: HeadsRecord, view: HeadsView) -> doc.
 
 
 def _map(report: HeadsRecord, scores: HeadScores) -> doc.Map:
-    """Return the map of one head, with its name and scores as the title.
-
-    scores: of that head.
-    """
+    """Return the map of one head, with its name and scores as the title."""
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
@@ -256,10 +253,7 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
 
 
 def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, after an overview if there are many heads.
-
-    names: for each run the words in which it differs. view: the display options.
-    """
+    """Yield each head's maps side by side, after an overview if there are many heads."""
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, [*_overview(report)])
@@ -284,8 +278,7 @@ def _side_by_side(
 ) -> doc.Group:
     """Return one head's maps in all runs, each with the share of attention it moved.
 
-    place: the (layer, head). names: for each run the words in which it differs. view: the display
-        options.
+    place: the (layer, head). names: for each run the words in which it differs.
     """
     maps = []
     for index in found.kept_by(*place):

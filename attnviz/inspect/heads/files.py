@@ -128,10 +128,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz by name; sizes are checked before unpacking.
-
-    content: the whole file.
-    """
+    """Return the arrays of an npz by name; sizes are checked before unpacking."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
@@ -177,10 +174,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and the arrays of a ``.safetensors`` file, in the form of ``_opened``.
-
-    content: the whole file. name: of the file, for messages.
-    """
+    """Return the facts and the arrays of a ``.safetensors`` file, in the form of ``_opened``."""
     from safetensors import deserialize
 
     unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize

@@ -294,10 +294,7 @@ def quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
 
 
 def _quoted(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes; if the text has it twice, with the number of its first token.
-
-    word: the indices of its tokens.
-    """
+    """Return a word in quotes; if the text has it twice, with the number of its first token."""
     text = word_text(tokens, word)
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
@@ -380,10 +377,7 @@ def _of_heads(found: HeadsReport, view: HeadsView) -> str:
 
 
 def _furthest(found: HeadsReport, view: HeadsView) -> str:
-    """Return the end of a sentence: the first head's link that is furthest above its usual weight.
-
-    view: the display options.
-    """
+    """Return the end of a sentence: the first head's link furthest above its usual weight."""
     report = found.first
     first = report.heads[0]
     weights = report.weights(first.layer, first.head)

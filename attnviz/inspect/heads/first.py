@@ -178,9 +178,8 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
 def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     """Return the first screen for a wide terminal; empty if it does not fit.
 
-    It has all heads, maps of some with arcs of the first, and tables next to each other. view: the
-    display options. columns, lines: the available width in characters and lines. Maps stand below
-    if the grid of heads is too wide.
+    It has all heads, maps of some with arcs of the first, and tables next to each other. Maps stand
+    below if the grid of heads is too wide.
     """
     report = found.first
     heads = {entry.head for entry in report.heads}
@@ -215,10 +214,7 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
 
 
 def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return all heads as downsampled maps, with an example and tables; empty if they do not fit.
-
-    view: the display options. columns, lines: the available width in characters and lines.
-    """
+    """Return all heads as downsampled maps, with an example and tables; empty if none fit."""
     report = found.first
     tokens = max(len(report.record.queries), len(report.record.keys))
     layers = {entry.layer for entry in report.heads}
@@ -247,8 +243,7 @@ def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Gro
 def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
     """Return a small map of each head, a row for each layer; None if they do not fit.
 
-    room, lines: the available width in characters and lines. brief: whether the title only says
-        where labels come from.
+    brief: whether the title only says where labels come from.
     """
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
@@ -284,10 +279,7 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
 
 
 def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
-    """Return the grid of labels with a title and a legend: sinks, sources of labels, colours.
-
-    room, lines: the available width in characters and lines.
-    """
+    """Return the grid of labels with a title and a legend: sinks, sources of labels, colours."""
     title = _overview_title(report, shaded=True)
     grid = label_grid(report)._replace(title=title)
     shorts = {entry.label.short for entry in report.heads}

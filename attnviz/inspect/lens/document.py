@@ -270,10 +270,7 @@ def _far(report: LensReport) -> str:
 
 
 def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen; of many blocks those around the entry are kept, and the last.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen; of many blocks those around the entry are kept, and the last."""
     beside = columns >= _WIDEST
     words = _MANY if columns >= _WIDE else _FEW
     notes = [doc.Note(_far(report))] if report.far else []

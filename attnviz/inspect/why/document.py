@@ -413,20 +413,14 @@ def _input_groups(report: WhyReport, inputs: InputEffects, columns: int) -> list
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return the requested contribution maps if they fit, else the coloured text.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the requested contribution maps if they fit, else the coloured text."""
     if maps := _maps(report, columns, lines):
         return maps
     return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
 
 
 def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return as many of the requested contribution maps as fit, with the number of hidden ones.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return as many of the requested contribution maps as fit, with the number of hidden ones."""
     for part in write_maps(report, scaled=False):
         lines -= len(part.maps) > 1
         queries, keys = part.maps[0].weights.shape

@@ -242,10 +242,7 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """Return the end of a sentence: the head's effect if another word replaces the answer.
-
-    best: the effect of the head.
-    """
+    """Return the end of a sentence: the head's effect if another word replaces the answer."""
     if best.base is None:
         return "" if report.first.found.labels else ", no control: the answer is not in it"
     answer = quoted(report.first.answer)

@@ -224,10 +224,7 @@ def _attention(
 
 
 def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
-    """Return the width of a head: the config's ``head_dim``, else width / heads.
-
-    fields: of the config. width: of the model. heads: the number of query heads.
-    """
+    """Return the width of a head: the config's ``head_dim``, else width / heads."""
     own = fields.optional("head_dim")
     if own is None and width % heads:
         raise adapter.UnclaimedError  # the library may round, or refuse

@@ -200,10 +200,7 @@ def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
-    """Return each layer's kind of attention, from GPT-Neo's ``[[["global", "local"], 12]]``.
-
-    layers: their number.
-    """
+    """Return each layer's kind of attention, from GPT-Neo's ``[[["global", "local"], 12]]``."""
     with damaged(f"attention_types of {fields.name!r}"):
         kinds = repeated(fields.get("attention_types"), layers)
     if len(kinds) != layers:

@@ -93,7 +93,7 @@ def _read_whisper(fields: adapter.Fields, *, purpose: _Purpose) -> specs.ModelSp
 
     Two convolutions halve the time steps of a log-mel spectrogram. Keys have no bias; the encoder's
     sinusoids are stored as a table that is counted.
-    fields: of the config. purpose: which head follows.
+    purpose: which head follows.
     """
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     frames, target = fields.whole("max_source_positions"), fields.whole("max_target_positions")

@@ -190,10 +190,7 @@ class AllPaths:
         return sorted(made, key=lambda one: -abs(one[1].share.value))
 
     def _effects_in_layer(self, sender: Place) -> list[list[PathEffects]]:
-        """Return for each prompt pair the effects of a head, then those of others of its layer.
-
-        sender: the (layer, head).
-        """
+        """Return for each prompt pair the effects of a head, then those of others of its layer."""
         own = (self.kind, *sender)
         return [
             [each[own], *(each[key] for key in each if key[1] == sender[0] and key != own)]
