@@ -210,10 +210,7 @@ def _headings(names: Sequence[str], form: _Form) -> Line:
 
 
 def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
-    """Return one drawn cell; a blank follows if the layout has space for it.
-
-    entry: the cell, None for a blank one. form: the layout of all cells.
-    """
+    """Return one drawn cell; a blank follows if the layout has space for it."""
     if entry is None or math.isnan(entry.strength):
         return [Segment(" " * form.cell)]
     text = entry.text.strip() if form.texts else ""

@@ -127,10 +127,7 @@ def row_label(axes: Axes, query: int, max_width: int, numbered: bool, theme: The
 
 
 def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
-    """Return the lines above the map that name the keys: by words, or by numbers where they fit.
-
-    cells: the layout of the map.
-    """
+    """Return the lines above the map that name the keys: by words, or by numbers where they fit."""
     if cells.header is None:
         return []
     indent = axes.label_width

@@ -188,10 +188,7 @@ def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
 
 
 def _check_option(option: str, models: Sequence[NamedModel]) -> None:
-    """Raise UsageError for a compared option that does not exist or has no effect here.
-
-    option: its name without the dashes in front. models: the named models.
-    """
+    """Raise UsageError for a compared option that does not exist or has no effect here."""
     name = option.replace("-", "_")
     if len(models) > 1:
         raise UsageError("--compare takes one design: name one model, or describe one shape")
@@ -336,10 +333,7 @@ def _dtypes(
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """Return the parameter counts of a model that is built without memory for its parameters.
-
-    found: its config. running: the lengths and dtypes to count for.
-    """
+    """Return the parameter counts of a model that is built without memory for its parameters."""
     from attnviz.count.params.config.read import stored_dtype
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 

@@ -128,10 +128,7 @@ def _frame(report: HeadsRecord) -> Frame:
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:
-    """Return the session of a saved generation; attention weights that the file lacks are NaN.
-
-    run: what ``attnviz generate`` saved. name: of the file, for messages.
-    """
+    """Return the session of a saved generation; attention weights that the file lacks are NaN."""
     queries = run.begun
     keys = run.source if run.kind == "cross" and run.source is not None else queries
     layers = run.prompt

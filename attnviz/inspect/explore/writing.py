@@ -38,10 +38,7 @@ class Writing:
             self._desk.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
-        """Start a job in which the model continues the text, from its first new token on.
-
-        sampling: how tokens are chosen, and how many.
-        """
+        """Start a job in which the model continues the text, from its first new token on."""
         desk = self._desk
         text, removed = desk.view.frame.text, desk.view.scene.removed
         self._going.set()

@@ -186,10 +186,7 @@ def _context() -> doc.Column:
 
 
 def _pairs(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of one-token texts and the token whose logit the head raises most for each.
-
-    most: the number of rows.
-    """
+    """Return a table of one-token texts and the token whose logit the head raises most for each."""
     assert card.writes is not None
     found, words = card.writes
     rows = [

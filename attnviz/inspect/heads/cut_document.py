@@ -165,10 +165,7 @@ def _change(value: float) -> str:
 
 
 def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
-    """Return a table of the likeliest tokens before the cut and after it.
-
-    asked: the predictions at one position.
-    """
+    """Return a table of the likeliest tokens before the cut and after it."""
     rows = [
         doc.Row(
             [

@@ -154,10 +154,7 @@ def _left_out(report: HeadsRecord) -> list[str]:
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Return the parts of one run as a group, under the words in which it differs from others.
-
-    name: these words; empty for a single run.
-    """
+    """Return the parts of one run as a group, under the words in which it differs from others."""
     head = [doc.Facts([(word, True) for word in name])] if name else []
     return doc.Group([*head, *parts], spaced=True)
 
@@ -302,10 +299,7 @@ def _side_by_side(
 
 
 def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
-    """Return a table of all scores of each selected head in each run; a dash is not measured.
-
-    names: for each run the words in which it differs.
-    """
+    """Return a table of all scores of each selected head in each run; a dash is not measured."""
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [

@@ -97,10 +97,7 @@ def _told(facts: Mapping[str, Any]) -> str:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the JSON facts of a file, and its arrays of weights by name as in an npz.
-
-    content: the whole file, whose first bytes tell the format. name: of the file, for messages.
-    """
+    """Return the JSON facts of a file, and its arrays of weights by name as in an npz."""
     if content[:2] == b"PK":
         arrays = _of_archive(content)
         told = arrays.pop("capture", arrays.pop("provenance", np.array("{}")))

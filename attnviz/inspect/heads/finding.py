@@ -262,10 +262,7 @@ def _of_repeat(report: HeadsRecord, links: WordLinks, link: WordLink) -> str:
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:
-    """Return the sentence that no link between words beats chance, with the nearest link.
-
-    links: all that were tested, the nearest first.
-    """
+    """Return the sentence that no link between words beats chance, with the nearest link."""
     link = links.links[0]
     pair = " → ".join(quoted_ends(report, link))
     best = _best(report, link)
@@ -311,10 +308,7 @@ def _best(report: HeadsRecord, link: WordLink) -> str:
 
 
 def _reached(chance: float) -> str:
-    """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence.
-
-    chance: see ``WordLink``.
-    """
+    """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence."""
     draws = round(chance * (DRAWS + 1)) - 1
     return f"chance does that in {draws} of {DRAWS:,} draws"
 

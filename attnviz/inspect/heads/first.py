@@ -320,10 +320,7 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return two tables: heads by label, and links between words.
-
-    view: the display options. lines: the most lines of both together.
-    """
+    """Return two tables: heads by label, and links between words."""
     report = found.first
     rows = [
         doc.Row(
@@ -355,10 +352,7 @@ def _repeats(report: HeadsRecord) -> bool:
 
 
 def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of the links between words, those that beat chance first.
-
-    view: the display options. lines: the most lines.
-    """
+    """Return a table of the links between words, those that beat chance first."""
     report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
     count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
@@ -392,10 +386,7 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
 
 
 def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the first screen for a requested word: its strongest links, and where it attends.
-
-    view: the options, with the word. columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen for a requested word: its strongest links, and where it attends."""
     word = view.words[0]
     tables = [
         links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
@@ -410,10 +401,7 @@ def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Gro
 
 
 def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
-    """Return the first screen of several runs: maps of the heads that differ most, side by side.
-
-    view: the display options. lines: the available lines.
-    """
+    """Return the first screen of several runs: maps of the heads that differ most, side by side."""
     moved = [each for each in found.moved if each is not None]
 
     def distance(place: tuple[int, int]) -> float:

@@ -282,10 +282,7 @@ def _head_table(
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
-    """Return a table of the best heads of a label, with pattern scores and base rates.
-
-    name: of the label. top: the number of heads.
-    """
+    """Return a table of the best heads of a label, with pattern scores and base rates."""
     heads = report.labelled(name)
     listed = heads[:top]
     rest = len(heads) - len(listed)
@@ -300,10 +297,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """Yield the grid of one score and the ranking of all heads; nothing if no head has it.
-
-    name: of the pattern score. top: how many heads are listed.
-    """
+    """Yield the grid of one score and the ranking of all heads; nothing if no head has it."""
     ranked = report.ranked(name)
     if not ranked:
         return

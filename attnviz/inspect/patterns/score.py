@@ -342,10 +342,7 @@ def _untestable(
 
 
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels for which some head has both a score and a base rate.
-
-    found: the summaries by (layer, head). relations: the names of the annotated ones.
-    """
+    """Return the labels for which some head has both a score and a base rate."""
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
     return tuple(
         name

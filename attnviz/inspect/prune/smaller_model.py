@@ -82,10 +82,7 @@ def count_parameters(model: Any) -> int:
 
 
 def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
-    """Yield configs that can describe ``plan``, each with the class of the model to load.
-
-    head_dim: the width of a head.
-    """
+    """Yield configs that can describe ``plan``, each with the class of the model to load."""
     own = type(model)
     config = _resized(model.config, plan, head_dim)
     if config is not None:
