@@ -31,7 +31,7 @@ from attnviz.inspect.patterns.score import scored_report
 from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends
-from attnviz.measures.exact_sums import Floats, Integers, exact, mean, total, variance
+from attnviz.measures.exact_sums import Floats, Integers, known_exact, mean, total, variance
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, find_label
 from attnviz.measures.rows import Conditions
@@ -163,25 +163,24 @@ def tallies_of(result: TextScores, prefix: str = "") -> Tallies:
     strength = np.where(founded, scores - base, 0) / np.where(founded, 1 - base, 1)
     lost = np.array([place in result.lost for place in places])
     sums = {
-        "scores": _exact(scores),
-        "squares": _exact(scores**2),
-        "base": _exact(np.where(known, base, np.nan)),
-        "reach": _exact(np.where(known, reach, np.nan)),
-        "described": _exact(described),
+        "scores": known_exact(scores),
+        "squares": known_exact(scores**2),
+        "base": known_exact(np.where(known, base, np.nan)),
+        "reach": known_exact(np.where(known, reach, np.nan)),
+        "described": known_exact(described),
         "measured": known.astype(np.int64),
         "based": (known & ~np.isnan(base)).astype(np.int64),
         "agreeing": (founded & (strength >= THRESHOLD)).astype(np.int64),
         "told": (~np.isnan(described)).astype(np.int64),
         "lost": lost.astype(np.int64),
         "texts": np.array(1),
-        **{f"delimiter.{token}": _exact(np.where(marked, gained[token], 0)) for token in gained},
+        **{
+            f"delimiter.{token}": known_exact(np.where(marked, gained[token], 0))
+            for token in gained
+        },
     }
     named = {prefix + name: values for name, values in sums.items()}
     return Tallies(named, {prefix + "places": np.array(places)})
-
-
-def _exact(values: Floats) -> Integers:
-    return exact(np.where(np.isnan(values), 0, values))
 
 
 def report_of(record: CorpusRecord) -> PatternReport:
