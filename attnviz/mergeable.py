@@ -84,7 +84,7 @@ class Tallies:
             known = np.unique(named[np.isfinite(named)]).astype(int).tolist()
             texts = {index: texts[index] for index in known}
         return Tallies(
-            _joined(self.sums, other.sums, _added),
+            _joined(self.sums, other.sums, np.add),
             _joined(self.most, other.most, np.maximum),
             best,
             texts,
@@ -95,10 +95,6 @@ def _joined(one: Mapping[str, Any], other: Mapping[str, Any], join: Callable[...
     both = {**one, **other}
     both |= {name: join(one[name], other[name]) for name in one.keys() & other.keys()}
     return dict(sorted(both.items()))
-
-
-def _added(one: Integers, other: Integers) -> Integers:
-    return one + other
 
 
 def _best(one: Floats, other: Floats) -> Floats:

@@ -122,10 +122,7 @@ class _Span(NamedTuple):
 
 
 def _span(typed: str, option: str) -> _Span:
-    """Return the span in a typed option or a line of the file; UsageError if there is none.
-
-    option: where it comes from, for the message.
-    """
+    """Return the span in a typed option or a line of the file; UsageError if there is none."""
     typed = as_utf8(typed, option)
     name, _, place = (part.strip() for part in typed.partition("="))
     if not name or not place:

@@ -146,7 +146,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 _DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet"}
 _DRAWN_BY_VALUE = {"--width", "--color"}
 _measured: dict[tuple[str, ...], Any] = {}
-"""The reports of this process's tests, by what was asked and of which folder."""
+"""The reports of this process's tests, by what was asked and by what the named files contain."""
 
 
 @pytest.fixture
@@ -185,8 +185,10 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
                 next(words)
             elif word not in _DRAWN:
                 kept.append(word)
-        files = any((tmp_path / word).exists() for word in kept if len(word) < 100)
-        asked = (str(tmp_path) if files else "", *kept)
+        named = [tmp_path / word for word in kept if len(word) < 100]
+        here = [path for path in named if path.is_relative_to(tmp_path) and path.exists()]
+        read = [path.read_bytes().hex() if path.is_file() else str(path) for path in here]
+        asked = (*read, *kept)
         try:
             return run(*arguments, **settings)
         finally:

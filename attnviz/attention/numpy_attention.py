@@ -168,14 +168,9 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return the output (..., query, output_width) and the attention weights.
+        """Return the output (..., query, output_width) and the weights (..., heads, query, key).
 
-        The weights are (..., heads, query, key).
-
-        query, key, value: the inputs (..., token, width); by default key is query and value is key.
-        mask: boolean (True: the query may see the key), or added to the scores; in addition to
-            ``causal``.
-        positions: (query,) or (..., query) for rotary positions; by default counted from 0.
+        The inputs are those of ``head_outputs``.
         """
         outputs, weights = self.head_outputs(query, key, value, mask, positions=positions)
         return self.joined(outputs), weights

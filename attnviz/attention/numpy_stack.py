@@ -344,10 +344,7 @@ class NumpyStack:
         return residual + attended + edit(self._fed(layer, residual, attended))
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return the output of a layer's feed-forward, in a model with norms before each part.
-
-        layer: its index. residual: before the layer. attended: the output of its attention.
-        """
+        """Return the output of a layer's feed-forward, in a model with norms before each part."""
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
@@ -362,10 +359,7 @@ class NumpyStack:
         return self._project(f"{name}.down", inner)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
-        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says.
-
-        name: of the norm among the tensors.
-        """
+        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says."""
         if self.shape.norm == "layer":
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)

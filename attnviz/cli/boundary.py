@@ -107,10 +107,7 @@ def _importing(error: BaseException) -> str | None:
 
 
 def _unusable(library: str, error: Exception) -> str:
-    """Return a message for a failed import, with the environment variables that may cause it.
-
-    library: its name. error: the exception of the import.
-    """
+    """Return a message for a failed import, with the environment variables that may cause it."""
     reason = f"{library} cannot be imported: {' '.join(str(error).split())[:300]}"
     read = {
         name: text

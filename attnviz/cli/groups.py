@@ -74,10 +74,7 @@ _NOT_PLAIN: Any = object()
 
 
 def _converted(one: Any, value: Any) -> Any:
-    """Return a value or default converted to its type; ``_NOT_PLAIN`` if Typer must convert it.
-
-    one: the parameter.
-    """
+    """Return a value or default converted to its type; ``_NOT_PLAIN`` if Typer must convert it."""
     kind, several = one.type_descriptor.annotation, one.multiple or one.nargs == -1
     if value is None:
         return () if several else None
@@ -206,10 +203,7 @@ def _parameter(declared: Declared, **more: str) -> inspect.Parameter:
 
 
 def _read(value: Any, declared: Declared) -> Any:
-    """Return a value from the command line, converted for its field.
-
-    declared: that field.
-    """
+    """Return a value from the command line, converted for its field."""
     one, kind = declared.field, declared.type
     if get_origin(kind) is tuple:
         return tuple(value or ())

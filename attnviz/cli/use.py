@@ -67,10 +67,7 @@ def use(choice: _Choice) -> None:
 
 
 def _absent(name: str) -> list[str]:
-    """Return a line that says why no command can load a model from this computer, if none can.
-
-    name: of the model.
-    """
+    """Return a line that says why no command can load a model from here, if none can."""
     try:
         default.checked(name)
     except AttnvizError as error:
@@ -79,10 +76,7 @@ def _absent(name: str) -> list[str]:
 
 
 def _now(name: str) -> str:
-    """Return which model commands take now, and whether a variable takes precedence, as a string.
-
-    name: of that model.
-    """
+    """Return a line on which model commands take now, and whether a variable takes precedence."""
     said = f"without --model: {name}"
     return (
         f"{said}, but {default.VARIABLE} comes first" if os.environ.get(default.VARIABLE) else said

@@ -210,10 +210,7 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
 
 
 def _last_rows(pieces: Sequence[TextPiece], max_width: int, most: int) -> list[list[TextPiece]]:
-    """Return the end of the text in at most ``most`` lines.
-
-    pieces: the whole text. max_width: the width of a line in characters.
-    """
+    """Return the end of the text in at most ``most`` lines."""
     words = _by_word(pieces)
     first = len(words) - 1
     while len(rows_of([piece for word in words[first - 1 :] for piece in word], max_width)) <= most:

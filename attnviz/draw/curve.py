@@ -252,7 +252,6 @@ def _axis_numbers(
 
     ends: the ends of the axis, left first. named: True if both ends must be shown; numbers next to
         them are then left out. across: the unit. gutter: the characters before the canvas.
-        max_width: the available width in characters.
     """
     ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
     if named:

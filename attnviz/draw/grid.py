@@ -151,10 +151,7 @@ def _ended(lines: list[Line], grid: HeadGrid) -> Block:
 
 
 def _two_a_line(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
-    """Return a grid by its colours only: two rows in each line, with names such as ``L4 L5``.
-
-    max_width: in characters.
-    """
+    """Return a grid by its colours only: two rows in each line, with names such as ``L4 L5``."""
     count, rows = len(grid.columns), len(grid.rows)
     names = [" ".join(grid.rows[row : row + 2]) for row in range(0, rows, 2)]
     indent = names_width(names)
@@ -176,10 +173,7 @@ def names_width(names: Sequence[str]) -> int:
 
 
 def _per_row(grid: HeadGrid, theme: Theme, max_width: int) -> int:
-    """Return how many cells stand in a line: a whole row, or fewer so that words fit.
-
-    max_width: in characters.
-    """
+    """Return how many cells stand in a line: a whole row, or fewer so that words fit."""
     count, (letters, texts) = len(grid.columns), _contents(grid)
     least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
     if max_width // count >= least:
@@ -216,10 +210,7 @@ def _headings(names: Sequence[str], form: _Form) -> Line:
 
 
 def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
-    """Return one drawn cell; a blank follows if the layout has space for it.
-
-    entry: the cell, None for a blank one. form: the layout of all cells.
-    """
+    """Return one drawn cell; a blank follows if the layout has space for it."""
     if entry is None or math.isnan(entry.strength):
         return [Segment(" " * form.cell)]
     text = entry.text.strip() if form.texts else ""

@@ -181,10 +181,7 @@ def _headings(part: GridPart, left: int, wide: int, lit: Style) -> Line:
 
 
 def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Line:
-    """Return one drawn cell; a blank separates it from the next if it is wide enough.
-
-    place: its row and column. wide: its width in characters.
-    """
+    """Return one drawn cell; a blank separates it from the next if it is wide enough."""
     cell = part.cells.get(place)
     if cell is None:
         return [Segment(" " * wide)]

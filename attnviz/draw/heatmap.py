@@ -72,8 +72,7 @@ def heatmap(
 def _plan(axes: Axes, max_width: int, values: bool, lines: int) -> KeyCells | None:
     """Return the layout of a map with a line for each query; None if it does not fit.
 
-    max_width, lines: the available width in characters and lines. values: True if weights should be
-        written in the cells.
+    values: True if weights should be written in the cells.
     """
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(max_width, values)
@@ -128,10 +127,7 @@ def row_label(axes: Axes, query: int, max_width: int, numbered: bool, theme: The
 
 
 def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
-    """Return the lines above the map that name the keys: by words, or by numbers where they fit.
-
-    cells: the layout of the map.
-    """
+    """Return the lines above the map that name the keys: by words, or by numbers where they fit."""
     if cells.header is None:
         return []
     indent = axes.label_width
@@ -164,10 +160,7 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> lis
 
 
 def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
-    """Return lines that say which width the map would need to write values in its cells.
-
-    max_width: in characters, for breaking the lines.
-    """
+    """Return lines that say which width the map would need to write values in its cells."""
     needed = axes.value_room()
     lines = at_blanks(f"values need {needed} columns (--width {needed})", max_width)
     return [text_line((line, DIM)) for line in lines]
@@ -201,8 +194,7 @@ def _dense(
 ) -> Block:
     """Return a map with small cells; each line has the index and the text of its first query.
 
-    max_width, lines: the available width in characters and lines. values: True if weights were to
-        be written in the cells.
+    values: True if weights were to be written in the cells.
     limit: for values of either sign the absolute value with the full colour; 0 for weights.
     """
     plan = _dense_fit(axes, theme, max_width, lines)

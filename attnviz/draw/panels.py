@@ -80,10 +80,7 @@ def _lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
 
 
 def _full(part: Maps, theme: Theme, max_width: int) -> Block:
-    """Return maps at full size, as many in a row as fit without showing less of any of them.
-
-    max_width: in characters.
-    """
+    """Return maps at full size, as many in a row as fit without showing less of any of them."""
     axes = [map_axes(shown, theme) for shown in part.maps]
     wide = _map_room(part, axes, theme, max_width)
     drawn = _heatmaps(part, axes, theme, wide, part.lines or MOST_LINES)

@@ -257,7 +257,6 @@ def _hanging(
     """Return a row whose last cell has several lines, next to the other cells or below them.
 
     band: the indices of the columns to draw. widths: their widths in characters, by index.
-        max_width: the available width in characters.
     """
     *others, last = band
     start = _used_by(others, widths) + _GAP

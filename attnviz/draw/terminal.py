@@ -96,10 +96,7 @@ def first_screen(document: doc.Document, theme: Theme, max_width: int, lines: in
 
 
 def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
-    """Return the heading of the document in one line, with as much of the quoted text as fits.
-
-    max_width: in characters.
-    """
+    """Return the heading of the document in one line, with as much of the quoted text as fits."""
     name, *more = document.heading
     words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
@@ -122,10 +119,7 @@ def _finding(document: doc.Document, theme: Theme, max_width: int) -> Sequence[L
 
 
 def _steps(document: doc.Document, theme: Theme, max_width: int) -> Block:
-    """Return the hints that fit into one line; the last ones are to explain and to show everything.
-
-    max_width: in characters.
-    """
+    """Return the hints that fit into one line; the last ones explain and show everything."""
     hints = [
         text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
     ]

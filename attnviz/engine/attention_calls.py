@@ -401,7 +401,10 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
     with ExitStack() as held:
         for lock in _locks_of(sorted(configs)):
             held.enter_context(lock)
-        found = {key: _implementations(config) for key, config in configs.items()}
+        found = {
+            key: (config._attn_implementation, getattr(config, "_experts_implementation", None))
+            for key, config in configs.items()
+        }
         training = [module for module in modules if module.training]
         try:
             for module in training:
@@ -422,10 +425,6 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
 def implementations(model: PreTrainedModel) -> set[str | None]:
     """Return the names of the attention implementations in the configs of a model and its parts."""
     return {config._attn_implementation for config in _configs(model).values()}
-
-
-def _implementations(config: Any) -> tuple[str | None, str | None]:
-    return config._attn_implementation, getattr(config, "_experts_implementation", None)
 
 
 def _set(config: Any, attention: str | None, experts: str | None) -> None:

@@ -118,7 +118,8 @@ class Backend(Protocol):
     ) -> Sequence[PathRead]:
         """Run two texts of one length, and return the queries, keys and values of every layer.
 
-        clean, corrupt: the texts. senders: the heads whose share in the difference is wanted.
+        clean, corrupt: the texts. senders: the heads whose share in the difference between
+            both texts is wanted.
         Raises UsageError for a head that does not exist.
         """
 

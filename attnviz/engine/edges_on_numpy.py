@@ -55,8 +55,7 @@ class NumpyCutter:
     def _masks(self, tokens: int, heads: Heads, edges: Edges) -> dict[int, NDArray[np.bool_]]:
         """Return for each layer a boolean (head, query, key), True if the query may see the key.
 
-        tokens: the length of the text. heads: (layer, head) of each. edges: query–key pairs of
-            positions to hide.
+        tokens: the length of the text. edges: query–key pairs of positions to hide.
         """
         masks: dict[int, NDArray[np.bool_]] = {}
         for layer, head in heads:

@@ -137,10 +137,7 @@ def _first_wrong(
 
 
 def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
-    """Return the modules of the innermost block around an attention with matrices outside of it.
-
-    point: the attention call.
-    """
+    """Return the modules of the innermost block around an attention with matrices outside of it."""
     around = enclosing_block(model.root)
     attention = {id(each.module) for each in model.hook_points.found}
     block = around.get(id(point.module))

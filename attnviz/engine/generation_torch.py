@@ -5,8 +5,8 @@ that begins alike, the result for the last token is compared with a pass over th
 model whose cached steps differ, or that has no cache, reads the whole text for every token.
 
 Of a long text only the last token is observed: the others run with the model's own attention, so
-that no matrix of weights is held. The first such result of each length class is compared with the
-scores of the model's own pass over the whole text.
+that no matrix of weights is stored. The first such result of each length class is compared with
+the scores of the model's own pass over the whole text.
 """
 
 from __future__ import annotations

@@ -62,11 +62,8 @@ def gradient_importance(
             break
     if total is None:
         raise UsageError("no text to take a gradient over: expected at least one")
-    return dict(zip(_places(model), (total / done).tolist(), strict=True))
-
-
-def _places(model: PatchableModel) -> list[tuple[int, int]]:
-    return [(layer, head) for layer, heads in model.heads.items() for head in range(heads)]
+    places = [(layer, head) for layer, heads in model.heads.items() for head in range(heads)]
+    return dict(zip(places, (total / done).tolist(), strict=True))
 
 
 def _gradient(

@@ -245,7 +245,7 @@ class CallCounter:
         """Count one more attention call of the pass; return its index and its description.
 
         module: the module that makes the call, None if it is not known.
-        Raises LostTrackError if the call of another module was to come next.
+        Raises LostTrackError if in the first pass another module made this call.
         """
         number = self._order[self._next] if self._next < len(self._order) else None
         point = None if number is None else self._points[number]

@@ -56,7 +56,8 @@ class OwnHookPoints(HookPoints):
     """
 
     def __init__(self, root: nn.Module) -> None:
-        shapes = [(each, each.shape.heads, each.shape.value_dim) for each in _own_attention(root)]
+        found = (module for module in root.modules() if isinstance(module, MultiHeadAttention))
+        shapes = [(each, each.shape.heads, each.shape.value_dim) for each in found]
         super().__init__(
             root, (HookedCall("self", layer, *shape) for layer, shape in enumerate(shapes))
         )
@@ -163,7 +164,3 @@ class _HandOver:
 def _own(point: HookedCall) -> MultiHeadAttention:
     assert isinstance(point.module, MultiHeadAttention)
     return point.module
-
-
-def _own_attention(root: nn.Module) -> list[MultiHeadAttention]:
-    return [module for module in root.modules() if isinstance(module, MultiHeadAttention)]

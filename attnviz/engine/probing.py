@@ -46,13 +46,9 @@ class Probing:
         truncate: False refuses a text that is too long for the decoder, by UsageError.
         """
         tokens = tokens or self.model.encode(text, self.model.context)
-        if not self._reads_target:
+        if self.kind not in ("decoder", "cross"):
             return Input(tokens)
         return Input(tokens, self._target(text, tokens, truncate))
-
-    @property
-    def _reads_target(self) -> bool:
-        return self.kind in ("decoder", "cross")
 
     def _target(self, text: str, tokens: Tokens, truncate: bool) -> Tokens | None:
         model = self.model

@@ -81,6 +81,19 @@ def bootstrap_interval(
         return mean - below, mean + above
 
 
+def intervals(
+    values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
+) -> list[tuple[float, float] | None]:
+    """Return the confidence interval of each mean over texts; None for fewer than five texts.
+
+    values: (text, change). seed: of the bootstrap. known: see ``bootstrap_interval``.
+    """
+    if len(values) < LEAST_TEXTS:
+        return [None] * values.shape[1]
+    low, high = bootstrap_interval(values, seed, known)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
 def _studentised(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]:

@@ -31,6 +31,11 @@ def exact(values: ArrayLike) -> Integers:
     return np.stack([high, low], -1).astype(np.int64)
 
 
+def known_exact(values: Floats) -> Integers:
+    """Return numbers as exact sums (..., 2) of one term, NaN as zero; see ``exact``."""
+    return exact(np.where(np.isnan(values), 0, values))
+
+
 def exact_sum(values: ArrayLike) -> Integers:
     """Return the exact sum (..., 2) of numbers over the first axis; see ``exact``."""
     found: Integers = exact(values).sum(0)

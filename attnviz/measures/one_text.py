@@ -157,7 +157,7 @@ class _Text:
 
 
 def plain_label(scores: Scores, known: HeadLabel | None) -> HeadLabel:
-    """Return the label of a head of which no whole map is held, as over a long text.
+    """Return the label of a head whose whole map is not in memory, as over a long text.
 
     It is the label that was measured before, or a description by the weight on the first token, by
     its evenness or its peaks. scores: the head's measures. known: its label; None without one.

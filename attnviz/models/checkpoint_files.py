@@ -291,10 +291,6 @@ def _listed(value: object) -> Collection[object]:
     return value if isinstance(value, list) else (value,)
 
 
-def _is_negative(value: object) -> bool:
-    return isinstance(value, int | float) and value < 0
-
-
 def _is_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -303,7 +299,11 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("model_type", "the name of a model type", lambda value: isinstance(value, str)),
     ("architectures", "a list of class names", _is_names),
     ("auto_map", "an object of class names", lambda value: isinstance(value, dict)),
-    ("sliding_window", "a number of tokens", lambda value: not _is_negative(value)),
+    (
+        "sliding_window",
+        "a number of tokens",
+        lambda value: not isinstance(value, int | float) or value >= 0,
+    ),
     ("tokenizer_class", "the name of a class", lambda value: isinstance(value, str)),
     ("configuration_files", "none: only config.json is read", lambda value: False),
 )

@@ -158,9 +158,6 @@ def _kept(full: int, short: int, plan: CutPlan, info: ModelInfo, layer: int, fus
 
 
 def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
-    """Return the indices of some heads' entries along an axis.
-
-    heads: the numbers of the heads. width: the number of entries of each head.
-    """
+    """Return the indices of some heads' entries along an axis."""
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()

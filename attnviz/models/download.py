@@ -391,10 +391,7 @@ def _unreachable(name: str, error: BaseException) -> OfflineError:
 
 
 def _transfer_error(error: Exception, name: str, file: str) -> LoadError:
-    """Return the error to raise if a file of a model was not downloaded completely.
-
-    error: its cause. name, file: of the model and the file.
-    """
+    """Return the error to raise if a file of a model was not downloaded completely."""
     if isinstance(error, (GatedRepoError, _StrangeAnswerError)):
         return contact_error(error, name, None)
     reason = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None

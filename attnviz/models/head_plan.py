@@ -16,9 +16,9 @@ Removed = Mapping[int, Collection[int]]
 
 @dataclass(frozen=True)
 class CutPlan:
-    """A plan for cutting heads: equal head numbers for all layers, and the heads that stay.
+    """A plan for cutting heads: how many heads each layer keeps, the same number in all, and which.
 
-    heads, kv_heads: the numbers in every layer.
+    heads, kv_heads: how many query heads and key/value heads every layer keeps.
     query: for each layer the original query heads that stay, in order; ``heads`` of them.
     key: for each layer the original key/value heads that stay, in order; ``kv_heads`` of them.
     """

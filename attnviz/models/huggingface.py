@@ -136,8 +136,7 @@ def load_transformers(
 def _parted(name: str, config: Any) -> dict[str, Any]:
     """Return options of ``from_pretrained`` that split a model over the processes of torchrun.
 
-    name: of the model, for messages. Raises UnsupportedError if transformers has no plan for it, or
-    its heads cannot be split evenly.
+    Raises UnsupportedError if transformers has no plan for it, or its heads cannot be split evenly.
     """
     from transformers.distributed.configuration_utils import DistributedConfig
 

@@ -250,8 +250,5 @@ def _cache() -> Path:
 
 
 def _path(named: str) -> Path:
-    """Return the path in an environment variable, with ``~`` and variables expanded.
-
-    named: the content of the variable.
-    """
+    """Return the path in an environment variable, with ``~`` and variables expanded."""
     return Path(os.path.expanduser(os.path.expandvars(named)))

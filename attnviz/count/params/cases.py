@@ -188,10 +188,7 @@ def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
 
 
 def _check_option(option: str, models: Sequence[NamedModel]) -> None:
-    """Raise UsageError for a compared option that does not exist or has no effect here.
-
-    option: its name without the dashes in front. models: the named models.
-    """
+    """Raise UsageError for a compared option that does not exist or has no effect here."""
     name = option.replace("-", "_")
     if len(models) > 1:
         raise UsageError("--compare takes one design: name one model, or describe one shape")
@@ -210,10 +207,7 @@ def _check_option(option: str, models: Sequence[NamedModel]) -> None:
 def _changed(
     shape: Shape, running: Running, options: Sequence[str], values: Sequence[str]
 ) -> tuple[Shape, Running]:
-    """Return the sizes and the run settings with the compared options set to these values.
-
-    options, values: as typed, a value for each option.
-    """
+    """Return the sizes and the run settings with the compared options set to these values."""
     shaped, run = dict(shape), dict[str, Any]()
     for option, text in zip(options, values, strict=True):
         name = option.replace("-", "_")
@@ -247,10 +241,7 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 
 
 def _named_case(found: FoundSpec, running: Running) -> Case:
-    """Return a counted case for a named model; UsageError if its class cannot be counted.
-
-    found: the model's architecture. running: the lengths and dtypes to count for.
-    """
+    """Return a counted case for a named model; UsageError if its class cannot be counted."""
     if found.spec is None:
         raise UsageError(
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
@@ -342,10 +333,7 @@ def _dtypes(
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """Return the parameter counts of a model that is built without memory for its parameters.
-
-    found: its config. running: the lengths and dtypes to count for.
-    """
+    """Return the parameter counts of a model that is built without memory for its parameters."""
     from attnviz.count.params.config.read import stored_dtype
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 

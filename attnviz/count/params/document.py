@@ -192,10 +192,7 @@ def _height(table: Table) -> int:
 
 
 def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> _Content:
-    """Return the content with finding, table and notes on the GPUs put first.
-
-    content: without GPUs. counted: the cases. view: the options of the command.
-    """
+    """Return the content with finding, table and notes on the GPUs put first."""
     from attnviz.count.params import serving_table  # most runs name no card
 
     cases = [case for case in counted.cases if case.cost is not None]
@@ -250,10 +247,7 @@ def _built(built: BuiltCount) -> _Content:
 
 
 def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
-    """Return the content for a comparison of cases, at least one of which could be counted.
-
-    costs: the costs of the cases that could be counted.
-    """
+    """Return the content for a comparison of cases, at least one of which could be counted."""
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)
     brief = [metric for metric in metrics if changed(metric, cases)]

@@ -120,10 +120,7 @@ def short_cache(
 
 
 def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:
-    """Return the parameters of a layer's attention of a kind; None if it is not counted.
-
-    cost: of the model. layer: the layer's index.
-    """
+    """Return the parameters of a layer's attention of a kind; None if it is not counted."""
     stacks = cost.parameters.stacks
     named = [stack for stack in stacks if (stack.spec.name == "encoder") == (kind == "encoder")]
     for stack in [main_stack(cost)] if kind == "self" else named:

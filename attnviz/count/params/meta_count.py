@@ -87,10 +87,7 @@ def count_on_meta(
 
 
 def _check_sizes(config: Mapping[str, Any], name: str) -> None:
-    """Raise LoadError for sizes in a config that would give negative counts.
-
-    config: its fields. name: of the model, for the message.
-    """
+    """Raise LoadError for sizes in a config that would give negative counts."""
     kind, known = str(config.get("model_type")), transformers.CONFIG_MAPPING
     usual = inspect.signature(known[kind].__init__).parameters if kind in known else {}
     for key, value in config.items():

@@ -215,10 +215,7 @@ def _attention_name(attention: AttentionCount, layer: LayerCount) -> str:
 
 
 def _outside_names(terms: Iterable[Term]) -> list[tuple[str, tuple[Term, ...]]]:
-    """Return pairs (name, terms) of a layer's parts outside its main parts, norms as one part.
-
-    terms: their summands.
-    """
+    """Return pairs (name, terms) of a layer's parts outside its main parts, norms as one part."""
     names: dict[str, list[Term]] = {}
     for term in terms:
         names.setdefault("norms" if term.role == "norm" else term.label, []).append(term)

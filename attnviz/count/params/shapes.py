@@ -237,10 +237,7 @@ def _completed(
 
 
 def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
-    """Return the layer with learned scales or feed-forward biases, if the table sets them.
-
-    own: the table of its stack. width: of the model.
-    """
+    """Return the layer with learned scales or feed-forward biases, if the table sets them."""
     if own.get("scaled"):
         places = ("attention", "feed-forward")
         layer = layer._replace(

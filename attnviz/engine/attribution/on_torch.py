@@ -340,7 +340,7 @@ def follow(
 
 
 def logits_of(model: PatchableModel, given: Input, place: int | None) -> Tensor:
-    """Return logits (token, vocab) of one pass: of that at ``place``; of all tokens for None."""
+    """Return the logits (token, vocab) of one text, of the token ``place`` alone if it is given."""
     return batch_logits(model, given, place)[0]
 
 

@@ -14,11 +14,7 @@ from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
 def numpy_one_token_logits(
     stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-    """Yield (head, tokens of a batch, logits), for each batch of texts of one token and each head.
-
-    The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
-    tokens: the ids, each of which is a text of its own. heads: the heads to measure.
-    """
+    """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
     for start in range(0, len(tokens), ONE_TOKEN_BATCH):
         batch = tokens[start : start + ONE_TOKEN_BATCH]
         residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)

@@ -37,11 +37,7 @@ def require_language_model(opened: PatchableModel, name: str, given: Input) -> N
 def torch_one_token_logits(
     model: PatchableModel, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-    """Yield (head, tokens of a batch, logits), for each batch of texts of one token and each head.
-
-    The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
-    tokens: the ids, each of which is a text of its own. heads: the heads to measure.
-    """
+    """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
     assert model.head is not None
     weight = whole_weight(model.head).detach().float()
     with model.hook_points.borrowed():

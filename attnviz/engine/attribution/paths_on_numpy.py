@@ -26,11 +26,7 @@ _INPUTS: tuple[What, What, What] = ("query", "key", "value")
 def numpy_path_reads(
     stack: NumpyStack, clean: Tokens, corrupt: Tokens, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return the queries, keys and values of every layer over both texts, and the senders' share.
-
-    The share is each sender's part in the difference between the texts.
-    senders: the heads. Raises UsageError for a head that does not exist.
-    """
+    """Return the queries, keys and values of both texts; see ``Backend.path_reads``."""
     for kind, layer, head in senders:
         known = 0 <= layer < stack.shape.layers and 0 <= head < stack.shape.heads
         if kind != "self" or not known:

@@ -21,11 +21,7 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return the queries, keys and values of every layer over both texts, and the senders' share.
-
-    The share is each sender's part in the difference between the texts.
-    senders: the heads. Raises UsageError for a head that does not exist.
-    """
+    """Return the queries, keys and values of both texts; see ``Backend.path_reads``."""
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
         pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))

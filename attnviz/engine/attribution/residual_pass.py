@@ -436,10 +436,7 @@ def _nothing(*call: Any) -> None:
 def _around(
     module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
 ) -> Iterator[None]:
-    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context.
-
-    enter, leave: hooks of torch.
-    """
+    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context."""
     with (
         hooked(module.register_forward_pre_hook(enter)),
         hooked(module.register_forward_hook(leave)),

@@ -148,11 +148,15 @@ class SplitScores:
         return found
 
     def lead(self, logs: Floats, coefficients: Floats) -> float:
-        """Return the lead in nats by the logarithms of weights, or scores, of all keys (key,)."""
+        """Return a key's lead in nats, Σ_v c_v · logs_v over the visible keys.
+
+        logs: (key,), the logarithms of attention weights, or scores. coefficients: c, as the method
+            of this name returns them.
+        """
         return float(logs[self.visible] @ coefficients[self.visible])
 
     def by_distance(self, coefficients: Floats) -> float | None:
-        """Return the share in the lead of a bias by distance; None for a model without one."""
+        """Return how much of the lead, in nats, is a bias by distance; None without such a bias."""
         has_bias = self.added[self.visible].any()
         return self.lead(self.added, coefficients) if has_bias else None
 
@@ -184,7 +188,7 @@ class SplitScores:
 
     @cached_property
     def gap(self) -> float:
-        """Return by how much differences of ln A and of the sums differ at most, in nats."""
+        """Return the largest error, in nats, of the sums' differences between two visible keys."""
         apart = (self.own_logs - self.limited(self.scores))[self._known]
         return float(np.ptp(apart)) if len(apart) else float("nan")
 
@@ -194,7 +198,7 @@ class SplitScores:
 
     @cached_property
     def tolerance(self) -> float:
-        """Return the allowed ``gap``: by rounding, which grows with the size of the summands."""
+        """Return the largest ``gap`` that rounding explains; it grows with the summands' size."""
         size = np.abs(np.einsum("ad,bkd->kab", self.query, self.key)).sum((1, 2)).max() * self.scale
         single = float(np.finfo(np.float32).eps)  # a softmax is computed in float32 at most
         return ROUNDING * max(1.0, float(size) / 10) * max(1.0, self.epsilon / single)

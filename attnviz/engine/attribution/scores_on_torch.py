@@ -39,7 +39,6 @@ from attnviz.engine.attribution.scores import (
     largest_heads,
     not_followed,
 )
-from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
     HookedCall,
     LostTrackError,
@@ -119,9 +118,10 @@ class TorchScoreSplitter(ScoreSplitter):
             seen.append(_facts_of(watch.call, weights, head, asked.query))
             raise ReachedError
 
+        forward = replace(whole_pass(self._model, kind, given), wanted=frozenset({kind}))
         try:
             with torch.inference_mode():
-                watched(_wanting(whole_pass(self._model, kind, given), asked), answer)
+                watched(forward, answer)
         except ReachedError:
             pass
         except IncompleteError:
@@ -129,10 +129,6 @@ class TorchScoreSplitter(ScoreSplitter):
         if not seen:
             raise not_followed(self._name)
         return seen[-1]
-
-
-def _wanting(forward: ForwardPass, asked: AskedLink) -> ForwardPass:
-    return replace(forward, wanted=frozenset({asked.head[0]}))
 
 
 def _facts_of(call: AttentionCall, weights: Tensor, head: int, query: int) -> SplitScores:

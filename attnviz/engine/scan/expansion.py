@@ -277,10 +277,7 @@ def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
 
 
 def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Return the result of a block for all its rows, joined from its results for parts of them.
-
-    results: of each part. rows: the number of rows of each part.
-    """
+    """Return the result of a block for all its rows, joined from its results for parts of them."""
     whole = results[0]
     if len(results) == 1:
         return whole

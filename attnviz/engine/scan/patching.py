@@ -315,10 +315,7 @@ class Patching:
         return work, tuple(at for at, place in enumerate(places) if place >= 0)
 
     def _plainly(self, pair: int) -> tuple[PlainRun, PlainRun]:
-        """Return the unpatched runs of the clean and the corrupt prompt; recent ones are reused.
-
-        pair: the index of the prompt pair.
-        """
+        """Return the unpatched runs of the clean and the corrupt prompt; recent ones are reused."""
         if pair not in self._plain:
             clean, corrupt = self._prompts(self._pairs[pair])
             runs = self._plain[pair] = self._run(*clean), self._run(*corrupt)

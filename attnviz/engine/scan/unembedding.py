@@ -65,7 +65,7 @@ class Unembedding:
         return replace(self, own=starts)
 
     def bytes_for(self, positions: int) -> int:
-        """Return the most bytes that comparing so many positions needs beyond its arguments."""
+        """Return the most bytes that ``compare`` allocates for this number of positions."""
         vocabulary, (rows, words) = self.weight.shape[0], self._tile(self.weight.device)
         tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)

@@ -35,7 +35,7 @@ class NumpyUnembedding:
     bias: Floats | None
 
     def bytes_for(self, positions: int) -> int:
-        """Return the most bytes that comparing so many positions needs beyond its arguments."""
+        """Return the most bytes that ``compare`` allocates for this number of positions."""
         vocabulary = len(self.weight)
         tile = _ROWS * min(_WORDS, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)

@@ -177,7 +177,6 @@ def _metrics(one: HeadAtlas) -> dict[str, Any]:
 def _config(report: AtlasReport, metrics: Sequence[str]) -> dict[str, Any]:
     info = report.model
     tables = {"top_query_tokens": "Top query tokens", "top_key_tokens": "Top key tokens"}
-    plots = {"qk_distance_histogram": "Q-K distance", "histogram": "Strongest link of a text"}
     return {
         "model_name": info.name,
         "heads": [[one.layer, one.head] for one in report.heads],
@@ -189,7 +188,7 @@ def _config(report: AtlasReport, metrics: Sequence[str]) -> dict[str, Any]:
         "head_data_pattern": "L{layer}H{head}.json",
         "has_umap": False,
         "umap_heads": [],
-        "custom_plots": [{"key": key, "label": label} for key, label in plots.items()],
+        "custom_plots": [{"key": "qk_distance_histogram", "label": "Q-K distance"}],
         "custom_tables": [{"key": key, "label": label} for key, label in tables.items()],
         "statistics_display": {
             name: {"label": label, "format": "default"} for name, label in _STATISTICS.items()

@@ -242,10 +242,7 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 def _ties(
     model: Mapping[str, Any], saved: Baseline, now: Baseline
 ) -> tuple[tuple[str, object, object], ...]:
-    """Return the facts that must be equal in two baselines: (name, saved value, present value).
-
-    model: the facts of the model in the saved file. saved, now: both baselines.
-    """
+    """Return the facts that must be equal in two baselines: (name, saved value, present value)."""
     return (
         ("architecture", model["architecture"], now.info.architecture),
         ("number of layers", model["layers"], now.info.layers),

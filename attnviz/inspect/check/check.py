@@ -170,10 +170,7 @@ def _refuse_old(file: Path, *, force: bool) -> None:
 
 
 def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
-    """Raise UsageError if a file to be written is also one to be read, or is to be written twice.
-
-    read, written: the files that this run reads and those that it writes.
-    """
+    """Raise UsageError if a file to be written is also to be read, or to be written twice."""
     taken = set(map(os.path.realpath, read))
     for path in written:
         if os.path.realpath(path) in taken:

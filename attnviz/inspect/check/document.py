@@ -93,10 +93,7 @@ def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
 
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the texts that the rules were measured on, then the rules.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: the texts that the rules were measured on, then the rules."""
     shared = [(f"{name}: {words}", False) for name, words in sources(report)]
     facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
     return [doc.Group([*facts, rule_table(report, _LEAST_ROWS)])]

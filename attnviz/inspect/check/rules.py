@@ -117,10 +117,7 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def _model(name: str | None, folder: Path) -> str | None:
-    """Return a model's name; if it is a directory next to the rules, the path of that.
-
-    name: from the file, None if it names no model. folder: of the file of rules.
-    """
+    """Return a model's name; if it is a directory next to the rules, the path of that."""
     beside = name is not None and name[:1] == "." and os.path.isdir(folder / name)
     return str(folder / name) if beside and name is not None else name
 

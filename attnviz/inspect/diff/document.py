@@ -257,10 +257,7 @@ def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> li
 
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: predictions, grids, heads, and maps if they fit.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: predictions, grids, heads, and maps if they fit."""
     told = [*pair_words(report), earliest(report)]
     top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
     grids = _grids(report)
@@ -284,10 +281,7 @@ def _grid_width(grid: doc.HeadGrid) -> int:
 
 
 def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
-    """Return the maps of the head that changed most; None if they do not fit.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the maps of the head that changed most; None if they do not fit."""
     example = report.example
     if example is None:
         return None

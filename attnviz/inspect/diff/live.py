@@ -204,19 +204,13 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
 
 
 def _comparable(first: MeasuredSide, second: MeasuredSide) -> Predictions | None:
-    """Return how far the predictions of two models differ; None if their token ids differ.
-
-    first, second: the measurements of A and B.
-    """
+    """Return how far the predictions of two models differ; None if their token ids differ."""
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
     return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
 
 
 def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
-    """Return how B differs from A if both are the same model, as a string; else empty.
-
-    two_texts: whether B runs on other texts than A.
-    """
+    """Return how B differs from A if both are the same model, as a string; else empty."""
     if not a.of_model(b):
         return ""
     words = [f"{name} {value}" for name, value in request.named_condition().items()]
@@ -331,10 +325,7 @@ def _changes(
 def _effect_moves(
     first: MeasuredSide, second: MeasuredSide, pairs: Sequence[Pair]
 ) -> NDArray[np.float64] | None:
-    """Return the ablation effect in B minus that in A, (text, pair); None if not measured.
-
-    first, second: the measurements of A and B. pairs: a head of A and a head of B each.
-    """
+    """Return the ablation effect in B minus that in A, (text, pair); None if not measured."""
     if first.effects is None or second.effects is None:
         return None
     places = [{head: place for place, head in enumerate(side.heads)} for side in (first, second)]

@@ -42,10 +42,7 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 
 
 def _digest(name: str, directory: Path | None) -> str | None:
-    """Return a digest of a checkpoint's config, tensors and tokenizer; None for pickles.
-
-    name: the model's, for messages. directory: where its files are.
-    """
+    """Return a digest of a checkpoint's config, tensors and tokenizer; None for pickles."""
     assert directory is not None
     with damaged(repr(name)):
         names = file_names(directory)

@@ -102,10 +102,7 @@ class Explorer(TerminalApp):
         self._arrange(event.size)
 
     def _arrange(self, size: geometry.Size) -> None:
-        """Set the size of each pane; the map gets the space that the others leave.
-
-        size: the columns and lines of the terminal.
-        """
+        """Set the size of each pane; the map gets the space that the others leave."""
         columns, lines = size
         view = self.desk.view
         top = 3 if lines >= _TALL else 2

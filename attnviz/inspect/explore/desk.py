@@ -106,7 +106,7 @@ class Desk:
         return self.source.session.live
 
     def whole(self, instead: str) -> bool:
-        """Return whether whole maps are held; if not, show a note that says what to use.
+        """Return whether whole maps are in memory; if not, show a note that says what to use.
 
         instead: the command, such as ``attnviz ablate``.
         """

@@ -148,8 +148,7 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
 def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -> Line:
     """Return the line with the cursor key's region, and the query's weight on each region.
 
-    The weights stand next to those of uniform attention. regions: the region of each key. theme:
-    colours and characters. max_width: in characters.
+    The weights stand next to those of uniform attention. regions: the region of each key.
     """
     query = view.scene.query
     seen = slice(query + 1) if view.record.causal else slice(len(regions))
@@ -168,8 +167,7 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -
 def _written_lines(view: View, written: Written, theme: Theme, max_width: int) -> list[Line]:
     """Return the end of the text, coloured by attention weight, and the token that the model chose.
 
-    written: the generated text. theme: colours and characters. max_width: the available width in
-        characters.
+    written: the generated text.
     """
     step = written.steps[written.at - 1]
     queries, keys = view.names(theme.encoding)
@@ -199,8 +197,7 @@ def _written_lines(view: View, written: Written, theme: Theme, max_width: int) -
 def _tail(view: View, row: Floats, theme: Theme, max_width: int) -> list[Line]:
     """Return the last lines of the text, coloured by the newest token's attention weights.
 
-    row: (key,) these weights. theme: colours and characters. max_width: the available width in
-        characters.
+    row: (key,) these weights.
     """
     keys = view.record.keys
     shown = Map("", row[None, :], keys, keys)
@@ -238,8 +235,7 @@ def _ranked(
     """Return the line with the tokens of the largest weights of a row or a column.
 
     title: stands before them. lead: the width of the title in characters. weights, names: of each
-        token. theme: colours and characters. max_width: in characters. signed: True
-        writes the sign, for a difference.
+        token. signed: True writes the sign, for a difference.
     """
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()

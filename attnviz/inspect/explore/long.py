@@ -1,7 +1,7 @@
 """A long text in explore: pooled maps of all heads, and windows of them in full resolution.
 
-No whole map is held. One pass gives the pooled maps, and leaves the queries and keys of each layer,
-from which a window is computed; if those are too large, a window takes another pass.
+No whole map is in memory. One pass gives the pooled maps, and leaves the queries and keys of each
+layer, from which a window is computed; if those are too large, a window takes another pass.
 """
 
 from __future__ import annotations

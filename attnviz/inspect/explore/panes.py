@@ -282,10 +282,7 @@ class MapPane(Pane, can_focus=True):
         return beside(blocks, 0).lines
 
     def _fits(self, columns: int, rows: int) -> bool:
-        """Return whether both sides and their difference fit next to each other in the pane.
-
-        columns, rows: the size of the pane in characters and lines.
-        """
+        """Return whether both sides and their difference fit next to each other in the pane."""
         view = self.view
         asked = view.other is not None or view.scene.side != "a"
         return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns

@@ -119,10 +119,7 @@ def _run_with_regions(run: WrittenRun, asked: RegionOptions) -> WrittenRun:
 
 
 def _frame(report: HeadsRecord) -> Frame:
-    """Return the result of a saved run, with its heads in their original order.
-
-    report: the run as ``read_heads`` returns it.
-    """
+    """Return the result of a saved run, with its heads in their original order."""
     removed = frozenset(report.ablated)
     return Frame(report.text, replace(report, sorted_by=None), removed)
 
@@ -131,10 +128,7 @@ def _frame(report: HeadsRecord) -> Frame:
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:
-    """Return the session of a saved generation; attention weights that the file lacks are NaN.
-
-    run: what ``attnviz generate`` saved. name: of the file, for messages.
-    """
+    """Return the session of a saved generation; attention weights that the file lacks are NaN."""
     queries = run.begun
     keys = run.source if run.kind == "cross" and run.source is not None else queries
     layers = run.prompt

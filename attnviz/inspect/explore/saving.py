@@ -67,10 +67,7 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
 
 
 def _run_of(view: View, written: Written) -> WrittenRun:
-    """Return the generation so far as the record that ``attnviz generate`` saves.
-
-    written: the generated text.
-    """
+    """Return the generation so far as the record that ``attnviz generate`` saves."""
     report, steps, sampling = view.frame.report, written.steps, written.sampling
     ended: Ending = "end" if steps[-1].ended else "tokens"
     if not steps[-1].ended and len(steps) < sampling.tokens:

@@ -120,7 +120,7 @@ class Frame:
 
 
 def refuse_long_pair(frame: Frame, other: Frame | None) -> None:
-    """Raise UsageError if one of two sides is a long text, of which no whole map is held."""
+    """Raise UsageError if one of two sides is a long text, whose whole maps are not in memory."""
     if other is not None and (frame.long is not None or other.long is not None):
         raise UsageError("a long text has no second side: compare texts with attnviz diff")
 

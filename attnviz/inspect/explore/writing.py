@@ -38,10 +38,7 @@ class Writing:
             self._desk.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
-        """Start a job in which the model continues the text, from its first new token on.
-
-        sampling: how tokens are chosen, and how many.
-        """
+        """Start a job in which the model continues the text, from its first new token on."""
         desk = self._desk
         text, removed = desk.view.frame.text, desk.view.scene.removed
         self._going.set()
@@ -68,10 +65,7 @@ class Writing:
             self._change(steps=steps, at=len(steps) if last else written.at)
 
     def _change(self, **changed: Any) -> None:
-        """Change fields of the screen state's ``Written``, and move the cursor to the newest token.
-
-        changed: the new values by the names of the fields.
-        """
+        """Change fields of the screen's ``Written``, and move the cursor to the newest token."""
         view = self._desk.view
         if view.written is not None:
             self._desk.put(view.with_written(replace(view.written, **changed)))

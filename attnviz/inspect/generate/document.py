@@ -99,10 +99,7 @@ def _another(report: GenerateReport) -> Head:
 
 
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the first screen: the text, then the heads and a map next to the table of steps.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: the text, then the heads and a map next to the table of steps."""
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     written = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*written, texts(run, report.head, max(lines // 2, lines - _OTHERS))])

@@ -102,10 +102,7 @@ def unfinished(tokens: Tokens) -> int:
 
 
 def _sources(run: WrittenRun, head: Head) -> doc.Words:
-    """Return the last token and the tokens that it attended to, such as ``“mat” ← “cat” .53``.
-
-    head: the (layer, head) of the attention weights.
-    """
+    """Return the last token and the tokens that it attended to, such as ``“mat” ← “cat” .53``."""
     place = len(run.steps) - 1
     labels, step = token_labels(run.keys), run.steps[-1]
     asking = token_labels(run.queries)[step.place]

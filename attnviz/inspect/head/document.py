@@ -186,10 +186,7 @@ def _context() -> doc.Column:
 
 
 def _pairs(card: HeadCard, most: int) -> doc.Table:
-    """Return a table of one-token texts and the token whose logit the head raises most for each.
-
-    most: the number of rows.
-    """
+    """Return a table of one-token texts and the token whose logit the head raises most for each."""
     assert card.writes is not None
     found, words = card.writes
     rows = [
@@ -262,10 +259,7 @@ def _full(card: HeadCard) -> list[doc.Part]:
 
 
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: facts next to the map, then as many tables and texts as fit.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: facts next to the map, then as many tables and texts as fit."""
     maps = examples(card.map, HeadsView(), _map_room(card, columns), lines)
     wide = columns - _map_columns(card, maps) - _GAP
     high = _map_lines(card, maps)
@@ -317,10 +311,7 @@ def _map_lines(card: HeadCard, maps: Sequence[doc.Part]) -> int:
 
 
 def _map_room(card: HeadCard, columns: int) -> int:
-    """Return the available width in characters for the map; a small map has a short legend.
-
-    columns: the width of the screen in characters.
-    """
+    """Return the available width in characters for the map; a small map has a short legend."""
     room = columns - _FACTS - _GAP
     return min(room, _SMALL_MAP) if _width(card) <= _SMALL_MAP else room
 

@@ -208,10 +208,7 @@ class _Cards:
         return [(self.kind, *place) for place in self._places]
 
     def _asked(self, question: type[_Question], /, **more: Any) -> _Question:
-        """Return the request of another command for these heads, with the card's options.
-
-        question: the class of that request. more: further options of it.
-        """
+        """Return the request of another command for these heads, with the card's options."""
         shared = {name: one for name, one in vars(self._request).items() if name != "top"}
         return question.of(shared | {"target": None, "head": self._names} | more)
 
@@ -317,10 +314,7 @@ def _is_word(text: str) -> bool:
 def _hurts(
     ablation: AblationReport | None, place: Place, most: int
 ) -> tuple[tuple[Hurt, ...], int]:
-    """Return the tokens whose loss rises most without a head, and the number of predictions.
-
-    most: how many tokens. place: the (layer, head).
-    """
+    """Return the tokens whose loss rises most without a head, and the number of predictions."""
     found = list(_changes(ablation, place))
     found.sort(key=lambda each: -each.change)
     return tuple(each for each in found[:most] if each.change > 0), len(found)

@@ -159,7 +159,7 @@ def part_lines(card: HeadCard) -> list[Line]:
         "label": _label(card),
         "without": _without(card),
         "hurts": _hurts(card),
-        "fires": _fires(card),
+        "fires": [f"{link_words(one)} {share(one.weight)}" for one in card.firings[:2]],
         "writes": _writes(card),
         "copies": _copies(card),
         "reads": _reads(card),
@@ -213,10 +213,6 @@ def _hurts(card: HeadCard) -> list[str]:
         return []
     words = [f"{_quoted(one)} {one.change:+.1f}" for one in card.hurts[:_NAMED]]
     return [f"{listed(words)} nats, of {counted(card.predictions, 'token')}"]
-
-
-def _fires(card: HeadCard) -> list[str]:
-    return [f"{link_words(one)} {share(one.weight)}" for one in card.firings[:2]]
 
 
 def link_words(one: Firing) -> str:

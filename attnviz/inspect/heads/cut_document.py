@@ -84,10 +84,7 @@ def _page(found: CutReport, maps: tuple[HeadsRecord, HeadsRecord]) -> Page:
 
 
 def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
-    """Return the first screen: predictions, single heads and text; two columns if it is wide.
-
-    columns: the width of the screen in characters.
-    """
+    """Return the first screen: predictions, single heads and text; two columns if it is wide."""
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns
     fit = max((half + _GAP) // (_TABLE + _GAP), 1)
@@ -168,10 +165,7 @@ def _change(value: float) -> str:
 
 
 def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
-    """Return a table of the likeliest tokens before the cut and after it.
-
-    asked: the predictions at one position.
-    """
+    """Return a table of the likeliest tokens before the cut and after it."""
     rows = [
         doc.Row(
             [

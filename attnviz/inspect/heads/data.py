@@ -119,10 +119,7 @@ def head_entries(found: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsReco
 
 
 def _head_entry(report: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
-    """Return a head as a JSON object: its indices, its scores (None: not measured), its label.
-
-    scores: of that head.
-    """
+    """Return a head as a JSON object: its indices, its scores (None: not measured), its label."""
     group = report.record.model.group(scores.head)
     found, place = report.regions, (scores.layer, scores.head)
     return {

@@ -154,10 +154,7 @@ def _left_out(report: HeadsRecord) -> list[str]:
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Return the parts of one run as a group, under the words in which it differs from others.
-
-    name: these words; empty for a single run.
-    """
+    """Return the parts of one run as a group, under the words in which it differs from others."""
     head = [doc.Facts([(word, True) for word in name])] if name else []
     return doc.Group([*head, *parts], spaced=True)
 
@@ -212,10 +209,7 @@ def _full(maps: Sequence[doc.Map], report: HeadsRecord, view: HeadsView) -> doc.
 
 
 def _map(report: HeadsRecord, scores: HeadScores) -> doc.Map:
-    """Return the map of one head, with its name and scores as the title.
-
-    scores: of that head.
-    """
+    """Return the map of one head, with its name and scores as the title."""
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
@@ -256,10 +250,7 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
 
 
 def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, after an overview if there are many heads.
-
-    names: for each run the words in which it differs. view: the display options.
-    """
+    """Yield each head's maps side by side, after an overview if there are many heads."""
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, [*_overview(report)])
@@ -284,8 +275,7 @@ def _side_by_side(
 ) -> doc.Group:
     """Return one head's maps in all runs, each with the share of attention it moved.
 
-    place: the (layer, head). names: for each run the words in which it differs. view: the display
-        options.
+    place: the (layer, head). names: for each run the words in which it differs.
     """
     maps = []
     for index in found.kept_by(*place):
@@ -309,10 +299,7 @@ def _side_by_side(
 
 
 def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
-    """Return a table of all scores of each selected head in each run; a dash is not measured.
-
-    names: for each run the words in which it differs.
-    """
+    """Return a table of all scores of each selected head in each run; a dash is not measured."""
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [

@@ -158,10 +158,7 @@ def text_maps(
 
 
 def _text(report: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
-    """Return a map of one query, to be drawn as the text coloured by attention weights.
-
-    name: of the map. values: (key,) the weights.
-    """
+    """Return a map of one query, to be drawn as the text coloured by attention weights."""
     full = float(np.nanmax(values, initial=0.0)) or 1.0
     one = Tokens((0,), (name,), (False,))
     words = [(name, True), (f"full colour {share(full)}", False)]

@@ -97,10 +97,7 @@ def _told(facts: Mapping[str, Any]) -> str:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the JSON facts of a file, and its arrays of weights by name as in an npz.
-
-    content: the whole file, whose first bytes tell the format. name: of the file, for messages.
-    """
+    """Return the JSON facts of a file, and its arrays of weights by name as in an npz."""
     if content[:2] == b"PK":
         arrays = _of_archive(content)
         told = arrays.pop("capture", arrays.pop("provenance", np.array("{}")))
@@ -128,10 +125,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz by name; sizes are checked before unpacking.
-
-    content: the whole file.
-    """
+    """Return the arrays of an npz by name; sizes are checked before unpacking."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
@@ -177,10 +171,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and the arrays of a ``.safetensors`` file, in the form of ``_opened``.
-
-    content: the whole file. name: of the file, for messages.
-    """
+    """Return the facts and the arrays of a ``.safetensors`` file, in the form of ``_opened``."""
     from safetensors import deserialize
 
     unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize

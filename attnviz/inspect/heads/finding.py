@@ -262,10 +262,7 @@ def _of_repeat(report: HeadsRecord, links: WordLinks, link: WordLink) -> str:
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:
-    """Return the sentence that no link between words beats chance, with the nearest link.
-
-    links: all that were tested, the nearest first.
-    """
+    """Return the sentence that no link between words beats chance, with the nearest link."""
     link = links.links[0]
     pair = " → ".join(quoted_ends(report, link))
     best = _best(report, link)
@@ -294,10 +291,7 @@ def quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
 
 
 def _quoted(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes; if the text has it twice, with the number of its first token.
-
-    word: the indices of its tokens.
-    """
+    """Return a word in quotes; if the text has it twice, with the number of its first token."""
     text = word_text(tokens, word)
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
@@ -314,10 +308,7 @@ def _best(report: HeadsRecord, link: WordLink) -> str:
 
 
 def _reached(chance: float) -> str:
-    """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence.
-
-    chance: see ``WordLink``.
-    """
+    """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence."""
     draws = round(chance * (DRAWS + 1)) - 1
     return f"chance does that in {draws} of {DRAWS:,} draws"
 
@@ -380,10 +371,7 @@ def _of_heads(found: HeadsReport, view: HeadsView) -> str:
 
 
 def _furthest(found: HeadsReport, view: HeadsView) -> str:
-    """Return the end of a sentence: the first head's link that is furthest above its usual weight.
-
-    view: the display options.
-    """
+    """Return the end of a sentence: the first head's link furthest above its usual weight."""
     report = found.first
     first = report.heads[0]
     weights = report.weights(first.layer, first.head)

@@ -178,9 +178,8 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
 def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     """Return the first screen for a wide terminal; empty if it does not fit.
 
-    It has all heads, maps of some with arcs of the first, and tables next to each other. view: the
-    display options. columns, lines: the available width in characters and lines. Maps stand below
-    if the grid of heads is too wide.
+    It has all heads, maps of some with arcs of the first, and tables next to each other. Maps stand
+    below if the grid of heads is too wide.
     """
     report = found.first
     heads = {entry.head for entry in report.heads}
@@ -215,10 +214,7 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
 
 
 def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return all heads as downsampled maps, with an example and tables; empty if they do not fit.
-
-    view: the display options. columns, lines: the available width in characters and lines.
-    """
+    """Return all heads as downsampled maps, with an example and tables; empty if none fit."""
     report = found.first
     tokens = max(len(report.record.queries), len(report.record.keys))
     layers = {entry.layer for entry in report.heads}
@@ -247,8 +243,7 @@ def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Gro
 def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
     """Return a small map of each head, a row for each layer; None if they do not fit.
 
-    room, lines: the available width in characters and lines. brief: whether the title only says
-        where labels come from.
+    brief: whether the title only says where labels come from.
     """
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
@@ -284,10 +279,7 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
 
 
 def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
-    """Return the grid of labels with a title and a legend: sinks, sources of labels, colours.
-
-    room, lines: the available width in characters and lines.
-    """
+    """Return the grid of labels with a title and a legend: sinks, sources of labels, colours."""
     title = _overview_title(report, shaded=True)
     grid = label_grid(report)._replace(title=title)
     shorts = {entry.label.short for entry in report.heads}
@@ -328,10 +320,7 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return two tables: heads by label, and links between words.
-
-    view: the display options. lines: the most lines of both together.
-    """
+    """Return two tables: heads by label, and links between words."""
     report = found.first
     rows = [
         doc.Row(
@@ -363,10 +352,7 @@ def _repeats(report: HeadsRecord) -> bool:
 
 
 def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of the links between words, those that beat chance first.
-
-    view: the display options. lines: the most lines.
-    """
+    """Return a table of the links between words, those that beat chance first."""
     report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
     count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
@@ -400,10 +386,7 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
 
 
 def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the first screen for a requested word: its strongest links, and where it attends.
-
-    view: the options, with the word. columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen for a requested word: its strongest links, and where it attends."""
     word = view.words[0]
     tables = [
         links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
@@ -418,10 +401,7 @@ def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Gro
 
 
 def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
-    """Return the first screen of several runs: maps of the heads that differ most, side by side.
-
-    view: the display options. lines: the available lines.
-    """
+    """Return the first screen of several runs: maps of the heads that differ most, side by side."""
     moved = [each for each in found.moved if each is not None]
 
     def distance(place: tuple[int, int]) -> float:

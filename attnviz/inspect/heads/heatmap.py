@@ -187,10 +187,7 @@ def heatmap(
 
 
 def _report(record: AttentionRecord, text: str) -> HeadsRecord:
-    """Return the report of a record of weights; scores use rows rescaled to sum to one.
-
-    text: the tokens as one string.
-    """
+    """Return the report of a record of weights; scores use rows rescaled to sum to one."""
     (layer,) = record.layers
     sums = layer.weights.sum(-1, keepdims=True)
     shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)

@@ -110,7 +110,7 @@ def pair_links(
     directions = _directions(record, words)
     inputs, moved = _shuffled(record, directions, text, draws)
     kept = {layer.layer: layer.heads for layer in record.layers}
-    found = _of_record(record, directions)
+    found = {(layer, head): _given(weights, directions) for layer, head, weights in record}
     chance = {place: np.zeros((draws, len(directions))) for place in found}
     heads = max(map(len, kept.values()))
     batch = max(_BATCH_CELLS // (heads * len(record.queries) * len(record.keys)), 1)
@@ -234,12 +234,6 @@ class _PairWeights:
         whole = to_numpy(weights)
         for head in self._heads[layer]:
             self.weights[text, layer, head] = _given(whole[head], self._directions)
-
-
-def _of_record(
-    record: AttentionRecord, directions: Sequence[Direction]
-) -> dict[tuple[int, int], NDArray[np.floating]]:
-    return {(layer, head): _given(weights, directions) for layer, head, weights in record}
 
 
 def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:

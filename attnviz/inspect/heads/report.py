@@ -137,10 +137,7 @@ def _without_sink(record: AttentionRecord) -> AttentionRecord:
 def _sorted(
     heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
 ) -> tuple[HeadScores, ...]:
-    """Return the heads sorted by a measure; heads without a value come last.
-
-    measure: its name in ``HeadScores.scores``. smallest_first: True starts with the smallest value.
-    """
+    """Return the heads sorted by a measure; heads without a value come last."""
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
         raise UsageError(

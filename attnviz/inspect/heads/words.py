@@ -37,11 +37,8 @@ def _words(record: AttentionRecord) -> tuple[str, str, str]:
     if score is None:
         return "" if record.kind == "self" else kind, "", ""
     mask = "causal mask" if record.causal else "no mask"
-    return kind, mask, _score(record, score)
-
-
-def _score(record: AttentionRecord, score: Score) -> str:
-    return f"{score} score {_FORMULAS[score].format(width=record.model.head_dim)}"
+    formula = _FORMULAS[score].format(width=record.model.head_dim)
+    return kind, mask, f"{score} score {formula}"
 
 
 def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[list[str]]]:

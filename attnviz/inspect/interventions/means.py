@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval, includes_zero
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero
 
 _SIGNIFICANT = 0.05
 """The probability that any change at all is called significant if none has an effect."""
@@ -63,19 +63,6 @@ class Mean:
 
 
 NOT_MEASURED = Mean()
-
-
-def intervals(
-    values: NDArray[np.floating], seed: int, known: NDArray[np.floating] | None = None
-) -> list[Ends | None]:
-    """Return the confidence interval of each mean over texts; None for fewer than five texts.
-
-    values: (text, change). seed: of the bootstrap. known: see ``bootstrap_interval``.
-    """
-    if len(values) < LEAST_TEXTS:
-        return [None] * values.shape[1]
-    low, high = bootstrap_interval(values, seed, known)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def p_values(

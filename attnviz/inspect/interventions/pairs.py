@@ -154,10 +154,7 @@ def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tup
 
 
 def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
-    """Return a string of the tokens that differ, such as ``Tom | . (clean), Ann (corrupt)``.
-
-    begin, end: how many tokens both share at their start and at their end.
-    """
+    """Return a string of the tokens that differ, such as ``Tom | . (clean), Ann (corrupt)``."""
     sides = []
     for name, tokens in (("clean", clean), ("corrupt", corrupt)):
         differ = token_labels(tokens)[begin : len(tokens) - end]

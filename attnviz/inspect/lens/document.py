@@ -13,7 +13,6 @@ from attnviz.draw.provenance import (
     advised,
     known_text,
     label_title,
-    model_words,
     named,
     notes_group,
     probability,
@@ -21,7 +20,7 @@ from attnviz.draw.provenance import (
 from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.records import FAR, LensReport
-from attnviz.inspect.why.words import logits, next_word, placed, quoted
+from attnviz.inspect.why.words import about_prompts, logits, next_word, placed, quoted
 
 _LONGEST = 100
 _LONGEST_TOKEN = 14
@@ -40,13 +39,10 @@ def lens_document(report: LensReport) -> doc.Document:
     found, tokens = report.found, report.given.predicted
     at = placed(tokens, found.position)
     blocks = counted(len(found.blocks) - 1, "block")
-    about: list[doc.Part] = [
-        doc.Facts([*model_words(report.model), (counted(len(tokens), "token"), False)]),
-        doc.Quote("prompt", report.text, lead=8),
-        *([doc.Facts([(report.source, False)], lead=8)] if report.source else []),
-    ]
-    if report.given.target is not None:
-        about.append(doc.Quote("target", "".join(report.given.target.texts), lead=8))
+    facts = [counted(len(tokens), "token")]
+    about = about_prompts(
+        report.model, facts, report.given, report.text, source=report.source, many=False
+    )
     question = "asked for" if report.asked else "the top prediction"
     followed = f"{quoted(report.answer)}, {question} at {at}"
     if report.found.end is not None:
@@ -270,10 +266,7 @@ def _far(report: LensReport) -> str:
 
 
 def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen; of many blocks those around the entry are kept, and the last.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen; of many blocks those around the entry are kept, and the last."""
     beside = columns >= _WIDEST
     words = _MANY if columns >= _WIDE else _FEW
     notes = [doc.Note(_far(report))] if report.far else []

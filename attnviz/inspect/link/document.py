@@ -99,7 +99,7 @@ def part_table(report: LinkReport, most: Sequence[int] = (_EVERY, _EVERY)) -> do
     """Return a table of what was written into the key, and below into the query, largest first.
 
     Parts that are exactly zero, in the control too, are left out. most: how many rows each side
-        has; the smaller parts share the last, so that all tally.
+        has; the smaller parts share the last one, so that none is lost.
     """
     scale, count = NumberScale.over(part.lead for part in report.parts), report.controls
     rows: list[LinkPart] = []
@@ -137,8 +137,8 @@ def part_table(report: LinkReport, most: Sequence[int] = (_EVERY, _EVERY)) -> do
 def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> doc.HeadGrid:
     """Return the grid of the lead by (part of the query, part of the key).
 
-    The smaller parts of each share the last row and column, so that all tally; those of zeros alone
-    are left out. rows: the most of them. room: the available width in characters.
+    The smaller parts share the last row and column, so that none is lost; parts of zeros alone are
+    left out. rows: the most of them. room: the available width in characters.
     scaled: True adds a colour bar.
     """
     matrix = np.mean([each.found.matrix(each.towards) for each in report.prompts], axis=0)

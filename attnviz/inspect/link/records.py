@@ -22,7 +22,7 @@ from attnviz.engine.attribution.scores import (
 )
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.link.choice import LinkChoice
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval, includes_zero
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class LinkPart(NamedTuple):
 
     side: whether it was written into the query or the key. part: who wrote; None for a bias by
         distance, which needs no writer.
-    base: the mean over the control prompts, None without any. reached: how many of them have at
-        least as much, of one prompt. without: the key's weight if this head's query, or keys, were
-        read without the part, exactly; None if not known, or for many prompts.
+    base: the mean over the control prompts, None without any. reached: how many controls of a
+        single prompt have at least as large a value. without: the exact weight of the key if this
+        head read its query, or its keys, without the part; None if unknown, or for many prompts.
     source: the token from which a head took most of it; None for other parts.
     interval, p: of many prompts: the 95% confidence interval; p of the difference to the base,
         adjusted for all parts.
@@ -210,13 +210,9 @@ class LinkReport(Report, Provenance):
             (side, at) for side in SIDES for at in range(count)
         ]
         places += [("key", None)] * (len(means) - len(places))
-        ends: list[Any] = [None] * len(means)
-        p: list[float | None] = [None] * len(means)
-        if len(values) >= LEAST_TEXTS:
-            low, high = bootstrap_interval(values, self.seed)
-            ends = list(zip(low.tolist(), high.tolist(), strict=True))
-            if bases is not None and self.model.weights != "random":
-                p = adjusted_p(values - bases, self.seed).tolist()
+        ends, p = intervals(values, self.seed), list[float | None]([None] * len(means))
+        if len(values) >= LEAST_TEXTS and bases is not None and self.model.weights != "random":
+            p = adjusted_p(values - bases, self.seed).tolist()
         return tuple(
             LinkPart(
                 side=side,

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
-from attnviz.draw.labels import cut, token_label, token_labels
+from attnviz.draw.document import Explanation, Part, Words
 from attnviz.draw.numbers import counted
-from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
+from attnviz.draw.provenance import fits_two_lines, known_text, named, probability
 from attnviz.inspect.link.records import LinkedPrompt, LinkPart, LinkReport
+from attnviz.inspect.why.words import about_prompts, placed
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.word_links import DRAWS
-from attnviz.measures.words import word_text, words_of_tokens
-from attnviz.records import Tokens
 
-_LONGEST_TOKEN = 14
 _FEW = 3
 """The parts that are named where one line is all there is."""
 
@@ -27,14 +24,6 @@ _CLEAR = 0.6931
 
 _NOTABLE_BASE = 0.5
 """The least base rate, as a share of the part, that the finding gives."""
-
-
-def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its index, such as ``“Tom” (4)``, or the word that a piece belongs to."""
-    word = words_of_tokens(tokens)[place]
-    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
-    label = cut(label, _LONGEST_TOKEN)
-    return f"“{label}” ({place})" if quotes else f"{label} ({place})"
 
 
 def nats(value: float) -> str:
@@ -171,17 +160,10 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
 
 def about(report: LinkReport) -> list[Part]:
     """Return the facts that a reader needs to repeat the run: model, prompt and link."""
-    first = report.first
-    text = f"the first: {first.text}" if report.many else first.text
-    facts = [counted(len(first.tokens), "token"), f"seed {report.seed}"]
-    parts: list[Part] = [
-        Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
-        Quote("prompts" if report.many else "prompt", text, lead=8),
-    ]
-    parts += [Facts([(report.source, False)], lead=8)] if report.source else []
-    if first.given.target is not None:
-        parts.append(Quote("target", "".join(first.given.target.texts), lead=8))
-    return parts
+    first, facts = report.first, [counted(len(report.first.tokens), "token"), f"seed {report.seed}"]
+    return about_prompts(
+        report.model, facts, first.given, first.text, source=report.source, many=report.many
+    )
 
 
 def sum_words(report: LinkReport) -> Words:

@@ -29,7 +29,7 @@ from attnviz.inspect.patterns.score import scored_report
 from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends
-from attnviz.measures.exact_sums import Floats, Integers, exact_sum, mean, total, variance
+from attnviz.measures.exact_sums import Floats, Integers, known_exact, mean, total, variance
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, find_label
 from attnviz.measures.rows import Conditions
@@ -163,26 +163,24 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
     strength = np.where(founded, scores - base, 0) / np.where(founded, 1 - base, 1)
     lost = [[place in result.lost for place in places] for result in results]
     sums = {
-        "scores": _sum(scores),
-        "squares": _sum(scores**2),
-        "base": _sum(np.where(known, base, np.nan)),
-        "reach": _sum(np.where(known, reach, np.nan)),
-        "described": _sum(described),
+        "scores": known_exact(scores).sum(0),
+        "squares": known_exact(scores**2).sum(0),
+        "base": known_exact(np.where(known, base, np.nan)).sum(0),
+        "reach": known_exact(np.where(known, reach, np.nan)).sum(0),
+        "described": known_exact(described).sum(0),
         "measured": known.sum(0),
         "based": (known & ~np.isnan(base)).sum(0),
         "agreeing": (founded & (strength >= THRESHOLD)).sum(0),
         "told": (~np.isnan(described)).sum(0),
         "lost": np.sum(lost, 0),
         "texts": np.array(len(results)),
-        **{f"delimiter.{token}": _sum(np.where(marked, gained[token], 0)) for token in gained},
+        **{
+            f"delimiter.{token}": known_exact(np.where(marked, gained[token], 0)).sum(0)
+            for token in gained
+        },
     }
     named = {prefix + name: values for name, values in sums.items()}
     return Tallies(named, {prefix + "places": np.array(places)})
-
-
-def _sum(values: Floats) -> Integers:
-    """Return the exact sum over the texts, (..., 2), of those that have a number."""
-    return exact_sum(np.where(np.isnan(values), 0, values))
 
 
 def report_of(record: CorpusRecord) -> PatternReport:

@@ -152,9 +152,8 @@ def _first(
 ) -> list[doc.Group]:
     """Return the overview and the best head of each label, or all heads by the watched label.
 
-    watch: that label, or None. maps: examples. max_width, lines: the available width in characters
-        and lines.
     Both stand next to each other if they fit; maps stand below if there are lines left.
+    watch: that label, or None. maps: examples.
     """
     if report.regions is not None:
         shares = region_group(
@@ -283,10 +282,7 @@ def _head_table(
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
-    """Return a table of the best heads of a label, with pattern scores and base rates.
-
-    name: of the label. top: the number of heads.
-    """
+    """Return a table of the best heads of a label, with pattern scores and base rates."""
     heads = report.labelled(name)
     listed = heads[:top]
     rest = len(heads) - len(listed)
@@ -301,10 +297,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """Yield the grid of one score and the ranking of all heads; nothing if no head has it.
-
-    name: of the pattern score. top: how many heads are listed.
-    """
+    """Yield the grid of one score and the ranking of all heads; nothing if no head has it."""
     ranked = report.ranked(name)
     if not ranked:
         return
@@ -361,10 +354,7 @@ _MAPPED = 2
 
 
 def _map(report: PatternReport, entry: PatternScores, name: str, example: Example) -> doc.Map:
-    """Return the map of a head over a text in which its label can be seen.
-
-    entry: the pattern scores of the head. name: of the score to show. example: the map's numbers.
-    """
+    """Return the map of a head over a text in which its label can be seen."""
     head = report.head_name((entry.layer, entry.head))
     value = entry.score if name == entry.label else entry.scores.get(name)
     words = [(head, True), (f"{label_named(name).said} {score(value)}", False)]

@@ -50,10 +50,7 @@ def _place(head: PatternScores) -> Place:
 
 
 def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> list[PatternScores]:
-    """Return the best heads of a label that have no map yet, those labelled with it first.
-
-    taken: the maps made so far, by (layer, head).
-    """
+    """Return the best heads of a label that have no map yet, those labelled with it first."""
     labelled = report.labelled(label)[:_LABELLED]
     others = [head for head in report.ranked(label)[:_OTHERS] if head.label is None]
     return [head for head in (*labelled, *others) if _place(head) not in taken]

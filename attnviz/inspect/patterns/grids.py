@@ -109,10 +109,7 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
 
 
 def _tip(report: PatternReport, entry: PatternScores) -> str:
-    """Return a remark with every pattern score of a head and its base rate, shown on pointing.
-
-    entry: the scores of the head.
-    """
+    """Return a remark with every pattern score of a head and its base rate, shown on pointing."""
     said = "no label" if entry.label is None else label_named(entry.label).said
     lines = [f"{report.head_name((entry.layer, entry.head))}: {said}"]
     lines += [

@@ -159,8 +159,5 @@ def keep_labels(model: Model, report: PatternReport) -> list[str]:
 
 
 def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
-    """Return the labels that the option ``--watch`` can name: known ones and annotated relations.
-
-    sentences: those that are annotated.
-    """
+    """Return the labels that ``--watch`` can name: known ones and annotated relations."""
     return [*LABELS, *(pair.relation for sentence in sentences for pair in sentence.pairs)]

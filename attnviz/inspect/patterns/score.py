@@ -300,10 +300,7 @@ def _notes(
 
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
-    """Return the names of the relations in the annotated sentences, the usual ones first.
-
-    probes: all texts, of which some are annotated.
-    """
+    """Return the names of the relations in the annotated sentences, the usual ones first."""
     found = {
         relation for text in probes if text.words is not None for relation, _, _ in text.words.pairs
     }
@@ -312,10 +309,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
 
 
 def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """Return the annotated relations that could not be measured in any sentence.
-
-    found: the names of those that could.
-    """
+    """Return the annotated relations that could not be measured in any sentence."""
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
 
@@ -348,10 +342,7 @@ def _untestable(
 
 
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels for which some head has both a score and a base rate.
-
-    found: the summaries by (layer, head). relations: the names of the annotated ones.
-    """
+    """Return the labels for which some head has both a score and a base rate."""
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
     return tuple(
         name

@@ -174,10 +174,7 @@ def _summary(
 
 
 def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, float, float]]:
-    """Yield (name, score, base rate) of each pattern score that this text can show for a head.
-
-    result: the scores over the text. layer, head: of the head.
-    """
+    """Yield (name, score, base rate) of each pattern score that this text can show for a head."""
     scores = result.layers.get(layer)
     if scores is None or head not in scores.heads:
         return

@@ -146,10 +146,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 
 def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the loss curve, the grid and, if they fit, the removals.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: the loss curve, the grid and, if they fit, the removals."""
     result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     if not report.steps:
         return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]

@@ -334,10 +334,7 @@ class ScanMeter:
         return self._scanner.gradients(removed)
 
     def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """Return the mean loss of each removal over the texts; store that of the whole model.
-
-        variants: the heads of each removal.
-        """
+        """Return the mean loss of each removal over the texts; store that of the whole model."""
         deltas = np.full((self._texts, len(variants)), np.nan)
         clean = np.full(self._texts, np.nan)
         wanted = dict.fromkeys(range(self._texts), range(len(variants)))

@@ -247,10 +247,7 @@ class _Work:
 
 
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
-    """Return about how many removals will be measured, each over one half of the texts.
-
-    bounds: the heads that must remain. goal: when to stop.
-    """
+    """Return about how many removals will be measured, each over one half of the texts."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
     ranked = candidates if request.method == "exact" else 0
     if request.rerank:
@@ -259,10 +256,7 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how many seconds this many removals take, each over one half of the texts.
-
-    halves: the texts of both.
-    """
+    """Return about how many seconds this many removals take, each over one half of the texts."""
     sizes = sizes_of(model)
     text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
     one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)

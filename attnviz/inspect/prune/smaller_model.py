@@ -82,10 +82,7 @@ def count_parameters(model: Any) -> int:
 
 
 def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
-    """Yield configs that can describe ``plan``, each with the class of the model to load.
-
-    head_dim: the width of a head.
-    """
+    """Yield configs that can describe ``plan``, each with the class of the model to load."""
     own = type(model)
     config = _resized(model.config, plan, head_dim)
     if config is not None:
@@ -107,10 +104,7 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
-    """Return the config with the plan's numbers of heads, or None if it does not allow them.
-
-    head_dim: the width of a head.
-    """
+    """Return the config with the plan's numbers of heads, or None if it does not allow them."""
     return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 

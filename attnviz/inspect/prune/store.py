@@ -115,10 +115,7 @@ def difference_from_masked(
 
 
 def _answer(output: Any) -> Tensor:
-    """Return the logits in float64, or for a model without logits the final hidden states.
-
-    output: what transformers returned.
-    """
+    """Return the logits in float64, or for a model without logits the final hidden states."""
     logits = getattr(output, "logits", None)
     answer: Tensor = logits if logits is not None else output[0]
     return answer.double()
@@ -195,10 +192,7 @@ def _record(
 
 
 def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> bool:
-    """Return whether the architecture can have fewer heads of the same width at all.
-
-    projections: of every layer with attention.
-    """
+    """Return whether the architecture can have fewer heads of the same width at all."""
     info = model.info
     first = range(max(info.heads // info.kv_heads, 1))
     state = _shapes_only(model)

@@ -107,10 +107,7 @@ def _groups(report: ModelReport) -> list[doc.Group]:
 
 
 def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: facts on the model, then the grids, tables and maps that fit.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: facts on the model, then the grids, tables and maps that fit."""
     said = [*_lines(report), *map(doc.Note, report.notes)]
     groups = [doc.Group(said)]
     left = lines - lines_of(said, columns - _LEAD) - len(report.notes) - 1
@@ -168,10 +165,7 @@ def _grids(report: ModelReport) -> list[doc.HeadGrid]:
 
 
 def _maps(report: ModelReport, columns: int, lines: int) -> doc.Maps | None:
-    """Return the maps of the heads with a card that fit next to each other, or None.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the maps of the heads with a card that fit next to each other, or None."""
     if not report.cards:
         return None
     record = report.cards[0].map.first.record

@@ -113,10 +113,7 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
 
 
 def _fewer(cards: int, wanted: int) -> tuple[str, ...]:
-    """Return a note if there are fewer cards than wanted, because no other head costs loss.
-
-    cards: how many there are. wanted: how many were requested.
-    """
+    """Return a note if there are fewer cards than wanted, because no other head costs loss."""
     if cards >= wanted:
         return ()
     return (f"cards of {counted(cards, 'head')}, not {wanted:,}: no other ablated head costs loss",)

@@ -33,9 +33,9 @@ from attnviz.inspect.retrieve.retrieve import (
     retrieval_heads,
     short_caches,
 )
-from attnviz.inspect.retrieve.study import Floats, Haystack, HaystackStudy
+from attnviz.inspect.retrieve.study import Haystack, HaystackStudy
 from attnviz.measures.bootstrap import LEAST_TEXTS, few_note, student_t
-from attnviz.measures.exact_sums import Integers, exact, exact_sum, mean, variance
+from attnviz.measures.exact_sums import Integers, exact_sum, known_exact, mean, variance
 from attnviz.mergeable import CorpusRecord, Tallies, read_record, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
@@ -203,14 +203,14 @@ def _sums(
     asked_at = np.zeros(cells.shape[:2], np.int64)
     for asked, answer in pairs:
         place = makes.lengths.index(asked.length), asked.depth
-        cells[place] += _exact(answer.heads[0])
+        cells[place] += known_exact(answer.heads[0])
         asked_at[place] += 1
     sums = {
         "seen": np.isfinite(heads[0]).sum(0),
-        "heads": _exact(heads).sum(1),
-        "squares": _exact(heads[0] ** 2).sum(0),
-        "margins": _exact(margins).sum(1),
-        "margin_squares": _exact(margins**2).sum(1),
+        "heads": known_exact(heads).sum(1),
+        "squares": known_exact(heads[0] ** 2).sum(0),
+        "margins": known_exact(margins).sum(1),
+        "margin_squares": known_exact(margins**2).sum(1),
         "cells": cells,
         "asked": asked_at,
         "answer_tokens": np.array(sum(len(asked.right) for asked, _ in pairs)),
@@ -224,10 +224,6 @@ def _sums(
         sums["changes"] = np.stack([exact_sum(each) for each in known])
         sums["change_squares"] = np.stack([exact_sum(each**2) for each in known])
     return sums
-
-
-def _exact(values: Floats) -> Integers:
-    return exact(np.where(np.isnan(values), 0, values))
 
 
 def report_of(record: CorpusRecord) -> RetrieveReport:

@@ -193,11 +193,7 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
 
 def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the first screen: the coloured text, next to as many readable maps as fit.
-
-    kept: the matrices as they are drawn. columns, lines: the available width in characters and
-        lines.
-    """
+    """Return the first screen: the coloured text, next to as many readable maps as fit."""
     count = len(kept.places)
     drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)

@@ -224,10 +224,7 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """Return a ranking table with a row for each head: effect, base rate, label, source token.
-
-    effects: in the order of the rows. title: of the table.
-    """
+    """Return a ranking table with a row for each head: effect, base rate, label, source token."""
     scale = NumberScale.over(effect.value for effect in effects)
     copies = {} if report.copying is None else report.copying.copying
     sources = [None if report.many else report.first.source(each.head) for each in effects]
@@ -397,10 +394,7 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
 
 
 def _input_groups(report: WhyReport, inputs: InputEffects, columns: int) -> list[doc.Group]:
-    """Return the first screen of what the prediction needs; on a wide one, what heads write too.
-
-    columns: the available width in characters.
-    """
+    """Return the first screen of what the prediction needs; on a wide one, what heads write too."""
     table, rest = input_table(report, inputs), columns - _TABLE - _GAP
     if not report.tallies or not report.effects:
         return [doc.Group([table])]
@@ -413,20 +407,14 @@ def _input_groups(report: WhyReport, inputs: InputEffects, columns: int) -> list
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return the requested contribution maps if they fit, else the coloured text.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the requested contribution maps if they fit, else the coloured text."""
     if maps := _maps(report, columns, lines):
         return maps
     return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
 
 
 def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return as many of the requested contribution maps as fit, with the number of hidden ones.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return as many of the requested contribution maps as fit, with the number of hidden ones."""
     for part in write_maps(report, scaled=False):
         lines -= len(part.maps) > 1
         queries, keys = part.maps[0].weights.shape

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.errors import UnsupportedError
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval, includes_zero
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
@@ -231,13 +231,10 @@ class WhyReport(Report, Provenance):
         """Return the contribution of every head, in the order of the parts."""
         heads = list(self.first.found.heads)
         values = np.array([list(each.found.heads.values()) for each in self.prompts])
-        ends: list[tuple[float, float] | None] = [None] * len(heads)
-        if len(values) >= LEAST_TEXTS:
-            low, high = bootstrap_interval(values, self.seed)
-            ends = list(zip(low.tolist(), high.tolist(), strict=True))
         bases = [each.base.mean(0) for each in self.prompts if len(each.base)]
         base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
         means = values.mean(0).tolist()
+        ends = intervals(values, self.seed)
         found = zip(heads, means, ends, base, self._p(), strict=True)
         return tuple(HeadEffect(*each) for each in found if each[0][0] in self.kinds)
 

@@ -340,10 +340,7 @@ def _controls(
 
 
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
-    """Return the positions of the answer's token in the prompt that the prediction can see.
-
-    tokens: of the prompt. found: its logit, with the answer's id.
-    """
+    """Return the positions of the answer's token in the prompt that the prediction can see."""
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
     both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all tokens
     seen = len(tokens) if both else found.position

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, numbered, token_label, token_labels
 from attnviz.draw.numbers import counted, listed
@@ -19,7 +21,7 @@ from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
-from attnviz.records import Tokens
+from attnviz.records import Input, ModelInfo, Tokens
 
 _LONGEST_TOKEN = 14
 _LONGEST_ANSWER = 30
@@ -226,10 +228,7 @@ def _labelled(report: WhyReport) -> str:
 
 
 def _writes(report: WhyReport, best: HeadEffect) -> str:
-    """Return a clause on the best head's contribution over many prompts, with its interval.
-
-    best: the effect of that head.
-    """
+    """Return a clause on the best head's contribution over many prompts, with its interval."""
     ends = ""
     if best.interval is not None:
         ends = " [{}, {}]".format(*map(logits, best.interval))
@@ -242,18 +241,11 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """Return the end of a sentence: the head's effect if another word replaces the answer.
-
-    best: the effect of the head.
-    """
+    """Return the end of a sentence: the head's effect if another word replaces the answer."""
     if best.base is None:
         return "" if report.first.found.labels else ", no control: the answer is not in it"
     answer = quoted(report.first.answer)
     return f"; {logits(best.base)} with another word for {answer}"
-
-
-def _none(report: WhyReport) -> str:
-    return "not clear" if report.shown else "no head stands out"
 
 
 def _base(report: WhyReport, best: HeadEffect) -> str:
@@ -267,7 +259,8 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     if not report.tested:
         return f"{said}; a test needs {LEAST_TEXTS}"
     if not best.clear:
-        return f"{said}; {_none(report)} from its control"
+        verdict = "not clear" if report.shown else "no head stands out"
+        return f"{said}; {verdict} from its control"
     clear = sorted(
         (effect for effect in report.effects if effect.clear and effect is not best),
         key=lambda effect: -abs(effect.value),
@@ -292,18 +285,30 @@ def answers(report: WhyReport) -> str:
 # Provenance ----------------------------------------------------------------------------------
 
 
+def about_prompts(
+    info: ModelInfo, facts: Sequence[str], given: Input, text: str, *, source: str, many: bool
+) -> list[Part]:
+    """Return the facts that a reader needs to repeat a run over prompts: model, prompt, source.
+
+    facts: follow the model's. given, text: the first prompt, as the model reads it and as typed.
+    """
+    parts: list[Part] = [
+        Facts([*model_words(info), *((fact, False) for fact in facts)]),
+        Quote("prompts" if many else "prompt", f"the first: {text}" if many else text, lead=8),
+    ]
+    parts += [Facts([(source, False)], lead=8)] if source else []
+    if given.target is not None:
+        parts.append(Quote("target", "".join(given.target.texts), lead=8))
+    return parts
+
+
 def about(report: WhyReport) -> list[Part]:
     """Return the facts that a reader needs to repeat the run: model, prompt and question."""
     first, drawn = report.first, bool(report.controlled) or report.many
     facts = [_size(report), *[f"seed {report.seed}"] * drawn]
-    text = f"the first: {first.text}" if report.many else first.text
-    parts: list[Part] = [
-        Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
-        Quote("prompts" if report.many else "prompt", text, lead=8),
-    ]
-    parts += [Facts([(report.source, False)], lead=8)] if report.source else []
-    if first.given.target is not None:
-        parts.append(Quote("target", "".join(first.given.target.texts), lead=8))
+    parts = about_prompts(
+        report.model, facts, first.given, first.text, source=report.source, many=report.many
+    )
     if report.many:
         question = answers(report)
     else:

@@ -135,9 +135,8 @@ _TOLD = (
 def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: histograms without and with the scale, and a table.
 
-    columns, lines: the available width in characters and lines. The table has one column per case.
-        If a model has several layers or heads, the first screen is the overview and the case that
-        the scale changes most.
+    The table has one column per case. If a model has several layers or heads, the first screen is
+    the overview and the case that the scale changes most.
     """
     if report.model is not None and len(report.cases) > 1:
         overview = _overview(report)._replace(least=3)
@@ -174,10 +173,7 @@ def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
 def _compared(
     report: ScalingReport, cases: Sequence[ScalingCase], names: Sequence[str]
 ) -> doc.Table:
-    """Return a table with a row per measure and a column per case: without → with the scale.
-
-    cases: the columns. names: the measures.
-    """
+    """Return a table with a row per measure and a column per case: without → with the scale."""
     rows = [doc.Row([LABELS[name], *(both_ways(name, case) for case in cases)]) for name in names]
     columns = [doc.Column("without → with", right=False)]
     columns += [doc.Column(report.name(case)) for case in cases]

@@ -80,10 +80,7 @@ _BESIDE = 78
 
 
 def _first(report: SweepReport, max_width: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curves and losses, then the heads and sentences if they fit.
-
-    max_width, lines: the available width in characters and lines.
-    """
+    """Return the first screen: curves and losses, then the heads and sentences if they fit."""
     table = _results(report)._replace(title=[])
     if lines < _FEW_LINES:  # of the rules only chance is kept
         first = 1 + len(report.task.between)

@@ -168,10 +168,7 @@ def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
 
 
 def _shared(report: SweepReport, heads: int, pair: Sequence[str]) -> int:
-    """Return the number of seeds in which both patterns have the same best head.
-
-    heads: the number of heads of the models. pair: the names of both patterns.
-    """
+    """Return the number of seeds in which both patterns have the same best head."""
     best = [[model.pattern(name) for name in pair] for model in report.of(heads)]
     return sum((one.layer, one.head) == (other.layer, other.head) for one, other in best)
 

@@ -199,10 +199,7 @@ class HeadsTraining:
 
     @torch.inference_mode()
     def _held_out(self, samples: Samples) -> tuple[float, float]:
-        """Return the mean loss in nats and the accuracy over the predictions that count.
-
-        samples: sequences that the model was not trained on.
-        """
+        """Return the mean loss in nats and the accuracy over the predictions that count."""
         loss = right = 0.0
         for start in range(0, len(samples.ids), _AT_ONCE):
             ids = torch.from_numpy(samples.ids[start : start + _AT_ONCE]).to(self._device)

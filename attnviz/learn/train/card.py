@@ -53,10 +53,7 @@ def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus)
 
 
 def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
-    """Return the YAML front matter of a model card; strings are quoted as in JSON.
-
-    name: of the model.
-    """
+    """Return the YAML front matter of a model card; strings are quoted as in JSON."""
     card, scores = recipe.card, result.scores
     on_text = [
         ("loss", result.valid_loss, "validation loss, nats per token"),

@@ -110,10 +110,7 @@ _BESIDE = 76
 
 
 def _first(result: TrainReport, max_width: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curve and best heads, side by side if they fit, then the facts.
-
-    max_width, lines: the available width in characters and lines.
-    """
+    """Return the first screen: curve and best heads, side by side if they fit, then the facts."""
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
     tall = len(_BEST) + 1

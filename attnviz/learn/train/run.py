@@ -250,10 +250,7 @@ def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch
 
 
 def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
-    """Return the bytes of one batch's activations for the backward pass, two bytes a number.
-
-    config: the sizes of the model in that phase.
-    """
+    """Return the bytes of one batch's activations for the backward pass, two bytes a number."""
     tokens = phase.batch * phase.length
     attended = config.heads * config.head_dim + 2 * config.kv_heads * config.head_dim
     layer = 4 * config.d_model + 2 * attended + 4 * config.d_ff

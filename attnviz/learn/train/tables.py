@@ -114,10 +114,7 @@ def _names(kind: type[FieldTable]) -> dict[str, str]:
 
 
 def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable]) -> Any:
-    """Return a value of a TOML file converted to the type of its field.
-
-    name: its key. kind: the type. given: the value. place, root: see ``_read``.
-    """
+    """Return a value of a TOML file converted to the type of its field."""
     if _is_table(kind):
         if not isinstance(given, dict):
             raise UsageError(f"{name} must be a table: [{name}]")
@@ -152,10 +149,7 @@ def _listed(kind: Any) -> Any:
 
 
 def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
-    """Return the classes of the tables of a file by their headings, such as ``[model]``.
-
-    root: the class of the whole file.
-    """
+    """Return the classes of the tables of a file by their headings, such as ``[model]``."""
     kinds, found = get_type_hints(root), {}
     for name, own in _names(root).items():
         if _is_table(kinds[own]):

@@ -86,10 +86,7 @@ def _heading(report: VerifyReport) -> doc.Words:
 
 
 def _first(report: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: a summary with failures first, then details if they fit.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: a summary with failures first, then details if they fit."""
     if report.steps:
         return [doc.Group([_step_table(report, columns)]), *_worked_head(report)]
     rows = _summary(report)
@@ -273,19 +270,13 @@ def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part
 
 
 def _axes(step: ComputationStep) -> str:
-    """Return the names and lengths of a result's axes; of several arrays, those of the last.
-
-    step: the computation step.
-    """
+    """Return the names and lengths of a result's axes; of several arrays, those of the last."""
     names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
     return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
 
 
 def _step_table(report: VerifyReport, columns: int) -> doc.Table:
-    """Return a table of the computation steps: shape, formula and, if they fit, axes.
-
-    columns: the width of the screen in characters.
-    """
+    """Return a table of the computation steps: shape, formula and, if they fit, axes."""
     titles = ["step", "shape", "computes", *(["axes"] if columns >= _ROOMY else [])]
     rows = []
     for place, step in enumerate(report.steps, 1):

@@ -74,10 +74,7 @@ def count_check(examinee: Examinee, model: Model, name: str | None, options: Loa
 
 
 def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:
-    """Return the parameter count, and the command that shows it.
-
-    name, options: how the model was loaded, name None if unknown.
-    """
+    """Return the parameter count, and the command that shows it."""
     if isinstance(model, OwnAttention):
         shape = model.attention.shape
         sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}

@@ -79,10 +79,7 @@ class _NativeExaminee(Examinee):
 
     @torch.inference_mode()
     def _watched(self, ids: tuple[int, ...], mask: Tensor | None = None) -> tuple[Maps, Outputs]:
-        """Run the twin while it is observed; return its attention weights and outputs.
-
-        ids: the token ids. mask: as of ``MultiHeadAttention``.
-        """
+        """Run the twin while it is observed; return its attention weights and outputs."""
         keep = KeepAll()
         with observe_hook_points(self.root, keep):
             outputs = self._run(ids, mask)

@@ -161,10 +161,7 @@ def verify_model(
 def _read(
     model: Model, text: str, target: str | None, truncate: bool
 ) -> tuple[Tokens, Tokens | None]:
-    """Return the tokens of a text, and those of a decoder's target or else of the same text.
-
-    target: the decoder's text, if given. truncate: True cuts texts that are too long.
-    """
+    """Return the tokens of a text, and those of a decoder's target or else of the same text."""
     tokens = encoded(model, text, truncate)
     heads = model.info.layers * model.info.heads
     require_maps(heads, len(tokens), len(tokens), "shorten the text, or add --truncate")

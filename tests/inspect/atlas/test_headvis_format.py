@@ -129,6 +129,8 @@ def data_faults(data: Path) -> list[str]:
     if not {*config["metric_descriptions"]} <= {*config["metrics"]}:
         wrong.append("config.metric_descriptions: of no metric")
     shown = {**{each["key"]: BINS for each in config["custom_plots"]}}
+    if "histogram" in shown:
+        wrong.append("config.custom_plots: the metrics tab draws histogram without being asked")
     shown |= {each["key"]: RANKED for each in config["custom_tables"]}
     for layer, head in config["heads"]:
         pattern = config["head_data_pattern"]

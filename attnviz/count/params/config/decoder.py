@@ -114,10 +114,7 @@ def _groups(fields: adapter.Fields, row: DecoderFamily) -> tuple[specs.LayerGrou
 
 
 def _windows(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[int | None] | None:
-    """Return each layer's window in tokens, None for all keys; None if no layer has a window.
-
-    fields: of the config. row: the family. layers: their number.
-    """
+    """Return each layer's window in tokens, None for all keys; None if no layer has a window."""
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
     window = fields.optional("sliding_window", least=0)
@@ -149,10 +146,7 @@ def _slides(fields: adapter.Fields, slides: Slides, layer: int) -> bool:
 
 
 def _sparse(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[bool] | bool:
-    """Return for each layer whether it has experts; a single bool if all layers are alike.
-
-    fields: of the config. row: the family. layers: their number.
-    """
+    """Return for each layer whether it has experts; a single bool if all layers are alike."""
     mixture = row.experts
     if mixture is None:
         return False
@@ -224,10 +218,7 @@ def _attention(
 
 
 def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
-    """Return the width of a head: the config's ``head_dim``, else width / heads.
-
-    fields: of the config. width: of the model. heads: the number of query heads.
-    """
+    """Return the width of a head: the config's ``head_dim``, else width / heads."""
     own = fields.optional("head_dim")
     if own is None and width % heads:
         raise adapter.UnclaimedError  # the library may round, or refuse

@@ -109,10 +109,7 @@ class _VisionRow(NamedTuple):
 def _read_vision(
     fields: adapter.Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
-    """Return the spec of a vision transformer, bare or with a classifier.
-
-    fields: of the config. purpose: which of both. switches: the fields of ``_VisionRow``.
-    """
+    """Return the spec of a vision transformer, bare or with a classifier."""
     row = _VisionRow(**switches)
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):

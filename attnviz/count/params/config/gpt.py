@@ -144,10 +144,7 @@ def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
 
 
 def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Return the spec of an OPT: learned positions with two spare rows, its own token width.
-
-    purpose: which head follows the layers.
-    """
+    """Return the spec of an OPT: learned positions with two spare rows, its own token width."""
     width, heads, layers = _shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
     layer = adapter.block(
@@ -175,10 +172,7 @@ def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Return the spec of a GPT-Neo, in which global and local attention take turns.
-
-    purpose: which head follows the layers.
-    """
+    """Return the spec of a GPT-Neo, in which global and local attention take turns."""
     width, heads, layers = _shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
     kinds = fields.listed("attention_layers", layers) or _repeated(fields, layers)
@@ -200,10 +194,7 @@ def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
-    """Return each layer's kind of attention, from GPT-Neo's ``[[["global", "local"], 12]]``.
-
-    layers: their number.
-    """
+    """Return each layer's kind of attention, from GPT-Neo's ``[[["global", "local"], 12]]``."""
     with damaged(f"attention_types of {fields.name!r}"):
         kinds = repeated(fields.get("attention_types"), layers)
     if len(kinds) != layers:

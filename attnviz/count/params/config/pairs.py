@@ -29,10 +29,7 @@ class _BartRow(NamedTuple):
 
 
 def _read_bart(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> specs.ModelSpec:
-    """Return the spec of encoder and decoder, which share one token table with the head.
-
-    fields: of the config. purpose: which head follows. switches: the fields of ``_BartRow``.
-    """
+    """Return the spec of encoder and decoder, which share one token table with the head."""
     row = _BartRow(**switches)
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
@@ -93,7 +90,7 @@ def _read_whisper(fields: adapter.Fields, *, purpose: _Purpose) -> specs.ModelSp
 
     Two convolutions halve the time steps of a log-mel spectrogram. Keys have no bias; the encoder's
     sinusoids are stored as a table that is counted.
-    fields: of the config. purpose: which head follows.
+    purpose: which head follows.
     """
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     frames, target = fields.whole("max_source_positions"), fields.whole("max_target_positions")

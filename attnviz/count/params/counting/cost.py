@@ -284,10 +284,7 @@ def _grows(spec: StackSpec) -> bool:
 
 
 def _linear_step(stack: StackCount) -> int:
-    """Return the operations of one more token, without scores and the source's keys and values.
-
-    stack: with its counted parameters.
-    """
+    """Return the operations of one more token, without scores and the source's keys and values."""
     two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(two[role] - one[role] for role in _LINES if role != "scores")
 

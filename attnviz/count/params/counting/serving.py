@@ -59,13 +59,13 @@ class CardFit(NamedTuple):
     """Whether a GPU can run a model, and how fast at most.
 
     need: the memory for the counted length and batch. free: bytes that stay free, negative if it
-        does not fit. cards: how many such GPUs can hold parameters and cache if each needs the
-        other memory in addition; None if no number can. What splitting a model costs is left out.
+        does not fit. cards: how many such GPUs are needed if they share parameters and cache, and
+        each holds all other memory; None if no number is enough. The cost of splitting is left out.
     batch: the most sequences of the counted length. context: the most tokens of each of the counted
         sequences. For both, 0 if not a single one fits, None if the memory sets no limit.
     rate: the operations a second of the GPU. prefill: the least seconds of a pass over all prompts.
-    decode, full: of the counted batch, and of ``batch``; None if that does not fit, or if the model
-        does not generate.
+    decode: the speed of generation with the counted batch; full: with ``batch`` sequences. Each is
+        None if that does not fit, or if the model does not generate.
     """
 
     card: Gpu

@@ -376,20 +376,14 @@ def _least_lines(part: doc.Part) -> int:
 
 
 def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
-    """Return the height in lines of the grid without its title.
-
-    columns: the width of the screen in characters.
-    """
+    """Return the height in lines of the grid without its title."""
     per_row = max((columns - 4) // _CELL, 1)
     parts = math.ceil(len(grid.columns) / per_row)
     return len(grid.rows) * parts + (parts == 1)
 
 
 def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
-    """Return the coloured texts, each cut to a few lines around the largest changes.
-
-    lines: the available lines for all of them.
-    """
+    """Return the coloured texts, each cut to a few lines around the largest changes."""
     named = []
     for text in texts:
         name = text.words[0][0]
@@ -404,10 +398,7 @@ def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
-    """Return the coloured texts, as much of them as fits next to the shortest ranking.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the coloured texts, as much of them as fits next to the shortest ranking."""
     (part,) = where_it_hurts(report)
     if not isinstance(part, doc.Maps):
         return doc.Group([part])
@@ -420,8 +411,7 @@ def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
 def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
     """Return as many whole attention maps as fit.
 
-    columns, lines: the available width in characters and lines. rows: the most rows of maps, 0 for
-        any number.
+    rows: the most rows of maps, 0 for any number.
     """
     for part in attention_maps(report):
         if isinstance(part, doc.Maps):

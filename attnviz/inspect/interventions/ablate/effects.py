@@ -9,7 +9,8 @@ import numpy as np
 
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.inspect.interventions.ablate.records import Effect
-from attnviz.inspect.interventions.means import Mean, intervals, p_values
+from attnviz.inspect.interventions.means import Mean, p_values
+from attnviz.measures.bootstrap import intervals
 
 _Parts = Mapping[int, Sequence[tuple[Scores, int]]]
 """For each ablation the pieces that have it, in the order of the texts, and its place in each."""

@@ -54,12 +54,13 @@ def patch_document(report: PatchReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
     tokens = report.pairs[0].tokens.clean
     every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
+    largest = "Largest effects" if report.ratio else "Largest changes"
     groups = [
         doc.Group(about(report)),
         notes_group((*report.model.notes, *report.notes), tokens),
         doc.Group([prompts(report), runs(report)]),
         doc.Group([head_grid(report)]),
-        doc.Group([ranking_table(report, report.ranking(), _ranking_title(report))]),
+        doc.Group([ranking_table(report, report.ranking(), largest)]),
         doc.Group(together(report)),
         doc.Group(token_grid(report)),
         doc.Group([doc.Say(text) for text in caveats(report)]),
@@ -185,10 +186,6 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
 
 
 # The ranking ---------------------------------------------------------------------------------
-
-
-def _ranking_title(report: PatchReport) -> str:
-    return "Largest effects" if report.ratio else "Largest changes"
 
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:

@@ -14,7 +14,7 @@ from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
-from attnviz.inspect.interventions.means import Ends, Mean, intervals, p_values
+from attnviz.inspect.interventions.means import Ends, Mean, p_values
 from attnviz.inspect.interventions.patch.job import MOST_FOLLOWED, AskedPair, PatchJob
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
@@ -28,6 +28,7 @@ from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     benjamini_hochberg,
     few_note,
+    intervals,
     sign_flip_p,
     spearman,
 )

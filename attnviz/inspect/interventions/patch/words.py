@@ -153,10 +153,7 @@ def _base(effect: PatchEffect, named: bool = False) -> str:
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:
-    """Return the end of a sentence: the effect of the strongest patch at its strongest token.
-
-    best: the strongest patch.
-    """
+    """Return the end of a sentence: the effect of the strongest patch at its strongest token."""
     found = report.by_token
     if found is None or best.places[0] not in found.places:
         return _base(best, True)

@@ -20,11 +20,12 @@ from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.patching import ATTENDED, SITES, Into, PathEffects
 from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.means import Mean, intervals
+from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
 from attnviz.inspect.interventions.path.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.shown import place_name
+from attnviz.measures.bootstrap import intervals
 from attnviz.models.model import Model, NumpyModel, require_number
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
@@ -190,10 +191,7 @@ class AllPaths:
         return sorted(made, key=lambda one: -abs(one[1].share.value))
 
     def _effects_in_layer(self, sender: Place) -> list[list[PathEffects]]:
-        """Return for each prompt pair the effects of a head, then those of others of its layer.
-
-        sender: the (layer, head).
-        """
+        """Return for each prompt pair the effects of a head, then those of others of its layer."""
         own = (self.kind, *sender)
         return [
             [each[own], *(each[key] for key in each if key[1] == sender[0] and key != own)]
