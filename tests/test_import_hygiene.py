@@ -254,3 +254,9 @@ def test_an_answer_for_a_program_needs_nothing_that_draws() -> None:
     assert not packages & (HEAVY | {"numpy", "tokenizers", "safetensors"})
     drawing = {"rich.console", "attnviz.draw.document", "attnviz.count.params.words"}
     assert not modules & (drawing | {"attnviz.count.params.config.read"})
+
+
+def test_a_view_without_an_intervention_imports_none() -> None:
+    _, modules = imported("heads", SENTENCE)
+    begun = tuple(f"attnviz.engine.{name}" for name in ("attribution", "effects", "patching"))
+    assert not [name for name in modules if name.startswith(begun)]

@@ -84,8 +84,8 @@ class NarrowStack(NumpyStack):
     @classmethod
     def of(cls, stack: NumpyStack) -> NarrowStack:
         """Return the same model with rounding. stack: the model."""
-        stored = stack.tensors.stored
-        rounded = LazyTensors(stored, lambda name: to_bfloat16(stored[name].astype(np.float32)))
+        tensors = stack.tensors
+        rounded = LazyTensors(tensors.stored, lambda name: to_bfloat16(tensors[name]))
         return cls(stack.shape, rounded, stack.dtype)
 
     def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:

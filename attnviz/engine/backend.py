@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attnviz.engine.attribution.lens import LensReading
-from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
-from attnviz.engine.attribution.scores import ScoreSplitter
-from attnviz.engine.edges import Cutter
-from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBackend
 from attnviz.engine.observer import BLOCK_CELLS, Held, ObserveHeads, Observer, SumsReader
-from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, Reader
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
 
-if TYPE_CHECKING:  # torch only where needed
+if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
     import numpy as np
     from numpy.typing import NDArray
 
+    from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+    from attnviz.engine.attribution.scores import ScoreSplitter
+    from attnviz.engine.edges import Cutter
+    from attnviz.engine.effects import ScanOptions
     from attnviz.engine.patchable import PatchableModel
+    from attnviz.engine.patching import Pair, PatchOptions, PathRead
     from attnviz.engine.scan.patching import Patching
     from attnviz.engine.scan.scan import Scan
 

@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.lens import LensReading
-from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
-from attnviz.engine.attribution.scores import ScoreSplitter
-from attnviz.engine.edges import Cutter
-from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
@@ -29,15 +24,20 @@ from attnviz.engine.observer import (
     products,
     rows_of_a_block,
 )
-from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
 from attnviz.records import Floats, Input, Kind, Tokens
 
-if TYPE_CHECKING:  # torch only where needed
+if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
+    from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+    from attnviz.engine.attribution.scores import ScoreSplitter
+    from attnviz.engine.edges import Cutter
+    from attnviz.engine.effects import ScanOptions
     from attnviz.engine.patchable import PatchableModel
+    from attnviz.engine.patching import Pair, PatchOptions, PathRead
     from attnviz.engine.scan.on_numpy import NumpyRunner
     from attnviz.engine.scan.patching import Patching
     from attnviz.engine.scan.scan import Scan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import zlib
@@ -437,6 +436,8 @@ def weights_fingerprint(model: Model) -> str:
     does another number of heads. For safetensors it is that of the files, whether NumPy or torch
     runs them.
     """
+    import hashlib  # loads OpenSSL, and few commands ask for a digest
+
     info = model.info
     hashed = hashlib.sha256(repr((info.architecture, info.revision, info.seed)).encode())
     stored = getattr(model, "stored", None)

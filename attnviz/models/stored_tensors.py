@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,6 +100,8 @@ class StoredTensors:
 
     def digest(self) -> str:
         """Return a digest of the config, and of each tensor's name, shape, type and CRC-32."""
+        import hashlib  # loads OpenSSL, and few commands ask for a digest
+
         hashed = hashlib.sha256(computed_from(self._fields))
         for name, place in sorted(self._places.items()):
             hashed.update(f"{name} {place.shape} {place.kind}".encode())

@@ -136,18 +136,18 @@ def _expm1(x: Floats) -> None:
     """Replace x by exp(x) − 1 in place, with the relative error of its dtype near zero as well.
 
     Beyond 80, where rows are recomputed, it is cut off. Without wide vectors NumPy computes this
-    function of float32 entry by entry; then it is (u − 1) x / ln u for u = exp x, whose rounding
-    errors cancel (Kahan; Higham, Accuracy and Stability of Numerical Algorithms, section 1.14.1).
+    function of float32 entry by entry; then it is (u − 1) + u (x − ln u) for the rounded u = exp x:
+    ln u is the number whose power u is, and what x has beyond it is added to first order.
     """
     if x.dtype != np.float32 or _in_wide_vectors():
         np.expm1(x, out=x)
         return
     np.clip(x, np.float32(-80), np.float32(80), out=x)
     raised = np.exp(x)
-    logarithm = np.log(raised)
+    x -= np.log(raised)
+    x *= raised
     raised -= 1
-    raised *= x
-    np.divide(raised, logarithm, out=x, where=logarithm != 0)
+    x += raised
 
 
 @cache
