@@ -19,6 +19,9 @@ _NAMED, _MAIN = 3, 0.25
 _ERRORS = 3.0
 """How many standard errors an effect must be from zero to be named."""
 
+_SMALL = 0.01
+"""The least effect, in nats or logits, that is named: less may be rounding in the model."""
+
 _LEAST = 3
 
 
@@ -42,8 +45,8 @@ def input_finding(report: WhyReport, inputs: InputEffects) -> str:
             f"words are {inputs.gap:.0%} off their sum, so none is named."
         )
     effects, order = inputs.replaced, inputs.ordered
-    largest = max((effects[at] for at in order), default=0.0)
-    clear = [at for at in order if effects[at] >= _MAIN * largest and _stands(inputs, at)][:_NAMED]
+    least = max(_MAIN * max((effects[at] for at in order), default=0.0), _SMALL)
+    clear = [at for at in order if effects[at] >= least and _stands(inputs, at)][:_NAMED]
     if inputs.steps == 0 and first.foil is None:
         word += f" {probability(math.exp(inputs.own))}"
     rise = _rise(inputs, tokens, what)
@@ -53,7 +56,9 @@ def input_finding(report: WhyReport, inputs: InputEffects) -> str:
     names = listed([placed(tokens, at) for at in clear], "and" if inputs.steps else "or")
     falls = listed([_short(effects[at]) for at in clear])
     rest = max((effects[at] for at in order if at not in clear), default=0.0)
-    others = f"; no other by more than {_short(rest)}" if rest > 0 else ""
+    others = f"; no other by more than {_short(max(rest, _SMALL))}" if rest > 0 else ""
+    if rest > effects[clear[-1]]:
+        others += ", which its error explains"
     if inputs.steps:
         way, verb = "above" if inputs.own >= 0 else "below", "give" if clear[1:] else "gives"
         own = f"{_short(abs(inputs.own))} {way} that of mean words"
@@ -67,7 +72,9 @@ def _rise(inputs: InputEffects, tokens: Tokens, what: str) -> str:
     what: the name of the quantity that words are said to change.
     """
     at = min(inputs.ordered, key=lambda at: inputs.replaced[at], default=None)
-    if at is None or at != inputs.ordered[0] or not _stands(inputs, at):
+    if at is None or at != inputs.ordered[0] or inputs.replaced[at] > -_SMALL:
+        return ""
+    if not _stands(inputs, at):
         return ""
     name, rise = placed(tokens, at), _short(-float(inputs.replaced[at]))
     if inputs.steps:
@@ -91,7 +98,7 @@ def input_table(report: WhyReport, inputs: InputEffects) -> doc.Table:
     values = [float(inputs.replaced[at]) for at in order]
     scale = NumberScale.over(values)
     names = [placed(tokens, at, quotes=False) for at in order]
-    unit = "ln p" if inputs.quantity == "log_probability" else "logits"
+    unit = "ln p" if inputs.quantity == "log_probability" else "the logit difference"
     if inputs.steps:
         title: doc.Words = [
             (f"Share in {unit}, integrated gradients", True),

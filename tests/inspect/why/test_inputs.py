@@ -156,8 +156,9 @@ def test_shares_that_do_not_sum_are_not_named() -> None:
         ),
         ({4: 8.0, 3: -1.5}, "for “John” (4), ln p falls by 8.0."),
         ({4: 0.2}, "there is no single word in the prompt without which ln p clearly falls."),
+        ({4: 8.0, 10: 5e-6}, "for “John” (4), ln p falls by 8.0; no other by more than 0.01."),
     ],
-    ids=["falls", "rises more", "rises alone", "rises less", "within its error"],
+    ids=["falls", "rises more", "rises alone", "rises less", "within its error", "rounding"],
 )
 def test_a_word_that_harms_hides_none_that_helps(effects: dict[int, float], said: str) -> None:
     report = why(Bundled(), [Prompt(PROMPT, None, None, None)], WhyRequest(controls=0))
@@ -166,6 +167,44 @@ def test_a_word_that_harms_hides_none_that_helps(effects: dict[int, float], said
         replaced[at] = effect
     found = InputEffects("log_probability", -0.1, 20, replaced, np.full(11, 0.1), np.zeros(11))
     assert replace(report, inputs=found).finding.endswith(said)
+
+
+def found_of(effects: dict[int, float], errors: dict[int, float], steps: int = 0) -> str:
+    """Return the finding where few tokens were tried, each with its effect and its error."""
+    report = why(Bundled(), [Prompt(PROMPT, None, None, None)], WhyRequest(controls=0))
+    replaced, spread = np.full(11, np.nan), np.full(11, np.nan)
+    for at, effect in effects.items():
+        replaced[at], spread[at] = effect, errors.get(at, 0.0)
+    gap = 0.001 if steps else None
+    found = InputEffects("log_probability", 3.0, 20, replaced, spread, spread, steps, gap)
+    return replace(report, inputs=found).finding
+
+
+def test_a_single_word_that_helps_is_not_said_to_harm() -> None:
+    said = found_of({4: 2.0}, {})
+    assert said.endswith("with another word for “John” (4), ln p falls by 2.0.")
+
+
+def test_rounding_is_no_effect() -> None:
+    assert found_of({4: 5e-6, 3: -2e-6}, {}).endswith("without which ln p clearly falls.")
+    assert found_of({4: -5e-6}, {}).endswith("without which ln p clearly falls.")
+
+
+def test_tokens_without_a_share_are_not_named() -> None:
+    said = found_of({3: -2.0, 9: 0.0, 10: 0.0}, {}, steps=32)
+    assert said.endswith("without which ln p clearly falls. “met” (3) gives -2.0.")
+
+
+def test_a_larger_fall_that_is_not_named_is_within_its_error() -> None:
+    said = found_of({4: 0.32, 3: 0.1}, {4: 0.3})
+    assert said.endswith("by 0.1; no other by more than 0.32, which its error explains.")
+
+
+def test_the_difference_of_two_answers_is_in_the_title(redrawn: Any) -> None:
+    result = redrawn("why", PROMPT, "--inputs", "--draws", "2", "--foil", " James", "--no-full")
+    assert any(
+        line.startswith("What the logit difference loses without a word") for line in result.lines
+    )
 
 
 def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -> None:
