@@ -282,7 +282,7 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
         groups.append(
             doc.Group(
                 [_shown(table, rows) for table in row],
-                beside=doc.Beside(_TABLE, _GAP, widths=_widths(row, columns)),
+                beside=doc.Beside(_TABLE, _GAP),
                 yields=number,
             )
         )
@@ -290,18 +290,6 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     if left >= _TEXT:
         groups.append(doc.Group(_texts(card, left), beside=_TEXTS, yields=number + 1))
     return groups
-
-
-def _widths(row: Sequence[doc.Part], columns: int) -> list[int]:
-    """Return the columns of each table of a row: what others leave is for those with a context.
-
-    Empty if the row has none of them, or nothing else.
-    """
-    cut = [isinstance(table, doc.Table) and table.columns[-1].cuts for table in row]
-    if not any(cut) or all(cut):
-        return []
-    rest = columns - (_TABLE - 1) * cut.count(False) - _GAP * (len(row) - 1)
-    return [rest // cut.count(True) if has_context else _TABLE - 1 for has_context in cut]
 
 
 def _shown(table: doc.Part, rows: int) -> doc.Part:
