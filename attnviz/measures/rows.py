@@ -369,7 +369,10 @@ def _alignment_rows(block: AttentionRows) -> Rows:
 
 
 def _normalised_entropy_rows(block: AttentionRows) -> Rows:
-    """Return each row's entropy divided by ln(number of keys it sees); row 0 does not count."""
+    """Return each row's entropy divided by ln(number of keys it sees).
+
+    Row 0 does not count, in encoders too, so that all models are measured alike.
+    """
     counts = (block.visible > 1) & (block.queries >= 1)
     return block.entropy / np.log(np.where(counts, block.visible, 2)), counts
 

@@ -32,7 +32,7 @@ _LEAD, _GAP = 9, 3
 _FACTS = 40
 """The least columns of the lines of a first screen next to the map."""
 
-_TABLE = 37
+_TABLE = 38
 """The columns of a small table, such as two next to each other need on 80."""
 
 _TEXTS = doc.Beside(72, _GAP, 2, tight=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from attnviz.options import IndexBase, Kind, Known, Options, Seed, Truncation, option
+from attnviz.options import IndexBase, Known, Options, Seed, Truncation, option
 
 
 @dataclass(frozen=True)
@@ -41,5 +42,21 @@ class _Question(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class LinkRequest(_Question, Kind, Truncation, Known, IndexBase, Seed):
+class _Stack(Options):
+    """The options on which attention of an encoder–decoder is explained, and over which text."""
+
+    kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
+        "KIND",
+        "Which attention of an encoder–decoder: encoder (default) or decoder; cross attention "
+        "cannot be followed.",
+    )
+    target: str | None = option(
+        "TEXT",
+        "Decoder text for --kind decoder (default: the model's own greedy output).",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class LinkRequest(_Question, _Stack, Truncation, Known, IndexBase, Seed):
     """All options of ``link``."""

@@ -243,16 +243,26 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
     """Return the end of a sentence: the head's effect if another word replaces the answer."""
     if best.base is None:
-        return "" if report.first.found.labels else ", no control: the answer is not in it"
+        if report.first.found.labels:
+            return ""
+        return ", no control" + ("" if _has_answer(report) else ": that exact token is not in it")
     answer = quoted(report.first.answer)
     return f"; {logits(best.base)} with another word for {answer}"
+
+
+def _has_answer(report: WhyReport) -> bool:
+    """Return whether the token of the answer stands in one of the prompts or in its target."""
+    return any(
+        each.found.answer in (*each.given.ids, *each.given.predicted.ids) for each in report.prompts
+    )
 
 
 def _base(report: WhyReport, best: HeadEffect) -> str:
     if len(report.prompts) < LEAST_TEXTS:
         return "; too few prompts for intervals"
     if best.base is None:
-        return "; no control, the answers are not in the prompts"
+        why = "" if _has_answer(report) else ", those exact tokens are not in the prompts"
+        return f"; no control{why}"
     known = len(report.controlled)
     few = f" over {known} of them" if known < len(report.prompts) else ""
     said = f", control {logits(best.base)}{few}"

@@ -178,7 +178,15 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
     assert found["controls"] == 0
     assert all(head["base_rate"] is None for head in heads_of(found).values())
     shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
-    assert "One prompt, no control: the answer is not in it." in shown
+    assert "One prompt, no control: that exact token is not in it." in shown
+
+
+def test_without_controls_no_answer_is_said_to_be_missing(run: Any) -> None:
+    """“John” stands in the prompt; and “I” there is another token than the answer " I"."""
+    shown = " ".join(run("why", PROMPT, "--controls", "0").out.split())
+    assert "One prompt, no control." in shown
+    shown = " ".join(run("why", "I do not like green eggs and ham.").out.split())
+    assert "from “I” (1). One prompt, no control: that exact token is not in it." in shown
 
 
 # What is said --------------------------------------------------------------------------------
