@@ -17,6 +17,9 @@ from attnviz.corpus import Shard, TextBlock, open_corpus
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.exact_sums import exact_sum, mean
 from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_record, recorded
+from attnviz.texts import natural_texts
+
+from .conftest import Run
 
 TEXTS = [f"text number {place}" for place in range(300)]
 CORPUS = open_corpus(TEXTS)
@@ -177,6 +180,31 @@ def test_a_file_of_other_texts_is_left_as_it_is(
     with pytest.raises(UsageError, match="part is of other texts than"):
         recorded(open_corpus(texts), shard, BEGUN, measured, path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("patterns",),
+        ("atlas",),
+        ("ablate", "--head", "L0H0", "--shard", "0/1"),
+        ("retrieve", "--lengths", "80", "--needle", "The key is|blue rain", "--shard", "0/1"),
+    ],
+    ids=lambda options: str(options[0]),
+)
+def test_each_command_refuses_a_finished_file_of_other_texts(
+    run: Run, refused: Callable[..., str], tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    texts = [" ".join(natural_texts()), "The cat sat on the mat."]
+    for name, some in (("one.txt", texts), ("other.txt", [*texts, "It was late."])):
+        (tmp_path / name).write_text("\n".join(some), encoding="utf-8")
+    asked = (*options, "--resume", "part.record", "--texts")
+    assert run(*asked, "one.txt").code == 0
+    before = (tmp_path / "part.record").read_bytes()
+    said = refused(2, *asked, "other.txt")
+    assert "part.record is of other texts than other.txt: it is left as it is" in said
+    assert (tmp_path / "part.record").read_bytes() == before
+    assert run(*asked, "one.txt").code == 0
 
 
 def test_a_file_that_was_stopped_does_not_end_with_a_shorter_corpus(tmp_path: Path) -> None:
