@@ -282,9 +282,9 @@ def recorded(
         if file.exists():
             kept = read_record(file)
             mend = "it is left as it is, name another file"
-            refuse_other_run(visible(str(file)), kept.run, begun.run, mend)
             if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
-                raise UsageError(f"{visible(str(file))} is {kept.command}, {kept}: {mend}")
+                raise UsageError(f"{visible(str(file))} is of {kept.command}, {kept}: {mend}")
+            refuse_other_run(visible(str(file)), kept.run, begun.run, mend)
             record = kept
     reading, blocks = Reading(corpus, shard), 0
     skipped, written = record.parts[0].blocks, time.monotonic()

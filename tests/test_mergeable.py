@@ -150,7 +150,7 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     other = replace(BEGUN, run={**BEGUN.run, "control": 0})
     for corpus, shard, begun, said in (
         (CORPUS, Shard(), other, "is of another run: its control is null, here it is 0"),
-        (CORPUS, Shard(0, 2), BEGUN, r"is patterns, shard 0/1: it is left"),
+        (CORPUS, Shard(0, 2), BEGUN, r"is of patterns, shard 0/1: it is left"),
         (open_corpus(["new", *TEXTS]), Shard(), BEGUN, "is of other texts than"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -72,10 +72,10 @@ def spread(max_memory: str | None, offload: str | None) -> dict[str, Any]:
 def _made_directory(named: str) -> str:
     """Return the directory of ``--offload``, which is made if it is not there."""
     path, shown = Path(named), f"--offload {named!r}"
-    if path.exists() and not path.is_dir():
-        raise LoadError(f"{shown} is no directory: name one, or a new one")
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise LoadError(f"{shown} is no directory: name one, or a new one") from error
     except OSError as error:
         raise LoadError(f"{shown} cannot be made: {error.strerror}; name another") from error
     if not os.access(path, os.W_OK | os.X_OK):

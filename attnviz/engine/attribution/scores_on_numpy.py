@@ -118,17 +118,19 @@ class _Reader:
         by_query[:, :, asked.query] = towards @ key
         by_key[:] = towards[:, None] * query[:, :, asked.query, None]
         slopes = self._attention.moved_back(self._read, by_query, by_key)
-        found = []
-        for slope, bias, by in zip(slopes, self._biases(), (by_query, by_key), strict=True):
-            at = slope if self._after else self._run.moved_back(self._name, slope)
-            slope_at = _slopes(self._run, self._layer, at)
-            leads = [
-                sum(np.einsum("npkw,nkw->np", each.values, slope_at[each.place]) for each in writes)
-                for _, writes in _writes(self._run, self._layer)
-            ]
-            rows = np.concatenate([*leads, (bias * by).sum((-2, -1))], 1)
-            found.append(rows[:, : len(known.parts)].astype(np.float64))
-        return found[0], found[1]
+        entering = [
+            slope if self._after else self._run.moved_back(self._name, slope) for slope in slopes
+        ]
+        sides = [_slopes(self._run, self._layer, slope) for slope in entering]
+        leads: tuple[list[Floats], list[Floats]] = ([], [])
+        for _, writes in _writes(self._run, self._layer):
+            for found, slope_at in zip(leads, sides, strict=True):
+                pairs = [(each.values, slope_at[each.place]) for each in writes]
+                found.append(sum(np.einsum("npkw,nkw->np", *pair) for pair in pairs))
+        for found, bias, by in zip(leads, self._biases(), (by_query, by_key), strict=True):
+            found.append((bias * by).sum((-2, -1)))
+        rows = [np.concatenate(found, 1)[:, : len(known.parts)] for found in leads]
+        return rows[0].astype(np.float64), rows[1].astype(np.float64)
 
     def without(self, query: int, scale: float, parts: int) -> dict[ReadSide, Floats]:
         """Return the scores (part, key) of a query if the norm reads the stream without a part.

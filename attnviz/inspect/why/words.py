@@ -402,7 +402,10 @@ def explanation(report: WhyReport) -> Explanation:
 
 
 def _runs(report: WhyReport) -> str:
-    """Return on what the words that the prediction needs were measured; empty without them."""
+    """Return how many passes the effects of single words took, as a part of a sentence.
+
+    It is empty if they were not measured.
+    """
     inputs = report.inputs
     if inputs is None:
         return ""
