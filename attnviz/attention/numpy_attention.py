@@ -294,7 +294,7 @@ class NumpyAttention:
         return self._once(self.shape.separate_heads(query, key, value, self.rotary))
 
     def moved_back(self, x: Floats, query: Floats, key: Floats) -> tuple[Floats, Floats]:
-        """Return the derivative by x of ⟨query, q⟩ and that of ⟨key, k⟩, each like x.
+        """Return the derivatives of ⟨query, q⟩ and of ⟨key, k⟩ by x, each of the shape of x.
 
         q and k are the queries and keys of ``moved_inputs``, with the scale of their norms fixed.
         query, key: vectors of the same shape, (..., heads, token, head_dim).

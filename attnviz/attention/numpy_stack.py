@@ -407,9 +407,10 @@ def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Fl
 
 
 def held_norm_back(stack: NumpyStack, name: str, given: Floats, slope: Floats) -> Floats:
-    """Return the derivative by a norm's input, for ``slope`` by its output, with a fixed scale.
+    """Return the derivative of a number by a norm's input, whose scale is fixed.
 
     stack: the model. name: of the norm. given: the input that determines the scale.
+    slope: the derivative of that number by the norm's output, (..., width).
     """
     found: Floats = slope * stack._gain(name) / _scale(stack, given)
     return found - np.mean(found, axis=-1, keepdims=True) if stack.shape.norm == "layer" else found

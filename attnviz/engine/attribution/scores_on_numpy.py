@@ -229,9 +229,9 @@ def _writes(run: RecordedRun, layer: int) -> Iterator[tuple[Sequence[StreamPart]
 
 
 def _slopes(run: RecordedRun, layer: int, slope: Floats) -> dict[_Place, Floats]:
-    """Return the derivative by the stream at each place, for ``slope`` by what enters a layer.
+    """Return the derivative of a number by the stream at each place before a layer.
 
-    slope: (text, token, width), as are the results.
+    slope: that by what enters the layer, (text, token, width), as are the results.
     """
     found = {_Place(layer): slope}
     for at in reversed(range(layer)):

@@ -43,7 +43,7 @@ _POOL = 2000
 """How many tokens of the vocabulary are looked at for words of the controls."""
 
 _BATCH = 512
-"""At most how many tokens of controls run together, if each has fewer: more are no faster."""
+"""The most tokens of control prompts that run together: more at once are no faster."""
 
 _SINK = 0.9
 """The weight from which on the first token is taken for the key that is explained."""
