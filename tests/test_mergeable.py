@@ -19,7 +19,7 @@ from attnviz.measures.exact_sums import exact_sum, mean
 from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_record, recorded
 from attnviz.texts import natural_texts
 
-from .conftest import Run
+from .command_line import Run
 
 TEXTS = [f"text number {place}" for place in range(300)]
 CORPUS = open_corpus(TEXTS)

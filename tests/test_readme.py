@@ -25,8 +25,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import POSIX
 from .manual_pages import CONTINUED, PAGES, PROMPT, Block, Step, blocks
+from .terminals import POSIX
 
 UPDATE = "ATTNVIZ_UPDATE_README"
 LEFT_OUT = "…"

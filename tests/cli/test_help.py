@@ -21,7 +21,7 @@ from attnviz.cli.heads import EXAMPLES
 from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 
 
 def test_version(run: Any) -> None:

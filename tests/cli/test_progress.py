@@ -7,7 +7,7 @@ import pytest
 from attnviz.cli.progress import _Lines, _Shown, loading, scanning
 from attnviz.progress import UNWATCHED
 
-from ..conftest import console, printed
+from ..terminals import console, printed
 
 HOSTILE = "model\x1b[2J[red].safetensors"
 

@@ -9,7 +9,7 @@ import pytest
 
 from attnviz.models.bundled import Bundled
 
-from ..conftest import Start, interrupted, rows
+from ..terminals import Start, interrupted, rows
 
 SENTENCE = "The cat sat on the mat because it was tired."
 WORDS = ("The", "cat", "sat", "on", "because", "it", "was")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 
 pytestmark = POSIX
 

@@ -24,7 +24,7 @@ from attnviz.draw.svg import svg_document
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
 
-from ..conftest import in_fresh_process
+from ..terminals import in_fresh_process
 
 SVG = "{http://www.w3.org/2000/svg}"
 TEXTS = ("<s>", " The", " cat", " sat", " on", " the", " cat")

@@ -11,7 +11,7 @@ from attnviz.draw import whole_file as module
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 
 
 def test_content_appears_at_the_end(tmp_path):

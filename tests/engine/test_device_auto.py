@@ -17,7 +17,7 @@ from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models import placement
 from attnviz.models.split import whole_weight
 
-from ..conftest import Run
+from ..command_line import Run
 
 TEXT = "the cat sat on the mat"
 SMALL = "1kB"

@@ -18,7 +18,7 @@ from attnviz.models.resolve import load
 from attnviz.models.stored_tensors import StoredTensors
 
 from ..bert_by_hand import PREVIOUS, TEXTS
-from ..conftest import POSIX
+from ..terminals import POSIX
 
 LABELS = KnownLabels(
     "patterns", {(0, 0): KnownLabel("previous", 0.75), (1, 2): KnownLabel(None, math.nan)}

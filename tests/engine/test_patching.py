@@ -23,7 +23,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 
-from ..conftest import in_fresh_process
+from ..terminals import in_fresh_process
 from .architectures import small_model, state_of
 from .patch_loop import Put, metrics, place_of, run
 from .scans import IDS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 
 SENTENCE = "The cat sat."
 FULL = Path("/dev/full")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 
 Asked = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from attnviz import reading
 from attnviz.errors import LoadError
 from attnviz.reading import parse_json, read_bytes, read_stream
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 
 DEEP = "[" * 100_000 + "]" * 100_000
 OPTIONS = [

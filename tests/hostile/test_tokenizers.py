@@ -15,7 +15,7 @@ import pytest
 from attnviz.errors import LoadError
 from attnviz.models.third_party import running, third_party, tokenizing
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 from .conftest import ON_A_MODEL, asked
 
 SLOW = {

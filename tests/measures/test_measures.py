@@ -17,7 +17,7 @@ from attnviz.measures.registry import MEASURES
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.measures.uniform import uniform_weights
 
-from ..conftest import measured
+from ..made_records import measured
 
 IDS = (5, 2, 5, 5, 3, 2, 7)  # repeats far, near and twice
 SPECIAL = (True, False, False, False, True, False, False)

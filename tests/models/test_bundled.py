@@ -14,8 +14,8 @@ from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel
 
-from ..conftest import in_fresh_process
 from ..small_models import whole_weights
+from ..terminals import in_fresh_process
 
 DIRECTORY = Path(attnviz.__file__).parent / "data" / "tiny"
 SENTENCE = "The cat sat on the mat because it was tired."

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from ..conftest import POSIX
+from ..terminals import POSIX
 from .page import HIGH, WIDE
 from .terminal import HERE, PICTURES, picture
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyte
 import pytest
 
-from ...conftest import in_fresh_process
+from ...terminals import in_fresh_process
 
 SHAPE = ("params", "--d-model", "4096", "--heads", "32")
 _HEAVY = ("torch", "numpy", "transformers", "huggingface_hub", "tokenizers", "matplotlib")

@@ -12,7 +12,7 @@ import pytest
 from attnviz.errors import LoadError
 from attnviz.inspect.check import ci
 
-from ...conftest import POSIX
+from ...terminals import POSIX
 
 GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
 

@@ -19,7 +19,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Tokens
 
-from ...conftest import POSIX
+from ...terminals import POSIX
 
 HEADS = (*((layer, head) for layer in range(3) for head in range(4)), (3, 0))
 LABELS = tuple("first" if head % 2 else "previous" for _, head in HEADS)

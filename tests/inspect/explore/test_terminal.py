@@ -14,7 +14,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from ...conftest import Start
+from ...terminals import Start
 from ...test_import_hygiene import HEAVY, imported
 
 termios = pytest.importorskip("termios")

@@ -8,7 +8,7 @@ from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.live import unfinished
 from attnviz.records import Tokens
 
-from ...conftest import finished, interrupted, on_screen, rows
+from ...terminals import finished, interrupted, on_screen, rows
 
 PROMPT = "The cat sat on the mat because"
 

@@ -26,7 +26,7 @@ from attnviz.inspect.heads.written import (
 )
 from attnviz.records import HeadsRecord, LayerWeights
 
-from ...conftest import in_fresh_process
+from ...terminals import in_fresh_process
 
 Reports = Callable[..., HeadsRecord]
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}

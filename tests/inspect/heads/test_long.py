@@ -24,7 +24,7 @@ from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
-from ...conftest import measured
+from ...made_records import measured
 from ...small_models import bert_fields, llama_fields
 
 TOKENS = 203

@@ -14,7 +14,7 @@ import pytest
 from attnviz.measures.registry import LABELS
 from attnviz.models.bundled import Bundled
 
-from ...conftest import in_fresh_process, rows
+from ...terminals import in_fresh_process, rows
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 SENTENCE = "When Mary and John went out, John gave a book to Mary."

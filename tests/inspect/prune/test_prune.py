@@ -16,7 +16,8 @@ import torch
 
 from attnviz.models.bundled import Bundled
 
-from ...conftest import POSIX, Result
+from ...command_line import Result
+from ...terminals import POSIX
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]

@@ -15,7 +15,8 @@ from attnviz.learn.sweep.sweep import Progress
 from attnviz.learn.train.progress import Pace
 from attnviz.learn.train.records import CurvePoint
 
-from ...conftest import Start, finished, interrupted, on_screen, rows, without_times
+from ...conftest import without_times
+from ...terminals import Start, finished, interrupted, on_screen, rows
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
 ONE_SEED = (*QUICK[:-1], "1")

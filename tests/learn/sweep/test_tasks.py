@@ -26,7 +26,7 @@ from attnviz.learn.sweep.tasks import (
 )
 from attnviz.learn.sweep.training import weight_on
 
-from ...conftest import measured
+from ...made_records import measured
 
 TOKENS = 11
 

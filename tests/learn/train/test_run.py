@@ -26,7 +26,7 @@ from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode
 from attnviz.learn.train.trainer import Trainer
 
-from ...conftest import POSIX
+from ...terminals import POSIX
 from .conftest import PHASES, points_of
 
 CPU = torch.device("cpu")

@@ -23,7 +23,7 @@ from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import Corpus
 from attnviz.learn.train.train import finish_saved, words
 
-from ...conftest import console, printed
+from ...terminals import console, printed
 
 
 class Clock:

@@ -16,7 +16,9 @@ import pytest
 import attnviz
 from attnviz.cli.train import spread_lists
 
-from ...conftest import POSIX, Result, without_times
+from ...command_line import Result
+from ...conftest import without_times
+from ...terminals import POSIX
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]

@@ -14,7 +14,7 @@ import pexpect
 import pyte
 import pytest
 
-from ....conftest import POSIX, Start, interrupted
+from ....terminals import POSIX, Start, interrupted
 
 COUNT = 32
 

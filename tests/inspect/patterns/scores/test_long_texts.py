@@ -17,7 +17,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 
-from ....conftest import measured
+from ....made_records import measured
 from ....small_models import llama_fields, whole_weights
 
 WORDS = 2_311

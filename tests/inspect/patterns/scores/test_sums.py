@@ -15,7 +15,7 @@ from attnviz.measures.rows import Conditions, TextFacts, is_punctuation
 from attnviz.measures.uniform import uniform_weights
 from attnviz.records import Kind, Tokens
 
-from ....conftest import measured
+from ....made_records import measured
 
 N = 53
 RAW = Conditions("self", True, ranked=True)

@@ -1,0 +1,166 @@
+"""The command line run inside a test's process: what it leaves, a refusal, a report drawn again."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .terminals import SPEAKING
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run left: its exit code, standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def document(self) -> Any:
+        """Standard output as JSON that has no NaN or Infinity."""
+        assert (self.code, self.err) == (0, "")
+        return json.loads(self.out, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """``run("heads", "A text.", stdin=b"", encoding="utf-8", env={})``, in an empty folder.
+
+    However busy the machine is, no run says how far it has come.
+    """
+    from attnviz.cli import boundary, progress
+
+    monkeypatch.setattr(progress, "_PATIENCE", math.inf)
+
+    for name in SPEAKING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def call(
+        *arguments: str,
+        stdin: bytes = b"",
+        encoding: str = "utf-8",
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["attnviz", *arguments])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding))
+            for name, stream in streams.items():
+                patch.setattr(sys, name, stream)
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            code = boundary.run()
+        out, err = (_content(stream).decode(encoding) for stream in streams.values())
+        return Result(code, out, err)
+
+    return call
+
+
+def _content(stream: io.TextIOWrapper) -> bytes:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def document(run: Run) -> Callable[..., Any]:
+    """The JSON object of ``attnviz heads ARGUMENTS --json``."""
+
+    def call(*arguments: str, **settings: Any) -> Any:
+        return run("heads", *arguments, "--json", **settings).document
+
+    return call
+
+
+@pytest.fixture
+def refused(run: Run) -> Callable[..., str]:
+    """The one line of a run that must fail: ``refused(code, *arguments)``."""
+
+    def call(code: int, *arguments: str, **settings: Any) -> str:
+        result = run(*arguments, **settings)
+        assert result.code == code, result
+        assert result.out == ""
+        assert result.err.startswith("attnviz: ")
+        assert result.err.endswith("\n")
+        assert result.err.count("\n") == 1
+        assert "Traceback" not in result.err
+        assert result.err.startswith("attnviz: unexpected") == (code == 1)
+        return result.err.removeprefix("attnviz: ").rstrip("\n")
+
+    return call
+
+
+_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet"}
+_DRAWN_BY_VALUE = {"--width", "--color"}
+_measured: dict[tuple[str, ...], Any] = {}
+"""The reports of this process's tests, by what was asked and by what the named files contain."""
+
+
+@pytest.fixture
+def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """As ``run``, but what was asked before is not measured again where only its drawing differs.
+
+    For tests of screens: files that the arguments name must not change between two runs.
+    """
+    import typer
+
+    from attnviz.cli import outlet
+
+    opened, shown = outlet.open_outlet, outlet.Outlet.show
+    asked: tuple[str, ...] = ()  # empty: measure
+
+    def open_or_draw(output: Any) -> Any:
+        made = opened(output)
+        if asked and asked in _measured:
+            shown(made, _measured[asked])
+            raise typer.Exit
+        return made
+
+    def keep(made: Any, report: Any) -> None:
+        _measured[asked] = report
+        shown(made, report)
+
+    monkeypatch.setattr(outlet, "open_outlet", open_or_draw)
+    monkeypatch.setattr(outlet.Outlet, "show", keep)
+
+    def call(*arguments: str, **settings: Any) -> Result:
+        nonlocal asked
+        words = iter(arguments)
+        kept = []
+        for word in words:
+            if word in _DRAWN_BY_VALUE:
+                next(words)
+            elif word not in _DRAWN:
+                kept.append(word)
+        named = [tmp_path / word for word in kept if len(word) < 100]
+        here = [path for path in named if path.is_relative_to(tmp_path) and path.exists()]
+        read = [path.read_bytes().hex() if path.is_file() else str(path) for path in here]
+        asked = (*read, *kept)
+        try:
+            return run(*arguments, **settings)
+        finally:
+            asked = ()
+
+    return call
