@@ -118,6 +118,7 @@ def refused(run: Run) -> Callable[..., str]:
 
 _DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet"}
 _DRAWN_BY_VALUE = {"--width", "--color", "--save"}
+_WRITE = {"--init", "--out", "--resume"}
 _measured: dict[tuple[str, ...], Any] = {}
 """The reports of this process's tests, by what was asked and by what the named files contain."""
 
@@ -127,7 +128,7 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """As ``run``, but what was asked before is not measured again where only its drawing differs.
 
     For tests of screens and of what is saved: files that the arguments name must not change between
-    two runs, and nothing but ``--save`` may write one.
+    two runs. What writes files of its own is measured anew.
     """
     import typer
 
@@ -144,7 +145,8 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         return made
 
     def keep(made: Any, report: Any) -> None:
-        _measured[asked] = report
+        if asked:
+            _measured[asked] = report
         shown(made, report)
 
     monkeypatch.setattr(outlet, "open_outlet", open_or_draw)
@@ -162,7 +164,7 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         named = [tmp_path / word for word in kept if len(word) < 100]
         here = [path for path in named if path.is_relative_to(tmp_path) and path.exists()]
         read = [path.read_bytes().hex() if path.is_file() else str(path) for path in here]
-        asked = (*read, *kept)
+        asked = () if _WRITE & {*arguments} else (*read, *kept)
         try:
             return run(*arguments, **settings)
         finally:

@@ -38,7 +38,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "params": ("params", "gpt2"),
     "params, cards": ("params", "gpt2", "--gpu", "all"),
     "scaling": ("scaling", "--samples", "10"),
-    "retrieve": ("retrieve", "--lengths", "192,256", "--haystacks", "3"),
+    "retrieve": ("retrieve", "--lengths", "128,192", "--haystacks", "2"),
     "head": ("head", "L1H2"),
     "report": ("report",),
     "prune": ("prune", "--fraction", "0.3"),

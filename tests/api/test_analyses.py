@@ -69,8 +69,8 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("patterns", TEXT, "--layer", "1", "--without-first"),
     ),
     (
-        lambda: attnviz.diff("tiny", texts=[TEXT, OTHER, TEXT + " " + OTHER], dtype_b="float64"),
-        ("diff", "tiny", "--texts", "texts.txt", "--dtype-b", "float64"),
+        lambda: attnviz.diff("tiny", texts=[TEXT, OTHER], dtype_b="float64", noise_floor=0),
+        ("diff", "tiny", "--texts", "two.txt", "--dtype-b", "float64", "--noise-floor", "0"),
     ),
     (lambda: attnviz.check(None, "rules.toml"), ("check", "rules.toml")),
     (

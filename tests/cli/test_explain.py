@@ -37,7 +37,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "ablate over texts": ("ablate",),
     "path": ("path", "L0H0"),
     "atlas": ("atlas",),
-    "retrieve": ("retrieve", "--lengths", "192,256", "--haystacks", "3"),
+    "retrieve": ("retrieve", "--lengths", "128,192", "--haystacks", "2"),
     "prune": ("prune", "--fraction", "0.3"),
     "diff": ("diff", "tiny", "--dtype-b", "float64"),
     "check": ("check", "rules.toml"),

@@ -48,7 +48,7 @@ def test_a_plain_value_is_what_typer_makes_of_it(name: str) -> None:
     ],
 )
 def test_plain_values_need_no_pydantic(arguments: list[str]) -> None:
-    packages, _ = imported(*arguments)
+    packages, _ = imported(arguments)
     assert "typer" in packages
     assert "pydantic" not in packages
 

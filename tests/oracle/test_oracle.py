@@ -148,8 +148,7 @@ def test_the_outputs_are_as_they_were(
 ) -> None:
     before = set(folder.rglob("*"))
     arguments = [Template(part).safe_substitute(_TEXTS) for part in shlex.split(line)]
-    writes = _RENEW or {"--resume", "--out"} & {*arguments}
-    result = (run if writes else redrawn)(*arguments, env={"COLUMNS": "80", "LINES": "24"})
+    result = (run if _RENEW else redrawn)(*arguments, env={"COLUMNS": "80", "LINES": "24"})
     found = {"exit": str(result.code), "out": result.out, "err": _notices(result.err)}
     for path in sorted(set(folder.rglob("*")) - before):
         if path.is_file():
