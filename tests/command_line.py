@@ -46,7 +46,8 @@ Run = Callable[..., Result]
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """``run("heads", "A text.", stdin=b"", encoding="utf-8", env={})``, in an empty folder.
 
-    However busy the machine is, no run says how far it has come.
+    However busy the machine is, no run says how far it has come. terminal: standard output says
+    that it is one, of the size that ``COLUMNS`` and ``LINES`` give.
     """
     from attnviz.cli import boundary, progress
 
@@ -61,8 +62,11 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         stdin: bytes = b"",
         encoding: str = "utf-8",
         env: Mapping[str, str] | None = None,
+        terminal: bool = False,
     ) -> Result:
         streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
+        if terminal:
+            monkeypatch.setattr(streams["stdout"], "isatty", lambda: True)
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["attnviz", *arguments])
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding))
@@ -113,7 +117,8 @@ def refused(run: Run) -> Callable[..., str]:
 
 
 _DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet"}
-_DRAWN_BY_VALUE = {"--width", "--color"}
+_DRAWN_BY_VALUE = {"--width", "--color", "--save"}
+_WRITE = {"--init", "--out", "--resume"}
 _measured: dict[tuple[str, ...], Any] = {}
 """The reports of this process's tests, by what was asked and by what the named files contain."""
 
@@ -122,7 +127,8 @@ _measured: dict[tuple[str, ...], Any] = {}
 def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """As ``run``, but what was asked before is not measured again where only its drawing differs.
 
-    For tests of screens: files that the arguments name must not change between two runs.
+    For tests of screens and of what is saved: files that the arguments name must not change between
+    two runs. What writes files of its own is measured anew.
     """
     import typer
 
@@ -139,7 +145,8 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         return made
 
     def keep(made: Any, report: Any) -> None:
-        _measured[asked] = report
+        if asked:
+            _measured[asked] = report
         shown(made, report)
 
     monkeypatch.setattr(outlet, "open_outlet", open_or_draw)
@@ -157,10 +164,22 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         named = [tmp_path / word for word in kept if len(word) < 100]
         here = [path for path in named if path.is_relative_to(tmp_path) and path.exists()]
         read = [path.read_bytes().hex() if path.is_file() else str(path) for path in here]
-        asked = (*read, *kept)
+        asked = () if _WRITE & {*arguments} else (*read, *kept)
         try:
             return run(*arguments, **settings)
         finally:
             asked = ()
+
+    return call
+
+
+@pytest.fixture
+def reported(redrawn: Run) -> Callable[..., Any]:
+    """Return the report of a command line that names no file, measured once a process."""
+
+    def call(*arguments: str) -> Any:
+        if arguments not in _measured:
+            assert redrawn(*arguments).code == 0
+        return _measured[arguments]
 
     return call

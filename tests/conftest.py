@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .command_line import document, redrawn, refused, run
+from .command_line import document, redrawn, refused, reported, run
 from .made_records import reports
 from .small_models import SPECIAL, TINY, VOCABULARY, random_model, word_tokenizer
 from .terminals import environment, look, program, screen, start, step_of
@@ -34,6 +34,7 @@ __all__ = [
     "program",
     "redrawn",
     "refused",
+    "reported",
     "reports",
     "run",
     "screen",
@@ -45,6 +46,30 @@ __all__ = [
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, where Ctrl-C is ignored: processes of the tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+SHARED_REPORTS = (
+    "tests/test_default_screens.py",
+    "tests/test_readme.py",
+    "tests/cli/test_explain.py",
+    "tests/cli/test_help.py",
+    "tests/docs/test_schemas.py",
+    "tests/oracle/test_oracle.py",
+)
+"""Files that draw the same reports of the bundled model: one worker measures them once for all."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker whole files, so that what a file's tests share is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class WholeFiles(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "shared reports" if file in SHARED_REPORTS else file
+
+    return WholeFiles(config, log)
+
 
 # No test has a deadline in seconds: a machine may be busy.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

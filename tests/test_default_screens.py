@@ -4,44 +4,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-import attnviz
 from attnviz.draw.document import Document
 from attnviz.draw.theme import Theme
 
 from .first_screens import SIZES, fitting
 from .test_words import REPLACED
 
+Screens = Callable[[str], list[list[str]]]
+"""Draws a named screen at the three sizes."""
+
 CAT = "The cat sat on the mat because it was tired."
 MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
-SCREENS: dict[str, Callable[[], Any]] = {
-    "heads": lambda: attnviz.heads("tiny", CAT),
-    "heads, longer": lambda: attnviz.heads("tiny", MARY),
-    "heads, one": lambda: attnviz.heads("tiny", MARY, head="L1H2"),
-    "rollout": lambda: attnviz.rollout("tiny", CAT),
-    "generate": lambda: attnviz.generate("tiny", CAT[:35], tokens=20),
-    "why": lambda: attnviz.why("tiny", MARY),
-    "why, inputs": lambda: attnviz.why("tiny", MARY, inputs=True),
-    "lens": lambda: attnviz.lens("tiny", MARY),
-    "link": lambda: attnviz.link("tiny", MARY),
-    "patterns": lambda: attnviz.patterns("tiny"),
-    "atlas": lambda: attnviz.atlas("tiny"),
-    "patch": lambda: attnviz.patch("tiny"),
-    "ablate": lambda: attnviz.ablate("tiny", MARY),
-    "path": lambda: attnviz.path("tiny", "L0H0"),
-    "params": lambda: attnviz.params("gpt2"),
-    "params, cards": lambda: attnviz.params("gpt2", gpu="all"),
-    "scaling": lambda: attnviz.scaling(samples=10),
-    "retrieve": lambda: attnviz.retrieve("tiny", lengths="192,256", haystacks=3),
-    "head": lambda: attnviz.head("tiny", "L1H2"),
-    "report": lambda: attnviz.report("tiny"),
-    "prune": lambda: attnviz.prune("tiny", fraction=0.2, draws=1),
+SCREENS: dict[str, tuple[str, ...]] = {
+    "heads": ("heads", CAT),
+    "heads, longer": ("heads", MARY),
+    "heads, one": ("heads", MARY, "--head", "L1H2"),
+    "rollout": ("rollout", CAT),
+    "generate": ("generate", CAT[:35], "--tokens", "20"),
+    "why": ("why", MARY),
+    "why, inputs": ("why", CAT, "--inputs"),
+    "lens": ("lens", MARY),
+    "link": ("link", MARY),
+    "patterns": ("patterns",),
+    "atlas": ("atlas",),
+    "patch": ("patch",),
+    "ablate": ("ablate", MARY),
+    "path": ("path", "L0H0"),
+    "params": ("params", "gpt2"),
+    "params, cards": ("params", "gpt2", "--gpu", "all"),
+    "scaling": ("scaling", "--samples", "10"),
+    "retrieve": ("retrieve", "--lengths", "128,192", "--haystacks", "2"),
+    "head": ("head", "L1H2"),
+    "report": ("report",),
+    "prune": ("prune", "--fraction", "0.3"),
 }
+"""Command lines as other tests of screens have them, so that each is measured once a process."""
 
 FORBIDDEN = {
     r"\brests? on\b": "sink",
@@ -68,17 +70,21 @@ FORBIDDEN = {
 """What a newcomer does not know, or what has another name elsewhere, and what is said instead."""
 
 
-@cache
-def document(name: str) -> Document:
-    return SCREENS[name]().document(hints=True)
+@pytest.fixture
+def document(reported: Any) -> Callable[[str], Document]:
+    return lambda name: reported(*SCREENS[name]).document(hints=True)
 
 
-def screens(name: str) -> list[list[str]]:
-    return [fitting(document(name), Theme(colour=False), *size) for size in SIZES]
+@pytest.fixture
+def screens(document: Callable[[str], Document]) -> Screens:
+    def drawn(name: str) -> list[list[str]]:
+        return [fitting(document(name), Theme(colour=False), *size) for size in SIZES]
+
+    return drawn
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_default_screen(name: str) -> None:
+def test_a_default_screen(name: str, screens: Screens) -> None:
     shown = screens(name)
     for lines in shown:
         text = " ".join("\n".join(lines).split())
@@ -98,26 +104,28 @@ def test_a_default_screen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["peak", "wide"])
-def test_a_short_word_of_a_description_is_explained(name: str) -> None:
+def test_a_short_word_of_a_description_is_explained(name: str, screens: Screens) -> None:
     for lines in screens("heads"):
         text = "\n".join(lines)
         assert name not in text or f"{name}: " in text or f"({name})" in text
 
 
-def test_colour_has_a_legend_at_eighty_columns() -> None:
+def test_colour_has_a_legend_at_eighty_columns(screens: Screens) -> None:
     """At 200 columns ``heads`` has small maps in place of the shaded grid."""
     for name in ("heads", "patterns"):
         for lines in screens(name)[:2]:
             assert "shade: score" in "\n".join(lines)
 
 
-def test_a_table_of_labels_stands_once_however_tall_the_screen() -> None:
+def test_a_table_of_labels_stands_once_however_tall_the_screen(
+    document: Callable[[str], Document],
+) -> None:
     lines = fitting(document("heads"), Theme(colour=False), 80, 60)
     assert sum(line.startswith("induction (ind)") for line in lines) == 1
 
 
 @pytest.mark.parametrize("name", ["heads", "patterns"])
-def test_a_count_of_sinks_says_on_what_it_was_counted(name: str) -> None:
+def test_a_count_of_sinks_says_on_what_it_was_counted(name: str, screens: Screens) -> None:
     """The text of ``heads`` and the probes of ``patterns`` have other sinks."""
     text = " ".join("\n".join(screens(name)[0]).split())
     said = r"this text: \d+ of 24 sink on first token"

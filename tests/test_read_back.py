@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.draw.values import model_facts, model_of
@@ -187,6 +187,7 @@ def heads_file(found: HeadsReport, ending: str) -> bytes:
 
 
 @pytest.mark.parametrize("ending", ["json", "npz", "safetensors"])
+@settings(max_examples=25)
 @given(found=comparisons())
 def test_runs_of_heads(ending: str, found: HeadsReport) -> None:
     back = read_heads(heads_file(found, ending), f"file.{ending}")

@@ -7,6 +7,9 @@ must be the page's, where a line that is only ``…`` stands for any lines left 
 skipped only where the line above it says why: ``<!-- not run: reason -->``. ``python`` blocks run
 as well; one that starts with ``>>> `` is a session, whose output is compared in the same way.
 
+A command that is attnviz alone runs inside this process, what needs a shell in one of its own. The
+blocks of the README and the first block of each page are run always, the others with ``-m long``.
+
 ``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py -n 0`` writes the real outputs into
 the pages; where lines were left out, as many stay at both ends as before.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -25,12 +29,14 @@ from pathlib import Path
 
 import pytest
 
-from .manual_pages import CONTINUED, PAGES, PROMPT, Block, Step, blocks
+from .command_line import Run
+from .manual_pages import CONTINUED, PAGES, PROMPT, README, Block, Step, blocks
 from .terminals import POSIX
 
 UPDATE = "ATTNVIZ_UPDATE_README"
 LEFT_OUT = "…"
 _PROGRESS = re.compile(r": \d+% done, about .+ left$")
+TERMINAL = {"COLUMNS": "80", "LINES": "24", "TERM": "dumb"}
 _SPEAKING = ("NO_COLOR", "FORCE_COLOR", "LINES", "TERM")
 
 
@@ -55,23 +61,31 @@ def renewed(printed: Sequence[str], real: Sequence[str]) -> list[str]:
     return [*real[:head], LEFT_OUT, *real[len(real) - tail :]]
 
 
-def execute(command: str, folder: Path) -> list[str]:
-    """The lines that a command prints; those of standard error only where it fails.
+def execute(command: str, folder: Path, run: Run) -> list[str]:
+    """Return the lines that a command prints; those of standard error only where it fails.
 
     Progress is left out, which only a slow machine prints.
     """
+    words = shlex.split(command)
+    if words[0] == "attnviz" and not {*command} & {*"|>;&$`*"}:
+        result = run(*words[1:], terminal=True, env=TERMINAL)
+        return [*result.lines, *(result.err.splitlines() if result.code else [])]
+    return execute_in_shell(command, folder)
+
+
+def execute_in_shell(command: str, folder: Path) -> list[str]:
+    """Return what `execute` returns of a command that a shell must read."""
     import pty
 
     kept = {name: value for name, value in os.environ.items() if name not in _SPEAKING}
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
-    terminal = {"COLUMNS": "80", "LINES": "24", "TERM": "dumb"}
     screen, stdout = pty.openpty()
     with (
         subprocess.Popen(
             command,
             shell=True,
             cwd=folder,
-            env=kept | terminal | {"PATH": scripts, "PYTHONUTF8": "1"},
+            env=kept | TERMINAL | {"PATH": scripts, "PYTHONUTF8": "1"},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,
@@ -123,12 +137,23 @@ def rewrite(text: str, block: Block, outputs: Sequence[Sequence[str]]) -> str:
 
 def found(kind: str) -> list[object]:
     """The blocks that are run, by their page and their place in it."""
-    return [
-        pytest.param(page, place, id=f"{page.stem}: {block.body.splitlines()[0][:60]}")
-        for page in PAGES
-        for place, block in enumerate(blocks(page.read_text(encoding="utf-8")))
-        if block.kind == kind and block.reason is None
-    ]
+    params = []
+    for page in PAGES:
+        run_blocks = [
+            (place, block)
+            for place, block in enumerate(blocks(page.read_text(encoding="utf-8")))
+            if block.kind == kind and block.reason is None
+        ]
+        for place, block in run_blocks:
+            always = page == README or place == run_blocks[0][0]
+            params.append(
+                pytest.param(
+                    *(page, place),
+                    id=f"{page.stem}: {block.body.splitlines()[0][:60]}",
+                    marks=() if always else pytest.mark.long,
+                )
+            )
+    return params
 
 
 def compare(page: Path, place: int, real: Sequence[Sequence[str]]) -> None:
@@ -156,9 +181,9 @@ def plain_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @POSIX
 @pytest.mark.parametrize(("page", "place"), found("console"))
-def test_commands_print_what_is_said(page: Path, place: int, tmp_path: Path) -> None:
+def test_commands_print_what_is_said(page: Path, place: int, tmp_path: Path, redrawn: Run) -> None:
     block = blocks(page.read_text(encoding="utf-8"))[place]
-    compare(page, place, [execute(step.command, tmp_path) for step in block.steps])
+    compare(page, place, [execute(step.command, tmp_path, redrawn) for step in block.steps])
 
 
 @pytest.mark.usefixtures("plain_terminal")
@@ -259,7 +284,8 @@ def test_a_block_without_a_command_is_a_mistake() -> None:
 def test_the_sample_runs(tmp_path: Path) -> None:
     for block in blocks(SAMPLE):
         if block.kind == "console" and block.reason is None:
-            assert all(agrees(step.output, execute(step.command, tmp_path)) for step in block.steps)
+            for step in block.steps:
+                assert agrees(step.output, execute_in_shell(step.command, tmp_path))
 
 
 def test_the_session_of_the_sample_runs() -> None:
@@ -315,10 +341,12 @@ def test_rewriting_leaves_the_rest_alone() -> None:
 
 @POSIX
 def test_commands_see_a_plain_terminal(tmp_path: Path) -> None:
-    (line,) = execute("echo $COLUMNS x $LINES/$NO_COLOR$FORCE_COLOR$TERM; echo >&2", tmp_path)[:1]
+    (line,) = execute_in_shell(
+        "echo $COLUMNS x $LINES/$NO_COLOR$FORCE_COLOR$TERM; echo >&2", tmp_path
+    )[:1]
     assert line == "80 x 24/dumb"
-    assert execute("test -t 1 && echo yes", tmp_path) == ["yes"]
+    assert execute_in_shell("test -t 1 && echo yes", tmp_path) == ["yes"]
     progress = "echo 'removing heads: 20% done, about 4 s left' >&2; echo refused >&2; exit 2"
-    assert execute(progress, tmp_path) == ["refused"]
-    (line,) = execute("attnviz --nothing", tmp_path)
+    assert execute_in_shell(progress, tmp_path) == ["refused"]
+    (line,) = execute_in_shell("attnviz --nothing", tmp_path)
     assert line.startswith("attnviz: No such option")

@@ -124,7 +124,8 @@ def test_short_help_names_options_that_are_there(run: Any, name: str) -> None:
 
 
 NOT_RUN = ("explore", "diff", "merge", "retrieve", "sweep", "train")
-"""Those need a terminal, files of the reader's own, or minutes; their options are read."""
+NOT_RUN += ("check", "head", "prune", "report")
+"""Those need a terminal, files of the reader's own, or seconds; their options are read."""
 
 
 @pytest.mark.parametrize("name", COMMANDS)

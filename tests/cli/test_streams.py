@@ -43,9 +43,7 @@ def shell(program: Sequence[str], environment: dict[str, str], tmp_path: Path):
     [
         f'heads "{SENTENCE}"',
         f'heads "{SENTENCE}" --json',
-        f'heads "{SENTENCE}" --color always --top 20',
         "heads --help",
-        "--version",
     ],
 )
 @pytest.mark.parametrize("reader", ["head -1", "true"])

@@ -28,6 +28,7 @@ def test_every_program_is_here() -> None:
     assert all(len(program.splitlines()) <= 30 for program in PROGRAMS.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_program_gives_what_one_process_gives(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(NEEDS[name]) is None:

@@ -47,14 +47,13 @@ def process(
     return call
 
 
-@pytest.mark.parametrize("ending", ["png", "pdf"])
 def test_a_picture_needs_no_backend(
-    process: Callable[..., tuple[int, str]], tmp_path: Path, ending: str
+    process: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
-    saved = ("heads", SENTENCE, "--quiet", "--save", f"a.{ending}")
+    saved = ("heads", SENTENCE, "--quiet", "--save", "a.png", "--save", "a.pdf")
     assert process(*saved, env={"MPLBACKEND": "garbage"}) == (0, "")
-    assert (tmp_path / f"a.{ending}").stat().st_size > 1000
+    assert all((tmp_path / name).stat().st_size > 1000 for name in ("a.png", "a.pdf"))
 
 
 def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,19 +74,12 @@ def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.Mo
     ("arguments", "name", "value", "library"),
     [
         (("params", "a/b"), "HF_HUB_ETAG_TIMEOUT", "x", "huggingface_hub"),
-        (("params", "a/b"), "HF_HUB_DOWNLOAD_TIMEOUT", "1.5", "huggingface_hub"),
-        (
-            ("ablate", "--model", "DIRECTORY", "--backend", "torch"),
-            "TORCH_LOGS",
-            "garbage",
-            "torch",
-        ),
         pytest.param(
-            *(("ablate", "--model", "DIRECTORY", "--backend", "torch"), "HF_HUB_ETAG_TIMEOUT", ""),
-            "huggingface_hub",
+            *(("ablate", "--model", "DIRECTORY", "--backend", "torch"), "TORCH_LOGS", "garbage"),
+            "torch",
             marks=pytest.mark.long,
         ),
-        (("verify",), "KERAS_BACKEND", "garbage", "keras"),
+        pytest.param(("verify",), "KERAS_BACKEND", "garbage", "keras", marks=pytest.mark.long),
     ],
 )
 def test_a_variable_that_keeps_a_library_from_starting_is_named(

@@ -38,10 +38,15 @@ def t5(stranger: Callable[..., Path]) -> Callable[..., Path]:
     return partial(stranger, "t5", "generation_config.json")
 
 
-@pytest.mark.parametrize("fields", ASKED, ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [pytest.param(each, marks=pytest.mark.long if at % 4 else ()) for at, each in enumerate(ASKED)],
+    ids=str,
+)
 def test_the_text_is_plainly_greedy(
     fields: dict[str, Any], t5: Callable[..., Path], document: Callable[..., Any]
 ) -> None:
+    """Every fourth setting always, the others with ``-m long``: one code ignores them all."""
     asked = ("the cat sat", "--kind", "cross", "--model")
     plain = document(*asked, str(t5()))
     assert document(*asked, str(t5(**fields))) == plain

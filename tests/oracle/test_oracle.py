@@ -144,11 +144,11 @@ def test_every_command_has_a_line() -> None:
 
 @pytest.mark.parametrize("line", list(_lines()))
 def test_the_outputs_are_as_they_were(
-    line: str, run: Any, folder: Path, recorded: dict[str, dict[str, str]]
+    line: str, run: Any, redrawn: Any, folder: Path, recorded: dict[str, dict[str, str]]
 ) -> None:
     before = set(folder.rglob("*"))
     arguments = [Template(part).safe_substitute(_TEXTS) for part in shlex.split(line)]
-    result = run(*arguments, env={"COLUMNS": "80", "LINES": "24"})
+    result = (run if _RENEW else redrawn)(*arguments, env={"COLUMNS": "80", "LINES": "24"})
     found = {"exit": str(result.code), "out": result.out, "err": _notices(result.err)}
     for path in sorted(set(folder.rglob("*")) - before):
         if path.is_file():

@@ -20,6 +20,9 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PATIENCE = 300_000
 """The milliseconds after which a browser that says nothing is lost, on a machine under any load."""
 
+ALWAYS = ("test_numbers",)
+"""Files whose tests open a browser without ``-m long`` too."""
+
 _FRAMES = 3000
 """How many times a page is drawn anew before something that should happen is said not to."""
 
@@ -63,6 +66,15 @@ class Opened:
             box["x"] + at["left"] + (key + 0.5) * at["cell"],
             box["y"] + at["top"] + (query + 0.5) * at["cell"],
         )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What opens a browser is long, but for the values of the page: a browser takes seconds."""
+    for item in items:
+        here = item.path.parent == Path(__file__).parent
+        if here and "browser" in getattr(item, "fixturenames", ()) and item.path.stem not in ALWAYS:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="module")
