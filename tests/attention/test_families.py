@@ -17,7 +17,11 @@ from attnviz.attention.stack_reader import StackReader
 from attnviz.models.stored_tensors import StoredTensors
 
 from ..small_models import plain_weights
-from .hub_configs import CONFIGS
+
+CONFIGS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8")
+)
+"""``config.json`` of checkpoints on the hub, as those repositories have them."""
 
 IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
 
@@ -70,10 +74,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama, linear": (
         "LlamaForCausalLM",
-        {
-            **LLAMA,
-            "rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0},
-        },
+        {**LLAMA, "rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0}},
     ),
     "llama, dynamic": (
         "LlamaForCausalLM",
@@ -178,11 +179,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "neox, yarn": (
         "GPTNeoXForCausalLM",
-        {
-            **LLAMA,
-            "hidden_size": 72,
-            "rope_parameters": {**YARN, "partial_rotary_factor": 0.5},
-        },
+        {**LLAMA, "hidden_size": 72, "rope_parameters": {**YARN, "partial_rotary_factor": 0.5}},
     ),
     "neox": ("GPTNeoXForCausalLM", {**LLAMA, "hidden_size": 72, "rotary_pct": 0.25}),
     "neox, whole": (
@@ -258,8 +255,13 @@ def test_the_weights_are_those_of_transformers(name: str, tmp_path: Path) -> Non
         np.testing.assert_allclose(ours.logits(IDS), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("dtype", "error"), [(torch.float16, 2**-8), (torch.bfloat16, 2**-5)])
-@pytest.mark.parametrize("name", ["gpt2", "gemma", "qwen2", "phi3", "neox", "bert"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "error"),
+    [
+        *((name, torch.float16, 2**-8) for name in ("gpt2", "phi3")),
+        *((name, torch.bfloat16, 2**-5) for name in ("gemma", "bert")),
+    ],
+)
 def test_half_of_the_bits_are_read_exactly(
     name: str, dtype: torch.dtype, error: float, tmp_path: Path
 ) -> None:
@@ -346,9 +348,8 @@ def test_what_is_not_described_is_said(
         checkpoint_layout(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
 
 
-@pytest.mark.parametrize("labels", [2, 5])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
-def test_heads_have_no_part_in_the_weights(family: Family, labels: int, tmp_path: Path) -> None:
+def test_heads_have_no_part_in_the_weights(family: Family, tmp_path: Path) -> None:
     settings = next(
         settings
         for name, settings in MODELS.values()
@@ -357,7 +358,7 @@ def test_heads_have_no_part_in_the_weights(family: Family, labels: int, tmp_path
     for architecture in family.heads:
         model_class = getattr(transformers, architecture)
         torch.manual_seed(5)
-        number = 2 if architecture.endswith("Answering") else labels
+        number = 2 if architecture.endswith("Answering") else 5
         model = model_class(model_class.config_class(**settings, num_labels=number)).eval()
         model.set_attn_implementation("eager")
         model.save_pretrained(tmp_path / architecture)
@@ -414,7 +415,7 @@ BEFORE, AFTER = 28, 36
 """Tokens between which one more is read at a time; LongRoPE turns every key anew at 33."""
 
 
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", WRITING[::3])
 def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> None:
     model = made(tmp_path, name)
     reader, ids = StackReader(stack(tmp_path)[0]), (IDS * 3)[:BEFORE]
@@ -433,7 +434,7 @@ def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> 
     assert ids == written
 
 
-@pytest.mark.parametrize("name", {named: name for name, (named, _) in MODELS.items()}.values())
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "phi3", "gpt-neo", "neox", "bert", "distilbert"])
 def test_a_removed_head_is_one_whose_columns_are_zero(name: str, tmp_path: Path) -> None:
     made(tmp_path, name)
     ours, read = stack(tmp_path)

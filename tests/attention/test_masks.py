@@ -62,9 +62,6 @@ def test_masks_combine(convert):
     for mixed in (combine_masks(one, soft), combine_masks(soft, None, one)):
         assert np.asarray(mixed).tolist() == [1, 2, -np.inf]
     assert np.asarray(combine_masks(one, soft, other)).tolist() == [1, -np.inf, -np.inf]
-
-
-def test_masks_combine_by_broadcasting(convert):
     texts = padding_mask(convert(np.array([[True, True], [True, False]])))
     both = combine_masks(texts, causal_mask(2, 2, like=texts))
     assert np.asarray(both)[:, 0].tolist() == [

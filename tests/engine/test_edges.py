@@ -23,27 +23,15 @@ from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
 from ..attention.test_families import IDS as FAMILY_IDS
-from ..attention.test_families import MODELS, made
+from ..attention.test_families import made
 from ..attention.test_families import stack as stack_of
-from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from .architectures import ARCHITECTURES, inputs_of, quick_or_long, small_model, state_of
 from .scans import IDS, input_of
+from .stacks import HEADED, once_quick
 
-HEADED = [name for name, (cls, _) in MODELS.items() if cls.endswith(("LM", "LMHeadModel"))]
 MASK = 96
 EDGES = [(6, 2), (7, 2)]
 SOME = [(0, 1), (2, 0), (2, 2)]
-QUICK = (
-    "gemma2",
-    "gpt_oss",
-    "bert",
-    "modernbert",
-    "t5",
-    "gptj",
-    "gpt_neo",
-    "bloom",
-    "falcon",
-    "mpt",
-)
 
 
 def added(heads: Any, layer: int, count: int, tokens: int, edges: Any = EDGES) -> Tensor:
@@ -183,7 +171,7 @@ def numpy_opened(name: str, model: Any, directory: Path) -> StackModel:
     return StackModel(info, stack, lambda: None, mask_id=MASK)  # type: ignore[arg-type,return-value]
 
 
-@pytest.mark.parametrize("name", HEADED)
+@pytest.mark.parametrize("name", once_quick(HEADED))
 def test_every_family_in_numpy_predicts_as_on_torch(name: str, tmp_path: Path) -> None:
     model = made(tmp_path, name)
     numpy = numpy_opened(name, model, tmp_path)
@@ -206,14 +194,7 @@ def test_every_family_in_numpy_predicts_as_on_torch(name: str, tmp_path: Path) -
         scans[0].outcome((5,), [(0, 0)], [(0, key) for key in range(len(FAMILY_IDS))])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
-        for name in ARCHITECTURES
-        if name != "fsmt"
-    ],
-)
+@pytest.mark.parametrize("name", quick_or_long(name for name in ARCHITECTURES if name != "fsmt"))
 def test_every_architecture(name: str) -> None:
     """What a cut must and must not move, whatever computes the attention."""
     for kind in ("encoder", "decoder", "cross") if name in ("t5", "bart") else (None,):

@@ -41,16 +41,13 @@ def test_arrays_keep_their_precision_or_gain_some(
     assert to_numpy(np.array([0.5], dtype)).dtype == expected
 
 
-def test_everything_of_the_kind_is_kept_in_order() -> None:
+def test_what_is_of_the_kind_is_kept_in_order() -> None:
     keep = KeepWeights("decoder")
     for layer in (2, 0, 1):
         keep.observe(0, "decoder", layer, 0, weights(layer), BlockFacts())
     assert [kept.layer for kept in keep.layers] == [0, 1, 2]
     assert all(kept.heads == (0, 1, 2, 3, 4) for kept in keep.layers)
     np.testing.assert_array_equal(keep.layers[2].weights, weights(2))
-
-
-def test_another_kind_passes_unseen() -> None:
     keep = KeepWeights("cross")
     assert not keep.wants("decoder", 0)
     keep.observe(0, "decoder", 0, 0, weights(), BlockFacts())

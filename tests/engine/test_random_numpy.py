@@ -99,7 +99,7 @@ def patching_is_the_loop(draw: random.Random, model: Both) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 15))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
 )
 @pytest.mark.parametrize("model_type", TYPES)
 def test_a_random_shape(model_type: str, seed: int, tmp_path: Path) -> None:

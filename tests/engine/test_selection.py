@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.engine.selection import choose_heads
@@ -127,6 +127,7 @@ def test_what_are_no_layers(layers: str) -> None:
         chosen(layers=layers)
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=8), st.text(max_size=8))
 def test_any_text_is_read_or_refused(layers: str, head: str) -> None:
     try:

@@ -10,11 +10,10 @@ from .architectures import (
     eager_attentions,
     inputs_of,
     observe_transformers,
+    quick_or_long,
     small_model,
     state_of,
 )
-
-everywhere = pytest.mark.parametrize("name", ARCHITECTURES)
 
 
 @torch.inference_mode()
@@ -22,7 +21,7 @@ def logits(model, inputs):
     return model(**inputs).logits
 
 
-@everywhere
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_kind_and_layer_is_equal_and_the_model_is_as_before(name, recorder, monkeypatch):
     if ARCHITECTURES[name].registered:
         monkeypatch.delattr("attnviz.engine.observe_torch._observe_reported")
@@ -38,7 +37,7 @@ def test_every_kind_and_layer_is_equal_and_the_model_is_as_before(name, recorder
     assert torch.equal(logits(model, inputs), before)
 
 
-@everywhere
+@pytest.mark.parametrize("name", quick_or_long(ARCHITECTURES))
 def test_one_layer_alone_is_equal_and_no_other_is_handed_over(name, recorder):
     model, inputs = small_model(name), inputs_of(name)
     expected = eager_attentions(name, **inputs)
@@ -50,7 +49,7 @@ def test_one_layer_alone_is_equal_and_no_other_is_handed_over(name, recorder):
         assert torch.equal(observer.seen[place], expected[place])
 
 
-@everywhere
+@pytest.mark.parametrize("name", quick_or_long(ARCHITECTURES))
 def test_padding_changes_no_real_token(name, recorder):
     inputs = inputs_of(name)
     ids = inputs["input_ids"]

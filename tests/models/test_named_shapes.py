@@ -140,14 +140,11 @@ def test_active_parameters_of_mixtures() -> None:
     assert deepseek.active + deepseek.buffer_total == 37_552_297_472
 
 
-def test_what_tutorials_get_wrong_about_llama_2() -> None:
+def test_layers_that_differ_are_told_apart() -> None:
     large = spec("llama-2-70b").stacks[0].groups[0].layer.attentions[0]
     assert (large.heads, large.kv_heads) == (64, 8)
     small = counted("llama-2-7b").parameters
     assert round(1000 * small.shares.feed_forward / small.total) == 642
-
-
-def test_layers_that_differ() -> None:
     gemma = spec("gemma-2-2b").stacks[0].groups
     assert [(group.repeat, group.layer.attentions[0].window) for group in gemma] == [
         (13, 4096),

@@ -19,13 +19,7 @@ from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.models import cgroup, threads
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
-from attnviz.models.threads import (
-    allowed_processors,
-    suit,
-    threads_for,
-    threads_kept,
-    use_threads,
-)
+from attnviz.models.threads import allowed_processors, suit, threads_for, threads_kept, use_threads
 
 SENTENCE, OTHER = "The cat sat on the mat.", "The dog sat on the mat."
 LARGE = 10**9
@@ -249,10 +243,7 @@ def test_two_threads_of_a_program_leave_its_number_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
-    [
-        ({}, "PASSIVE 0"),
-        ({"OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "9"}, "ACTIVE 9"),
-    ],
+    [({}, "PASSIVE 0"), ({"OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "9"}, "ACTIVE 9")],
 )
 @pytest.mark.parametrize("first", ["attnviz.cli.main", "attnviz.api.opening"])
 def test_threads_wait_without_spinning_but_where_a_person_wants_it(

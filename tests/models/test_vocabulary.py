@@ -29,7 +29,7 @@ def test_a_vocabulary_does_not_keep_its_model_in_memory() -> None:
     assert kept.texts([5])
 
 
-def test_copies_of_random_tokens_in_their_frame() -> None:
+def test_random_copies_stand_in_their_frame() -> None:
     tokens = random_copies(Bundled().vocabulary(), 7, 3, seed=1)
     assert tokens.ids[0] == 0
     first, second, third = (tokens.ids[1 + 7 * n : 8 + 7 * n] for n in range(3))
@@ -38,9 +38,6 @@ def test_copies_of_random_tokens_in_their_frame() -> None:
     assert tokens.special == (True, *(False,) * 21)
     assert random_copies(Bundled().vocabulary(), 7, 3, seed=1) == tokens
     assert random_copies(Bundled().vocabulary(), 7, 3, seed=2) != tokens
-
-
-def test_more_tokens_than_there_are() -> None:
     nothing = Tokens((), (), ())
     few = Vocabulary(np.arange(3), nothing, nothing, False, lambda ids: ("x",) * len(ids))
     with pytest.raises(ValueError, match="4 distinct tokens of 3"):

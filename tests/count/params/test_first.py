@@ -13,7 +13,6 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.count.params.find_spec import stored_weights
-from attnviz.models.shapes import shape_names
 
 from ...first_screens import SIZES
 
@@ -71,15 +70,6 @@ def test_first_screens(first: Any, golden: Callable[[str, str], None], name: str
 
 def test_a_wide_first_screen(first: Any, golden: Callable[[str, str], None]) -> None:
     golden("first_wide", "\n".join([*first(120, 40, *ASKED["fits"]), ""]))
-
-
-@pytest.mark.parametrize("name", shape_names())
-def test_every_named_shape_fits(first: Any, name: str) -> None:
-    for columns, lines in SIZES:
-        shown = first(columns, lines, name, "--memory", "24GB")
-        assert len(shown) < lines
-        assert max(map(cell_len, shown)) <= columns
-        assert re.match(r"(Fits|Does not fit) in 24 GB: needs ", shown[1])
 
 
 def test_the_total_is_weights_and_cache(run: Run, first: Any) -> None:
@@ -214,28 +204,3 @@ def test_a_real_checkpoint(run: Run, checkpoint: Any) -> None:
         held = sum(weights.get_tensor(name).nbytes for name in weights.keys())  # noqa: SIM118
     assert stored_weights(folder).bytes == held
     assert run("params", str(folder), "--json").document["weights"]["dtype"] == "float32"
-
-
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_a_checkpoint_fits(first: Any, checkpoint: Any, columns: int, lines: int) -> None:
-    shown = first(columns, lines, str(checkpoint("bert")))
-    assert len(shown) < lines
-    assert max(map(cell_len, shown)) <= columns
-    assert re.match(r"\d+ parameters: [\d,]+ bytes of weights, and no KV cache\.", shown[1])
-
-
-def test_a_config_that_names_no_dtype(run: Run, trained_bert: Path) -> None:
-    """The files tell: float32, not half of it, as for all-MiniLM-L6-v2."""
-    weights = run("params", str(trained_bert), "--json").document["weights"]
-    assert (weights["dtype"], weights["stated_by"]) == ("float32", "files")
-    written = (trained_bert / "model.safetensors").stat().st_size
-    assert 0 <= written - weights["bytes"] < 20_000  # the header, and the numbers of positions
-
-
-@pytest.mark.parametrize(("columns", "lines"), [(40, 10), (60, 15), (79, 23), (300, 90)])
-@pytest.mark.parametrize("name", ASKED)
-def test_it_fits_any_terminal(first: Any, name: str, columns: int, lines: int) -> None:
-    shown = first(columns, lines, *ASKED[name], "--ascii")
-    assert len(shown) < lines
-    assert all(line.isascii() for line in shown)
-    assert max(map(cell_len, shown)) <= columns

@@ -14,6 +14,7 @@ from attnviz.engine.patching import PathRead
 from attnviz.records import Input, Tokens
 
 from ...attention.test_families import IDS, MODELS, made, stack
+from ..stacks import once_quick
 
 CORRUPT = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
 SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]
@@ -31,7 +32,9 @@ def _equal(found: PathRead, expected: PathRead, near: float) -> None:
         assert np.abs(found.alone[sender] - part).max() <= near * size
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("gpt-neo")])
+@pytest.mark.parametrize(
+    "name", once_quick([name for name in MODELS if not name.startswith("gpt-neo")])
+)
 def test_every_family_reads_what_torch_reads(name: str, tmp_path: Path) -> None:
     model = made(tmp_path, name).double()
     ours, read = stack(tmp_path)

@@ -15,7 +15,7 @@ from attnviz.errors import UsageError
 from ...attention.test_families import IDS, MODELS
 from ..ablation_loop import PROJECTIONS, loop_metrics, outputs_without
 from ..scans import every, measured
-from ..stacks import HEADED, Both, both
+from ..stacks import HEADED, Both, both, once_quick
 
 OTHER = [*IDS[5:], *IDS[:5]]
 LONGER = [*OTHER, 8, 9]
@@ -46,14 +46,15 @@ def compared(model: Both, variants, found, expected) -> None:
     for name in METRICS:
         oracle = np.array([row[name] for row in expected])
         ours(one[name], other[name], oracle, name)
+        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=1e-4, err_msg=name)
     assert (one["flip_rate"] == other["flip_rate"]).all()
 
 
-@pytest.mark.parametrize("name", HEADED)
+@pytest.mark.parametrize("name", once_quick(HEADED))
 def test_every_metric_equals_the_loop(name, tmp_path):
     model = both(name, tmp_path)
     heads = model.heads
-    some = [heads[0], heads[len(heads) // 2], heads[-1]]
+    some = [heads[0], heads[-1]]
     variants = [*(Variant((head,)) for head in some), Variant((heads[1], heads[-1]))]
     texts = [IDS[:6] if model.masked else IDS]
     expected = [looped(model, variant, texts[0]) for variant in variants]
@@ -104,13 +105,14 @@ def values_of(model: Both, mode: str) -> dict[tuple[int, int], torch.Tensor]:
     return {head: torch.cat([text[head] for text in texts]).mean(0) for head in model.heads}
 
 
-@pytest.mark.parametrize("name", FEW[:-1])
 @pytest.mark.parametrize(
-    ("mode", "references", "options"),
+    ("name", "mode", "references", "options"),
     [
-        ("mean", (IDS, LONGER), {"mode": "mean"}),
-        ("position", (IDS, OTHER), {"mode": "mean", "per_position": True}),
-        ("resample", (IDS, LONGER), {"mode": "resample"}),
+        ("gpt2", "mean", (IDS, LONGER), {"mode": "mean"}),
+        ("gpt-neo", "mean", (IDS, LONGER), {"mode": "mean"}),
+        ("neox", "position", (IDS, OTHER), {"mode": "mean", "per_position": True}),
+        ("qwen3", "resample", (IDS, LONGER), {"mode": "resample"}),
+        ("llama, biases", "resample", (IDS, LONGER), {"mode": "resample"}),
     ],
 )
 def test_replacements_equal_the_loop(name, mode, references, options, tmp_path):
@@ -186,10 +188,9 @@ def test_draws_have_a_standard_error_and_tokens_their_losses(tmp_path):
 
 
 @pytest.mark.parametrize("name", FEW)
-@pytest.mark.parametrize("positions", ["all", "last"])
-def test_one_at_a_time_is_the_growing_pass(name, positions, tmp_path, monkeypatch):
+def test_one_at_a_time_is_the_growing_pass(name, tmp_path, monkeypatch):
     model = both(name, tmp_path)
-    options = {"pair": (5, 7), "positions": positions}
+    options = {"pair": (5, 7), "positions": ("all", "last")[FEW.index(name) % 2]}
     scan = model.scans([IDS], **options)[0]
     variants = [*every(scan), Variant((model.heads[0], model.heads[-1]))]
     grown = measured(scan, variants)
@@ -203,7 +204,7 @@ def test_one_at_a_time_is_the_growing_pass(name, positions, tmp_path, monkeypatc
     assert (grown["flip_rate"] == measured(alone, variants)["flip_rate"]).all()
 
 
-@pytest.mark.parametrize("name", [*FEW, "gemma", "distilbert", "roberta", "electra, as wide"])
+@pytest.mark.parametrize("name", [*FEW, "electra, as wide"])
 def test_a_head_that_nothing_reads_costs_exactly_nothing(name, tmp_path):
     model = both(name, tmp_path)
     layer, head = model.heads[-2]

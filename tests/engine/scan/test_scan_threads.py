@@ -14,11 +14,10 @@ from attnviz.attention.growing import GrowingRun
 from attnviz.models import cgroup
 
 TEXTS = ["The cat sat on the mat.", "The dog ran to the old house.", "Once there was a small fox."]
-LONG = " ".join(8 * TEXTS)
+LONG = " ".join(3 * TEXTS)
 OTHER = LONG.replace("cat", "dog")
 QUESTIONS: dict[str, Callable[[], Any]] = {
     "ablate": lambda: attnviz.ablate("tiny", TEXTS),
-    "ablate by other texts": lambda: attnviz.ablate("tiny", TEXTS, mode="resample"),
     "ablate one text": lambda: attnviz.ablate("tiny", LONG, mode="mean"),
     "patch": lambda: attnviz.patch("tiny", LONG, OTHER, what="value", answer=" a", foil=" on"),
     "prune": lambda: attnviz.prune("tiny", TEXTS, fraction=0.2, draws=2),

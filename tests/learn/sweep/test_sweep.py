@@ -29,19 +29,6 @@ def story(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_screen(run: Any) -> None:
-    result = run("sweep", *QUICK, "--width", "100")
-    assert result.code == 0
-    assert "Traceback" not in result.err
-    assert result.lines[0].startswith("attnviz's own decoder · 2 layers of width 8")
-    assert "Training loss" in result.out
-    assert "chance: 9 letters" in result.out
-    assert "Best head of each pattern" in result.out
-    assert "\nNothing was learnt in 12 steps" in result.out
-    assert "parameters for all" in result.out
-    assert max(map(len, result.lines)) <= 100
-
-
 def test_the_document(run: Any) -> None:
     document = run("sweep", *QUICK, "--json").document
     assert next(iter(document)) == "schema"
@@ -69,19 +56,15 @@ def test_the_document(run: Any) -> None:
 
 def test_python_gives_what_the_command_prints(run: Any) -> None:
     printed = run("sweep", *ONE_SEED, "--json").document
-    found = attnviz.sweep(steps=12, d_model=8, heads="1,2", seeds=1).to_dict()
+    found, other = (
+        attnviz.sweep(steps=12, d_model=8, heads="1,2", seeds=1, seed=seed).to_dict()
+        for seed in (0, 7)
+    )
     assert without_times(found) == without_times(printed)
+    assert found["models"][0]["loss"] != other["models"][0]["loss"]
 
 
-def test_the_same_seed_gives_the_same_numbers(run: Any) -> None:
-    def losses(*more: str) -> list[float]:
-        document = run("sweep", *ONE_SEED, "--json", *more).document
-        return [one["loss"] for one in document["models"]]
-
-    assert losses() == losses("--seed", "0") != losses("--seed", "7")
-
-
-@pytest.mark.parametrize("task", ["induction", "copy", "majority"])
+@pytest.mark.parametrize("task", ["copy", "majority"])
 def test_every_task(run: Any, task: str) -> None:
     document = run("sweep", *ONE_SEED, "--task", task, "--json").document
     assert document["task"]["name"] == task
@@ -147,10 +130,9 @@ def test_bad_texts(refused: Callable[..., str], story: Path, tmp_path: Path) -> 
     assert "cannot read" in refused(3, "sweep", "--text", str(tmp_path / "none.txt"))
 
 
-def test_a_live_picture_that_is_gone_at_the_end(
-    start: Start,
-) -> None:
-    output = finished(start("sweep", *QUICK[2:], "--steps", "60", rows=50, columns=100))
+@pytest.mark.long
+def test_a_live_picture_that_is_gone_at_the_end(start: Start) -> None:
+    output = finished(start("sweep", *QUICK[2:], "--steps", "30", rows=50, columns=100))
     assert "model 1 of 4: 1 head, seed 0" in output
     lines = rows(on_screen(output, columns=100))
     assert lines[0].startswith("decoder")
@@ -161,7 +143,7 @@ def test_a_live_picture_that_is_gone_at_the_end(
 
 def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "sweep.json"
-    arguments = ("--steps", "150", "--d-model", "8", "--heads", "1,2,4", "--save", str(path))
+    arguments = ("--steps", "60", "--d-model", "8", "--heads", "1,2,4", "--save", str(path))
     child = start("sweep", *arguments, rows=50, columns=100)
     child.expect("model [23] of 9")
     output = interrupted(child)
@@ -176,6 +158,7 @@ def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     assert "attnviz: interrupted" in text
 
 
+@pytest.mark.long
 def test_ctrl_c_before_anything_is_trained(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "sweep.json"
     child = start("sweep", "--steps", "100000", "--save", str(path), rows=50, columns=100)

@@ -50,7 +50,7 @@ def test_a_sampler_goes_on_from_its_two_numbers() -> None:
         assert np.array_equal(one.draw(MIXED).ids, two.draw(MIXED).ids)
 
 
-def test_every_window_comes_once_in_each_epoch() -> None:
+def test_windows_of_plain_text() -> None:
     length = 12
     count = len(TEXT) // length  # 8, and one token is left over
     drawn = sampler(3)
@@ -63,9 +63,6 @@ def test_every_window_comes_once_in_each_epoch() -> None:
         assert np.array_equal(np.diff(starts), np.full(count - 1, length))
         epochs.append([int(row[1]) for row in rows])
     assert len({tuple(epoch) for epoch in epochs}) == 3  # in another order each time
-
-
-def test_plain_text_counts_everywhere() -> None:
     batch = sampler().draw(phase())
     assert batch.ids.shape == (5, 24)
     assert batch.weights.shape == (5, 23)

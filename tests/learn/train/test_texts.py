@@ -28,12 +28,9 @@ def test_a_directory_stands_for_its_texts_by_name(tmp_path: Path) -> None:
     assert corpus.bytes == 6
 
 
-def test_each_file_has_its_digest(tmp_path: Path) -> None:
+def test_digests_tell_files_and_their_order_apart(tmp_path: Path) -> None:
     corpus = read_corpus(files(tmp_path, a="één"))
     assert list(corpus.files) == [("a.txt", 5, hashlib.sha256("één".encode()).hexdigest()[:12])]
-
-
-def test_the_digest_tells_texts_and_their_order_apart(tmp_path: Path) -> None:
     one, two = files(tmp_path, a="one", b="two")
     digests = {read_corpus(paths).digest for paths in ([one, two], [two, one], [one], [two])}
     assert len(digests) == 4
@@ -103,14 +100,11 @@ def test_the_last_tenth_is_held_out(tmp_path: Path, sizes: tuple[int, ...]) -> N
         assert all(name[0] == text[0] for name, text in zip(part.names, part.texts, strict=True))
 
 
-def test_it_is_cut_where_a_line_ends(tmp_path: Path) -> None:
+def test_the_cut_lies_where_a_line_ends_and_needs_two_letters(tmp_path: Path) -> None:
     text = "\n".join(["a line of text"] * 20)
     kept, held = hold_out(read_corpus(files(tmp_path, a=text)))
     assert kept.texts[0].endswith("\n")
     assert held.texts[0].startswith("a line")
-
-
-def test_a_text_of_one_letter_cannot_be_cut(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too short to hold out"):
         hold_out(read_corpus(files(tmp_path, a="a")))
 

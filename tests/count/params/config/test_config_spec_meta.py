@@ -67,9 +67,7 @@ ODD: dict[str, list[dict[str, Any]]] = {
     "gemma3_text": [{**WIDE, **SLIDING}],
     "phi": [DECODER, {**DECODER, "qk_layernorm": True, "tie_word_embeddings": True}],
     "phi3": [{**DECODER, **SLIDING}],
-    "phimoe": [
-        {**DECODER, "num_local_experts": 5, "attention_bias": True, "lm_head_bias": True},
-    ],
+    "phimoe": [{**DECODER, "num_local_experts": 5, "attention_bias": True, "lm_head_bias": True}],
     "olmo": [DECODER, {**DECODER, "attention_bias": True}],
     "olmo2": [DECODER, {**DECODER, "attention_bias": True}],
     "olmo3": [{**DECODER, **SLIDING}],
@@ -95,9 +93,7 @@ ODD: dict[str, list[dict[str, Any]]] = {
         {**DECODER, "num_key_value_heads": 6, "qk_layernorm": False},
     ],
     "exaone4": [{**WIDE, **SLIDING}],
-    "seed_oss": [
-        {**WIDE, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True},
-    ],
+    "seed_oss": [{**WIDE, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True}],
     "arcee": [{**WIDE, "attention_bias": True, "mlp_bias": True}],
     "ernie4_5": [WIDE, {**WIDE, "use_bias": True}],
     "deepseek_v2": [
@@ -210,7 +206,7 @@ def test_at_least_25_architectures_are_claimed() -> None:
     assert set(ODD) == set(families())
 
 
-@pytest.mark.parametrize(("kind", "architecture"), CLASSES)
+@pytest.mark.parametrize(("kind", "architecture"), dict(CLASSES).items())
 def test_default_sizes(kind: str, architecture: str) -> None:
     compare(kind, architecture, COMPLETED.get(kind, {}))
 

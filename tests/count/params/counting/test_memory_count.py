@@ -83,14 +83,11 @@ def test_one_token_more_would_not_fit(
     assert cache(fit.tokens + 1) > memory - fit.weights
 
 
-def test_weights_alone_may_not_fit() -> None:
+def test_weights_or_positions_may_end_before_the_memory() -> None:
     fit = longest_context(spec(PLAIN), 511)
     assert (fit.tokens, fit.binds, fit.left) == (0, "weights", -1)
     full = longest_context(spec(PLAIN), 512)
     assert (full.tokens, full.binds, full.left) == (0, "memory", 0)
-
-
-def test_positions_may_end_before_the_memory() -> None:
     fit = longest_context(spec(PLAIN, limit=7), 10**6)
     assert (fit.tokens, fit.binds, fit.cache) == (7, "positions", 224)
     assert fit.by_memory == (10**6 - 512) // 32
@@ -105,12 +102,9 @@ def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> No
     assert (limited.tokens, limited.binds) == (5, "positions")
 
 
-def test_a_window_that_does_not_fit_as_a_whole() -> None:
+def test_a_window_may_not_fit_and_memory_may_be_absurd() -> None:
     fit = longest_context(spec(SLIDING), 512 + 32 * 9)
     assert (fit.tokens, fit.binds) == (9, "memory")
-
-
-def test_an_absurd_memory() -> None:
     assert longest_context(spec(PLAIN), 512 + 32 * 10**50).tokens == 10**50
 
 
@@ -148,7 +142,7 @@ def test_lengths_of_two_towers() -> None:
             lengths(free, *numbers)
 
 
-def test_the_length_that_is_counted_unless_asked() -> None:
+def test_what_is_counted_unless_asked() -> None:
     assert count_cost(spec(PLAIN)).tokens == DEFAULT_TOKENS == 2048
     assert count_cost(spec(PLAIN, limit=77)).tokens == 77
     assert count_cost(spec(PLAIN, limit=10**6)).tokens == 2048
@@ -156,8 +150,5 @@ def test_the_length_that_is_counted_unless_asked() -> None:
         count_cost(spec(PLAIN), batch=0)
     with pytest.raises(UsageError, match="tokens must be 1 or more, not 0"):
         count_cost(spec(PLAIN), tokens=0)
-
-
-def test_the_cache_may_have_its_own_dtype() -> None:
     count = count_cost(spec(PLAIN), tokens=1, dtype="float32", cache_dtype="int8")
     assert (count.weight_bytes, count.cache.bytes, count.cache_dtype) == (1024, 16, "int8")

@@ -27,32 +27,12 @@ from ....small_models import (
 
 _LLAMA = llama_fields(24, 37, 31, (6, 2, 4))
 CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2": (
-        "GPT2LMHeadModel",
-        "GPT2Config",
-        gpt_fields(15, 31),
-    ),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", gpt_fields(15, 31)),
     "llama": ("LlamaForCausalLM", "LlamaConfig", _LLAMA),
-    "bert": (
-        "BertForMaskedLM",
-        "BertConfig",
-        bert_fields(21, 37, 31),
-    ),
-    "t5": (
-        "T5ForConditionalGeneration",
-        "T5Config",
-        t5_fields(23, 5, 37),
-    ),
-    "gpt_oss": (
-        "GptOssForCausalLM",
-        "GptOssConfig",
-        _LLAMA | GPT_OSS,
-    ),
-    "gptj": (
-        "GPTJForCausalLM",
-        "GPTJConfig",
-        gpt_fields(24, 31) | {"rotary_dim": 4},
-    ),
+    "bert": ("BertForMaskedLM", "BertConfig", bert_fields(21, 37, 31)),
+    "t5": ("T5ForConditionalGeneration", "T5Config", t5_fields(23, 5, 37)),
+    "gpt_oss": ("GptOssForCausalLM", "GptOssConfig", _LLAMA | GPT_OSS),
+    "gptj": ("GPTJForCausalLM", "GPTJConfig", gpt_fields(24, 31) | {"rotary_dim": 4}),
     "qwen3_next": (
         "Qwen3NextForCausalLM",
         "Qwen3NextConfig",
