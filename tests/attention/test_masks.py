@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional as reference
 
 from attnviz.attention.functional import (
     causal_mask,
     combine_masks,
     padding_mask,
-    scaled_dot_product_attention,
 )
 
 SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
@@ -22,21 +19,6 @@ def test_causal_mask_is_aligned_at_the_end(convert, queries, keys):
     for i in range(queries):
         for j in range(keys):
             assert bool(mask[i, j]) == (j <= i + keys - queries)
-
-
-def test_causal_mask_by_hand(convert):
-    mask = causal_mask(2, 3, like=convert(np.zeros(1)))
-    assert np.asarray(mask).tolist() == [[True, True, False], [True, True, True]]
-
-
-def test_equals_torchs_is_causal(convert, close, normal):
-    inputs = [normal(2, 3, 5, 4) for _ in range(3)]
-    mask = causal_mask(5, 5, like=convert(inputs[0]))
-    output, _ = scaled_dot_product_attention(*map(convert, inputs), mask)
-    close(
-        output,
-        reference.scaled_dot_product_attention(*map(torch.from_numpy, inputs), is_causal=True),
-    )
 
 
 def test_padding_mask_hides_keys_of_each_text(convert):

@@ -165,14 +165,6 @@ def test_what_a_head_read_adds_up_to_its_part(name):
         assert row.sum() == pytest.approx(whole, abs=1e-5)
 
 
-def test_a_head_is_found_to_write_what_the_token_before_made_it_write():
-    found, matrix, _ = split("tiny", 1, 2, 10, 4)
-    at = found.parts.index(StreamPart("head", 0, 0))
-    row = found.sources["key", at]
-    assert int(row.argmax()) == 3
-    assert row[3] > 0.95 * matrix.sum(0)[at]
-
-
 def test_without_a_part_is_what_the_norm_makes_of_the_rest():
     """By hand: the stream of the embedding alone, less the token, through norm and projections."""
     model = opened("llama")
@@ -285,32 +277,6 @@ def test_a_part_that_is_equal_at_every_key_leads_to_nothing_without_rotary_posit
     biases = [at for at, part in enumerate(found.parts) if part == StreamPart("bias", 2)]
     (at,) = biases
     assert np.abs(matrix[:, at]).max() <= 1e-5 < np.abs(matrix[at]).max()
-
-
-def test_shuffled_heads_of_the_writing_layer_are_shuffled_parts():
-    model = small_model("gpt2")
-    given, asked = Input.of_ids((7, 5, 11, 42, 13, 5, 23, 31)), AskedLink(("self", 1, 1), 6, 3)
-
-    def found():
-        opened = prepared("gpt2", model, None, torch.device("cpu"), seed=0)
-        return backend_of(opened).open_splitter("self", given).split(given, asked)
-
-    before = found()
-    attention = model.transformer.h[0].attn
-    heads = model.config.n_head
-    order = [heads - 1, *range(heads - 1)]
-    width, dim = model.config.n_embd, model.config.n_embd // heads
-    columns = torch.arange(width).view(heads, dim)[order].flatten()
-    with torch.no_grad():
-        every = torch.cat([columns, width + columns, 2 * width + columns])
-        attention.c_attn.weight.copy_(attention.c_attn.weight[:, every])
-        attention.c_attn.bias.copy_(attention.c_attn.bias[every])
-        attention.c_proj.weight.copy_(attention.c_proj.weight[columns])
-    after = found()
-    for at, part in enumerate(before.parts):
-        moved = part._replace(head=order.index(part.head)) if part.kind == "head" else part
-        there = after.parts.index(moved)
-        assert before.key[at] == pytest.approx(after.key[there], abs=1e-5)
 
 
 def test_a_head_that_is_not_there_is_refused():

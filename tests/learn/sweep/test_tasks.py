@@ -8,7 +8,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attnviz.errors import UsageError
 from attnviz.learn.sweep.tasks import (
     BEGINNING,
     DUPLICATE,
@@ -150,11 +149,6 @@ def test_evenly() -> None:
     rule = evenly("two or eight", np.array([2.0, 8.0]))
     assert rule.loss == pytest.approx((math.log(2) + math.log(8)) / 2)
     assert rule.accuracy == pytest.approx((1 / 2 + 1 / 8) / 2)
-
-
-def test_an_unknown_task() -> None:
-    with pytest.raises(UsageError, match=r"unknown task 'sort': expected induction, copy, majorit"):
-        named_task("sort")
 
 
 def test_facts_are_measured_on_the_samples() -> None:

@@ -49,14 +49,6 @@ def test_grouped_heads() -> None:
     assert count.per_head.key == 524_288  # one of eight
 
 
-def test_head_and_value_widths_of_their_own() -> None:
-    spec = AttentionSpec(7, 3, 3, 5, 2, **BIASED)
-    count = count_attention(spec)
-    assert (count.query, count.key, count.value, count.output) == (105, 105, 42, 42)
-    assert [term.number for term in count.terms if term.role == "bias"] == [15, 15, 6, 7]
-    assert count.total == 105 + 105 + 42 + 42 + 15 + 15 + 6 + 7
-
-
 def test_cross_attention_reads_another_width() -> None:
     count = count_attention(AttentionSpec(7, 3, 3, 5, 5, cross=True, source_width=11))
     assert (count.query, count.key, count.value, count.output) == (105, 165, 165, 105)
@@ -92,13 +84,6 @@ def test_what_else_an_attention_holds() -> None:
     count = count_attention(AttentionSpec(7, 3, 3, 5, 5, parts=parts))
     assert (count.norm, count.other) == (15, 3)
     assert count.total == 4 * 105 + 18
-
-
-@given(st.integers(1, 10**9), st.integers(1, 10**6))
-def test_the_count_does_not_depend_on_the_heads(width: int, heads: int) -> None:
-    d_model = width * heads
-    one, many = attention(d_model, 1), attention(d_model, heads)
-    assert count_attention(one).total == count_attention(many).total == 4 * d_model**2
 
 
 @given(SIZES, SIZES, st.integers(1, 99), SIZES, SIZES, st.booleans(), st.booleans())
