@@ -3,11 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.attention.functional import (
-    causal_mask,
-    combine_masks,
-    padding_mask,
-)
+from attnviz.attention.functional import causal_mask, combine_masks, padding_mask
 
 SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
 

@@ -1,4 +1,4 @@
-"""Every site patched equals the slow loop's, on every architecture."""
+"""Sites of every sort, patched, equal the slow loop's, on every architecture."""
 
 from __future__ import annotations
 

@@ -214,6 +214,7 @@ SHAPE = "[shape]\nd-model = 12\nheads = 4\n"
         ("[shape]\nd-model = 12\n", "--heads is missing"),
         ("[config]\nmodel_type = 'gpt2'\n" + SHAPE, "has both [config] and [shape]"),
         ("shape = 3", "shape must be a table"),
+        ("[config]\nmodel_type = 'gpt2'", "names no architectures"),
         ("notes = 'x'\n" + SHAPE, "notes must be a list of sentences"),
         ("name = 'a'", "no [config] table with a model_type, and no [shape]"),
         (

@@ -47,15 +47,15 @@ MODELS: dict[str, tuple[str, dict[str, Any], Writer]] = {
     ),
     "llama": (
         "LlamaForCausalLM",
-        {**SMALL, "vocab_size": 600, "num_key_value_heads": 1},
+        dict(SMALL, vocab_size=600, num_key_value_heads=1),
         llama_tokenizer,
     ),
-    "mistral": ("MistralForCausalLM", {**SMALL, "num_key_value_heads": 1}, plain_tokenizer),
-    "qwen2": ("Qwen2ForCausalLM", {**SMALL, "num_key_value_heads": 3}, qwen_tokenizer),
+    "mistral": ("MistralForCausalLM", dict(SMALL, num_key_value_heads=1), plain_tokenizer),
+    "qwen2": ("Qwen2ForCausalLM", dict(SMALL, num_key_value_heads=3), qwen_tokenizer),
     "neox": ("GPTNeoXForCausalLM", SMALL, neox_tokenizer),
     "bert": ("BertForMaskedLM", SMALL, bert_tokenizer),
     "bert, cased": ("BertModel", SMALL, lambda path: bert_tokenizer(path, lower=False)),
-    "roberta": ("RobertaModel", {**SMALL, "pad_token_id": 1}, roberta_tokenizer),
+    "roberta": ("RobertaModel", dict(SMALL, pad_token_id=1), roberta_tokenizer),
 }
 
 

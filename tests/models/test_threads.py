@@ -107,20 +107,16 @@ def test_a_model_gets_fewer_threads_never_more_than_the_program_has(
     assert numbers() == {3}
 
 
-@pytest.mark.parametrize("number", ["3", "3,2", " 3"])
-def test_what_a_person_set_stays(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "threads"), [("3", 3), ("3,2", 3), (" 3", 3), ("", 1), ("0", 1), ("many", 1)]
+)
+def test_what_a_person_set_stays_where_it_is_a_number(
+    number: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", number)
     with threads_kept():
         suit(Bundled())
-        assert numbers() == {3}
-
-
-@pytest.mark.parametrize("number", ["", "0", "many"])
-def test_what_is_no_number_decides_nothing(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", number)
-    with threads_kept():
-        suit(Bundled())
-        assert numbers() == {1}
+        assert numbers() == {threads}
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(1, 1), (2, 2), (5, 5), (100, 8)])

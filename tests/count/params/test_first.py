@@ -204,3 +204,12 @@ def test_a_real_checkpoint(run: Run, checkpoint: Any) -> None:
         held = sum(weights.get_tensor(name).nbytes for name in weights.keys())  # noqa: SIM118
     assert stored_weights(folder).bytes == held
     assert run("params", str(folder), "--json").document["weights"]["dtype"] == "float32"
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(40, 10), (300, 90)])
+@pytest.mark.parametrize("name", ASKED)
+def test_it_fits_any_terminal(first: Any, name: str, columns: int, lines: int) -> None:
+    shown = first(columns, lines, *ASKED[name], "--ascii")
+    assert len(shown) < lines
+    assert all(line.isascii() for line in shown)
+    assert max(map(cell_len, shown)) <= columns

@@ -154,6 +154,30 @@ def test_half_precision_tallies_within_its_own_rounding(name, dtype):
         assert half.heads[key] == pytest.approx(contribution, abs=half.tolerance)
 
 
+@pytest.mark.parametrize("tokens", [1, 2, 23])
+def test_torch_and_numpy_take_the_bundled_model_apart_alike(tokens):
+    model = load("tiny")
+    given = Input.of_ids(list(range(40, 40 + tokens)))
+    keys = [("self", 1, 2), ("self", 5, 3)]
+    found, numpy = (
+        attributor.attribute(given, maps=keys)
+        for attributor in (
+            TorchAttributor.of(model.info, backend_of(model).open_patchable("self", given), given),
+            backend_of(model).open_attributor(given),
+        )
+    )
+    assert found.tallies
+    assert found.answer == numpy.answer
+    assert found.logit == pytest.approx(numpy.logit, abs=1e-4)
+    assert found.heads == pytest.approx(dict(numpy.heads), abs=1e-5)
+    assert len(found.rows) == len(found.heads) == 24
+    for key, row in found.rows.items():
+        assert row == pytest.approx(numpy.rows[key], abs=1e-5)
+    for key in keys:
+        assert found.maps[key] == pytest.approx(numpy.maps[key], abs=1e-5)
+        assert found.maps[key][-1] == pytest.approx(found.rows[key], abs=1e-5)
+
+
 def test_a_model_whose_parts_do_not_add_up_says_so():
     model, (_, given) = small_model("gpt2"), asked("gpt2")
 

@@ -33,18 +33,18 @@ CLOSE = 1e-4
 GQA = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10}
 SMALL = {"num_hidden_layers": 3, "intermediate_size": 56, "max_position_embeddings": 64}
 FAMILIES = {
-    "llama": {**GQA, **SMALL, "hidden_size": 40},
+    "llama": dict(GQA, **SMALL, hidden_size=40),
     "gpt2": {"n_embd": 40, "n_layer": 3, "n_head": 4, "n_positions": 64},
-    "gemma2": {
-        **GQA,
+    "gemma2": dict(
+        GQA,
         **SMALL,
-        "hidden_size": 40,
-        "query_pre_attn_scalar": 12,
-        "attn_logit_softcapping": 5.0,
-        "sliding_window": 5,
-    },
-    "gpt_neox": {**SMALL, "hidden_size": 48, "num_attention_heads": 4, "rotary_pct": 0.5},
-    "qwen3": {**GQA, **SMALL, "hidden_size": 40},
+        hidden_size=40,
+        query_pre_attn_scalar=12,
+        attn_logit_softcapping=5.0,
+        sliding_window=5,
+    ),
+    "gpt_neox": dict(SMALL, hidden_size=48, num_attention_heads=4, rotary_pct=0.5),
+    "qwen3": dict(GQA, **SMALL, hidden_size=40),
 }
 
 

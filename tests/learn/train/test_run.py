@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import os
 import pickle
@@ -199,33 +200,38 @@ def _one_other_byte(content: bytes) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
+def _other(**fields: Any) -> Callable[[bytes], bytes]:
+    """Change fields of a state that is whole."""
+
+    def change(content: bytes) -> bytes:
+        changed = io.BytesIO()
+        torch.save({**torch.load(io.BytesIO(content), weights_only=True), **fields}, changed)
+        return changed.getvalue()
+
+    return change
+
+
+NO_STATE = "is no state of a training run, or is damaged"
+
+
 @pytest.mark.parametrize(
-    "damaged",
-    [lambda _: b"", lambda _: b"no archive", lambda content: content[:-1000], _one_other_byte],
+    ("damaged", "said"),
+    [
+        (lambda _: b"", NO_STATE),
+        (lambda _: b"no archive", NO_STATE),
+        (lambda content: content[:-1000], NO_STATE),
+        (_one_other_byte, NO_STATE),
+        (_other(points=[{"step": 1, "far": 2}]), r"training.pt. is damaged .*: begin again"),
+        (_other(form=0), "another version of attnviz"),
+    ],
 )
 def test_what_is_no_state_is_said(
-    texts: Texts, recipe: Recipe, tmp_path: Path, damaged: Callable[[bytes], bytes]
+    texts: Texts, recipe: Recipe, tmp_path: Path, damaged: Callable[[bytes], bytes], said: str
 ) -> None:
     run(texts, recipe, tmp_path).save_state()
     path = tmp_path / STATE_FILE
     path.write_bytes(damaged(path.read_bytes()))
-    with pytest.raises(LoadError, match="is no state of a training run, or is damaged"):
-        run(texts, recipe, tmp_path, resume=True)
-
-
-def test_a_curve_of_other_points_is_damage(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
-    torch.save({**stored, "points": [{"step": 1, "far": 2}]}, tmp_path / STATE_FILE)
-    with pytest.raises(LoadError, match=r"training.pt. is damaged .*: begin again"):
-        run(texts, recipe, tmp_path, resume=True)
-
-
-def test_a_state_of_another_version_is_said(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
-    torch.save({**stored, "form": 0}, tmp_path / STATE_FILE)
-    with pytest.raises(LoadError, match="another version of attnviz"):
+    with pytest.raises(LoadError, match=said):
         run(texts, recipe, tmp_path, resume=True)
 
 

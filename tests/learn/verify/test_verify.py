@@ -112,6 +112,10 @@ def test_a_fault_fails_with_exit_1_and_everything_is_shown(
     assert "and 7 more" in line
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     assert {row["check"] for row in rows if row["verdict"] == "fail"} == {"NumPy", "torch"}
+    result = run("verify", "--no-keras", "--json")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    found = json.loads(result.out)
+    assert (found["passed"], found["failures"]) == (False, 10)
 
 
 def test_steps_can_be_followed_on_paper(document: Any) -> None:
@@ -282,10 +286,6 @@ def test_every_example_of_the_help_runs(run: Any) -> None:
         (2, ["--no-keras", "--model", "tiny"], "--no-keras is about the library's own"),
         (2, ["--d-model", "64", "--model", "tiny"], "add --model mha"),
         (2, ["--model", "tiny", "--target", "a"], "--target is a decoder's text: 'tiny' has one"),
-        (2, ["", "--model", "tiny"], "the text is empty"),
-        (2, ["word " * 2000, "--model", "tiny"], "tokens, 'tiny' takes at most"),
-        (2, ["--save", "a.xyz"], "end it in one of .json"),
-        (2, ["--width", "10"], "--width is 10 columns"),
         (3, ["--model", "./absent"], "no directory './absent' here"),
         (3, ["--model", "tiny", "--file", "absent.txt"], "cannot read absent.txt"),
         (4, ["--model", "tinny", "--offline"], "cannot be used offline"),

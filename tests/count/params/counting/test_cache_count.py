@@ -69,12 +69,12 @@ def test_an_encoder_keeps_nothing() -> None:
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", GPT),
     "llama": ("LlamaForCausalLM", WIDE),
-    "mistral": ("MistralForCausalLM", {**DECODER, "sliding_window": 5}),
-    "gemma2": ("Gemma2ForCausalLM", {**WIDE, "sliding_window": 5}),
+    "mistral": ("MistralForCausalLM", dict(DECODER, sliding_window=5)),
+    "gemma2": ("Gemma2ForCausalLM", dict(WIDE, sliding_window=5)),
     "falcon": ("FalconForCausalLM", DECODER),
     "deepseek_v3": (
         "DeepseekV3ForCausalLM",
-        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
+        dict(DECODER, **ROUTED, **LATENT, num_key_value_heads=6),
     ),
     "t5": ("T5ForConditionalGeneration", T5),
 }

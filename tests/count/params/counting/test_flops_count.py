@@ -95,18 +95,18 @@ SHARED = {
 }
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "LlamaForCausalLM", WIDE),
-    ("mistral", "MistralForCausalLM", {**DECODER, "sliding_window": 5}),
-    ("mixtral", "MixtralForCausalLM", {**DECODER, "num_local_experts": 5}),
-    ("qwen2_moe", "Qwen2MoeForCausalLM", {**DECODER, **SHARED}),
+    ("mistral", "MistralForCausalLM", dict(DECODER, sliding_window=5)),
+    ("mixtral", "MixtralForCausalLM", dict(DECODER, num_local_experts=5)),
+    ("qwen2_moe", "Qwen2MoeForCausalLM", dict(DECODER, **SHARED)),
     (
         "deepseek_v3",
         "DeepseekV3ForCausalLM",
-        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
+        dict(DECODER, **ROUTED, **LATENT, num_key_value_heads=6),
     ),
     ("gpt2", "GPT2LMHeadModel", GPT),
     ("bert", "BertForMaskedLM", BERT),
     ("bert", "BertModel", BERT),
-    ("albert", "AlbertForMaskedLM", {**BERT, "embedding_size": 7}),
+    ("albert", "AlbertForMaskedLM", dict(BERT, embedding_size=7)),
     ("t5", "T5ForConditionalGeneration", T5),
     ("whisper", "WhisperForConditionalGeneration", WHISPER),
     ("vit", "ViTModel", VIT),
