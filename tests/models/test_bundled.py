@@ -58,25 +58,16 @@ def test_it_is_small_enough_for_a_wheel() -> None:
     assert dtypes == {np.dtype(np.float16)}
 
 
-def test_tokens_begin_with_the_special_one_and_read_as_the_text(model: Bundled) -> None:
+def test_tokens_are_those_of_the_text(model: Bundled) -> None:
     tokens = model.encode(SENTENCE)
     assert tokens.ids[0] == 0
     assert tokens.texts[:4] == ("<|endoftext|>", "The", " cat", " sat")
     assert tokens.special == (True, *[False] * (len(tokens) - 1))
     assert "".join(tokens.texts[1:]) == SENTENCE
-
-
-def test_bytes_that_are_no_character_are_shown_as_bytes(model: Bundled) -> None:
     texts = model.encode("학🐈").texts[1:]
     assert b"".join(bytes([int(text[3:5], 16)]) for text in texts) == "학🐈".encode()
-
-
-def test_a_special_token_in_the_text_was_not_added(model: Bundled) -> None:
     tokens = model.encode("cat<|endoftext|>")
     assert (tokens.ids[-1], tokens.texts[-1], tokens.special[-1]) == (0, "<|endoftext|>", False)
-
-
-def test_at_most_as_many_tokens_as_asked_for_are_kept(model: Bundled) -> None:
     tokens, every = model.encode(SENTENCE, 4), model.encode(SENTENCE)
     assert (tokens.ids, tokens.texts) == (every.ids[:4], every.texts[:4])
     assert len(model.encode(SENTENCE, 999)) == len(every)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,7 +113,3 @@ def test_the_rate_is_the_fastest_of_equal_or_wider_dtypes(
     card: str, dtype: str, rate: float
 ) -> None:
     assert find_cards([card])[0].rate(dtype) == rate
-
-
-def test_the_folder_is_beside_the_shapes() -> None:
-    assert (Path(configs_directory()) / "gpt2.toml").is_file()

@@ -87,12 +87,9 @@ def test_the_total_is_weights_and_cache(run: Run, first: Any) -> None:
     assert f"{(needed - 20e9) / 1e6:.1f} MB too much." in " ".join(refused[1:3])
 
 
-def test_several_models_are_told_apart_by_what_fits(first: Any) -> None:
+def test_what_the_first_sentence_warns_of(first: Any) -> None:
     shown = first(80, 24, "gpt2", "bert-base", "llama-2-7b", "--memory", "8GB")
     assert shown[1].startswith("2 of 3 fit in 8 GB: gpt2, bert-base. llama-2-7b against")
-
-
-def test_within_its_positions_nothing_is_warned_of(first: Any) -> None:
     shown = first(80, 24, "llama-3-8b", "--tokens", "8192", "--memory", "24GB")
     assert shown[1] == "Fits in 24 GB: needs 17.13 GB."
 

@@ -109,13 +109,10 @@ def test_patterns(sweeps: Sweeps) -> None:
     assert not any(line.startswith("Shared") for line in lines)
 
 
-def test_alone(sweeps: Sweeps) -> None:
+def test_of_one_seed_each_or_one_count_nothing_is_compared(sweeps: Sweeps) -> None:
     report = sweeps({2: (0.25, 0.0, 0.125)})
     assert finding(report).startswith("2 heads reached a held-out loss of 0.125 ± 0.125 nats")
     assert [line.partition(":")[0] for line in details(report)] == ["Reached 99% accuracy"]
-
-
-def test_models_of_other_seeds_are_not_compared(sweeps: Sweeps) -> None:
     report = sweeps({1: (0.5, 0.5), 2: (0.25, 0.25)})
     kept = [one for one in report.models if (one.heads, one.seed) in ((1, 1), (2, 0))]
     assert finding(replace(report, models=tuple(kept))).endswith("0.500 (needs ≥ 2 seeds).")

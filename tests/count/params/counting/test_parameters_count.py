@@ -43,16 +43,13 @@ def test_shares_add_up() -> None:
     assert count.total == shares.total == 630 + 96 + 12 + 66 + 42
 
 
-def test_a_tied_head_counts_once_but_its_bias_counts() -> None:
+def test_what_is_used_again_is_stored_once() -> None:
     tied = spec(
         specs.LayerGroup(PLAIN, 1),
         embeddings=(specs.LookupTable("token embedding", 11, 6),),
         head=specs.Dense("head", 6, 11, bias=True, tied=True),
     )
     assert count_parameters(tied).total == 210 + 66 + 11
-
-
-def test_a_layer_that_is_used_again_and_again_is_stored_once() -> None:
     assert count_parameters(spec(specs.LayerGroup(PLAIN, 12, shared=True))).total == 210
 
 
