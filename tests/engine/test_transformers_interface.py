@@ -9,8 +9,6 @@ import torch
 from transformers import (
     DiffLlamaConfig,
     DiffLlamaModel,
-    GPT2Config,
-    GPT2LMHeadModel,
     LongformerConfig,
     LongformerModel,
     LongT5Config,
@@ -265,16 +263,6 @@ def test_what_has_no_matrix_over_tokens_is_refused_in_one_line(build, sentence, 
         observe_transformers(model, recorder(), torch.arange(3, 14)[None])
     assert "\n" not in str(refusal.value)
     assert refusal.value.exit_code == 5
-
-
-def test_a_fresh_model_of_the_library_needs_no_auto_class(recorder):
-    torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=97, n_embd=22, n_layer=5, n_head=2))
-    observer = recorder()
-    observe_transformers(model, observer, torch.arange(3, 10)[None])
-    assert list(observer.seen) == [("self", layer) for layer in range(5)]
-    rows = torch.stack(list(observer.seen.values())).sum(-1)
-    torch.testing.assert_close(rows, torch.ones_like(rows))
 
 
 def test_the_architectures_cover_both_mechanisms():

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import attnviz
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.cli.verify import EXAMPLES
-from attnviz.engine.attention_calls import AttentionCall
 from attnviz.learn.verify.native import OwnExaminee
 
 from ...models.test_numpy_checkpoint import made
@@ -64,34 +64,16 @@ def test_json_has_every_pair(document: Any, dtype: str) -> None:
             assert 0 <= measure["difference"] <= measure["tolerance"] < 1e5 * np.finfo(dtype).eps
 
 
-def _shifted(self: Any, right: Any) -> Any:
-    weight = self.output_weight.copy()
-    weight[0, 0] += 0.01
-    return right(
-        NumpyAttention(
-            self.query_weight,
-            self.key_weight,
-            self.value_weight,
-            weight,
-            self.heads,
-            self.kv_heads,
-            self.query_bias,
-            self.key_bias,
-            self.value_bias,
-            self.output_bias,
-            self.causal,
-        )
-    )
-
-
 def _break_the_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """One number of one weight is off, in NumPy alone."""
     right = NumpyAttention.joined
-    monkeypatch.setattr(
-        NumpyAttention,
-        "joined",
-        lambda self, outputs: _shifted(self, lambda other: right(other, outputs)),
-    )
+
+    def joined(self: NumpyAttention, outputs: Any) -> Any:
+        weight = self.output_weight.copy()
+        weight[0, 0] += 0.01
+        return right(replace(self, output_weight=weight), outputs)
+
+    monkeypatch.setattr(NumpyAttention, "joined", joined)
 
 
 def test_a_fault_fails_with_exit_1_and_everything_is_shown(
@@ -224,27 +206,6 @@ def test_a_named_shape(document: Any, tmp_path: Path) -> None:
     assert len(found["checks"]) == 10
     (check,) = [check for check in found["checks"] if check["name"] == "NumPy backend"]
     assert check["reason"] == "random weights are drawn by torch"
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_a_damaged_model_fails_with_exit_1(
-    run: Any, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = AttentionCall.eager
-
-    def eager(self: AttentionCall) -> Any:
-        output, weights = right(self)
-        return output, None if weights is None else weights * 1.001
-
-    monkeypatch.setattr(AttentionCall, "eager", eager)
-    result = run("verify", "the cat sat", "--model", str(checkpoint("gpt2")))
-    assert result.code == 1
-    assert "FAIL  rows sum to one" in result.out
-    assert "PASS  causality" in result.out
-    assert re.fullmatch(
-        r"attnviz: 3 of 10 checks failed: rows sum to one \(max row-sum error .*",
-        result.err.strip(),
-    )
 
 
 @pytest.mark.usefixtures("one_thread")
