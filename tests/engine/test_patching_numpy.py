@@ -13,7 +13,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from ..attention.test_families import IDS
 from .ablation_loop import MASK
 from .patch_loop import Put, metrics, place_of, run
-from .scan.test_scan_numpy import FEW, inputs_of, ours
+from .scan.test_on_numpy import FEW, inputs_of, ours
 from .stacks import HEADED, Both, both, once_quick
 from .test_patching_architectures import ANSWER, FOIL, measured
 

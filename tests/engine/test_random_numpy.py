@@ -18,7 +18,7 @@ from attnviz.engine.patching import Patch
 
 from ..attention.test_random_configs import UNBUILT, drawn
 from .ablation_loop import MASK
-from .scan.test_scan_numpy import compared, looped, outputs
+from .scan.test_on_numpy import compared, looped, outputs
 from .stacks import Both, of_model
 from .test_patching_numpy import SORTS, has_values, sorts_of
 from .test_patching_numpy import compared as patches_compared

@@ -161,7 +161,7 @@ def test_random_attention_gets_no_names(causal: bool) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("peak", [1.0, 3.0, 10.0, 30.0])
+@pytest.mark.parametrize("peak", [3.0, 30.0])
 def test_peaked_random_attention_gets_no_names(causal: bool, peak: float) -> None:
     """Random queries and keys of tokens, whose products are made as large as you please."""
     rng = np.random.default_rng(int(peak))

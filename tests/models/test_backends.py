@@ -32,7 +32,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "rollout": ("rollout", TEXT),
     "patterns": ("patterns",),
     "patterns of a text": ("patterns", TEXT, "--norm-weighted"),
-    "watch": ("patterns", "--watch", "induction", "--without-first"),
     "scaling": ("scaling", TEXT, "--from-model"),
     "ablate": ("ablate", TEXT, "--mode", "mean"),
     "ablate by token": ("ablate", TEXT, "--head", "1", "--by-token"),
@@ -47,7 +46,7 @@ TORCH_ONLY: dict[str, tuple[str, ...]] = {
 
 ASKED = [
     *(("gpt2", command) for command in COMMANDS),
-    *(("bert", command) for command in ("heads", "patterns", "ablate")),
+    *(("bert", command) for command in ("heads", "ablate")),
     *(("mistral", command) for command in ("token", "patterns of a text", "cut")),
 ]
 """Every command once, and some of a model that reads both ways and of one with a window."""

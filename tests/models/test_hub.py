@@ -105,6 +105,7 @@ def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(
         assert (again["revision"], again["progress"]) == (stand_in_hub.COMMIT, [])
 
 
+@pytest.mark.long
 def test_a_server_that_lists_no_files(hub: Any, run: Run) -> None:
     hub.listed = False
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
@@ -138,6 +139,7 @@ def test_pickles_are_not_even_fetched(hub: Any, run: Run, ask_all: AskAll) -> No
     assert "--allow-pickle" in refused["error"]
 
 
+@pytest.mark.long
 def test_code_is_fetched_only_when_trusted(hub: Any, run: Run) -> None:
     (hub.models["some/gpt2"] / "own.py").touch()
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2", with_code=True)["directory"])
@@ -213,6 +215,7 @@ def test_offline_asks_nobody(hub: Any, run: Run, by_variable: bool) -> None:
     assert hub.requests == []
 
 
+@pytest.mark.long
 def test_a_cached_model_without_tokenizer_is_completed(hub: Any, run: Run, ask_all: AskAll) -> None:
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
     (directory / "tokenizer.json").unlink()
@@ -221,6 +224,7 @@ def test_a_cached_model_without_tokenizer_is_completed(hub: Any, run: Run, ask_a
     assert (directory / "tokenizer.json").is_file()
 
 
+@pytest.mark.long
 def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> None:
     occupied = tmp_path / "occupied"
     occupied.write_text("a file where the cache should be")
@@ -230,6 +234,7 @@ def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> N
     assert "Not a directory" in answer["error"]
 
 
+@pytest.mark.long
 def test_of_a_model_to_count_only_the_config_is_fetched(
     hub: Any, run: Run, ask_all: AskAll
 ) -> None:
@@ -246,6 +251,7 @@ def test_of_a_model_to_count_only_the_config_is_fetched(
     assert "model.safetensors" in hub.fetched()
 
 
+@pytest.mark.long
 def test_a_config_that_cannot_be_had(hub: Any, run: Run, ask_all: AskAll) -> None:
     hub.gated.add("some/gpt2")
     gated, offline, missing = ask_all(

@@ -170,12 +170,15 @@ def test_a_bare_encoder_says_so(checkpoint: Checkpoint) -> None:
     assert "no language-model head" in model.info.notes[0]
 
 
-def test_a_head_and_a_pooler_without_weights_are_left_away(checkpoint: Checkpoint) -> None:
+def test_a_head_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
     directory = checkpoint("bert", "BertModel")
     edit(directory / "config.json", architectures=["BertForMaskedLM"])
     model = load_transformers(str(directory))
     assert model.info.architecture == "BertModel"
     assert "lacks the weights of BertForMaskedLM's head" in model.info.notes[0]
+
+
+def test_a_pooler_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
     directory = checkpoint("bert")
     edit(directory / "config.json", architectures=["BertModel"])
     model = load_transformers(str(directory))
@@ -209,13 +212,14 @@ def test_nothing_is_printed(checkpoint: Checkpoint, capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-def test_models_without_heads_or_text_are_unsupported(tmp_path: Path) -> None:
+def test_models_without_heads_or_text_are_unsupported(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("gpt2")
     mamba = transformers.MambaConfig(vocab_size=13, hidden_size=6, num_hidden_layers=1)
     vit = transformers.ViTConfig(architectures=["ViTModel"])
     for config, said in ((mamba, "mamba"), (vit, "takes no text")):
-        config.save_pretrained(tmp_path)
+        config.save_pretrained(directory)
         with pytest.raises(UnsupportedError, match=said):
-            load_transformers(str(tmp_path))
+            load_transformers(str(directory))
 
 
 @pytest.mark.parametrize(

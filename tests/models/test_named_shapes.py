@@ -69,7 +69,13 @@ def test_the_published_cache(name: str) -> None:
     assert counted(name).cache.bytes_per_token == CACHE_PER_TOKEN[name]
 
 
-@pytest.mark.parametrize("name", [name for name in shape_names() if find_shape(name).config])
+BUILT = [name for name in shape_names() if find_shape(name).config]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if at % 3 else ()) for at, name in enumerate(BUILT)],
+)
 def test_the_library_builds_as_many(name: str) -> None:
     shape = find_shape(name)
     built = count_on_meta(shape.config, name=name, architecture=shape.counts or None)

@@ -230,8 +230,13 @@ def cached(cache: Path) -> Path:
     ("cache", "variable", "words"),
     [
         ("hub", "HF_HOME", ["--offline"]),
-        ("huggingface/hub", "XDG_CACHE_HOME", ["--revision", "v1.0"]),
-        (".", "HF_HUB_CACHE", ["--revision", COMMIT]),
+        *(
+            pytest.param(*way, marks=pytest.mark.long)
+            for way in (
+                ("huggingface/hub", "XDG_CACHE_HOME", ["--revision", "v1.0"]),
+                (".", "HF_HUB_CACHE", ["--revision", COMMIT]),
+            )
+        ),
     ],
 )
 def test_the_cache_of_the_hub_is_read(

@@ -113,7 +113,9 @@ def test_layers_that_share_their_weights_are_whole() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
-@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])
+@pytest.mark.parametrize(
+    "wrap", [nn.DataParallel, pytest.param(torch.compile, marks=pytest.mark.long)]
+)
 def test_a_wrapper_that_holds_the_whole_model_is_opened(
     wrap: Any, checkpoint: Callable[[str], Path]
 ) -> None:

@@ -23,8 +23,8 @@ from attnviz.records import Input
 
 from ..every_causal import causal_kinds
 from .test_attribution_every import GIVEN, IDS, STREAMS, opened
-from .test_attribution_numpy import SHAPES, TEXT
-from .test_attribution_numpy import directory as directory
+from .test_on_numpy import SHAPES, TEXT
+from .test_on_numpy import directory as directory
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 COMPARED = ("gpt2", "gemma2", "falcon", "cohere", "gpt_bigcode")

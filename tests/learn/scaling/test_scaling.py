@@ -82,7 +82,7 @@ def test_a_model_without_a_scale(refused: Any, checkpoint: Any) -> None:
 
 
 def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "md", "txt", "html", "svg", "png", "pdf")
+    endings = ("json", "csv", "md", "txt", "html", "svg")
     options = [word for ending in endings for word in ("--save", f"a.{ending}")]
     result = run("scaling", "--d-k", "3,8", *options)
     assert result.code == 0

@@ -213,6 +213,7 @@ def begin(
     raise AssertionError("the run did not get there")
 
 
+@pytest.mark.long
 @POSIX
 def test_stopped_it_saves_and_says_how_to_go_on_and_does(
     program: Sequence[str], environment: dict[str, str], run: Run, refused: Refused, texts: Path

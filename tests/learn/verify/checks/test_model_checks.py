@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -153,22 +154,13 @@ def _in_training_mode(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
     """Observing without switching dropout off."""
     right = passes.borrowed
 
+    @contextmanager
     def borrowed(whole: Any, *way: Any) -> Any:
         modes = [module.training for module in whole.modules()]
-        manager = right(whole, *way)
-        enter = manager.__enter__
-
-        class Left:
-            def __enter__(self) -> Any:
-                found = enter()
-                for module, mode in zip(whole.modules(), modes, strict=True):
-                    module.training = mode
-                return found
-
-            def __exit__(self, *why: Any) -> Any:
-                return manager.__exit__(*why)
-
-        return Left()
+        with right(whole, *way) as found:
+            for module, mode in zip(whole.modules(), modes, strict=True):
+                module.training = mode
+            yield found
 
     monkeypatch.setattr(passes, "borrowed", borrowed)
 
