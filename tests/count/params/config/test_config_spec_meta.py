@@ -97,7 +97,7 @@ ODD: dict[str, list[dict[str, Any]]] = {
     ],
     "deepseek_v3": [
         dict(DECODER, **ROUTED, **LATENT, num_key_value_heads=6, attention_bias=True),
-        dict(DECODER, **ROUTED, **LATENT | {"q_lora_rank": None}, first_k_dense_replace=5),
+        {**DECODER, **ROUTED, **LATENT, "q_lora_rank": None, "first_k_dense_replace": 5},
     ],
     "gpt2": [GPT, dict(GPT, n_inner=17, tie_word_embeddings=False)],
     "gpt_bigcode": [dict(GPT, n_inner=17), dict(GPT, multi_query=False)],
