@@ -180,10 +180,9 @@ ARCHITECTURES = {
 }
 
 
-QUICK = ("gpt2", "llama", "gemma2", "gpt_oss", "qwen3_next", "bert", "modernbert", "albert", "opt")
-QUICK += ("t5", "bart", "bloom", "gptj", "gpt_neo", "falcon", "mpt")
-"""Fused, grouped and latent projections, caps, sinks, windows, gates, layers without attention or
-that share weights, both stacks, distances, and attention that a model computes by itself."""
+QUICK = ("gpt2", "llama", "gemma2", "gpt_oss", "qwen3_next", "bert", "albert", "t5", "bloom")
+"""Fused and grouped projections, caps, sinks, windows, gates, layers without attention or that
+share weights, both stacks, distances, and attention that a model computes by itself."""
 
 
 def quick_or_long(names: Iterable[str]) -> list[Any]:

@@ -33,11 +33,21 @@ TOLERANCE = 1e-4
 
 CRASHES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
 
-QUICK = ("deepseek_v32", "minimax_m3_vl_text", "jamba", "kimi_linear", "llama4_text", "hrm_text")
-QUICK += ("xlstm", "gptj")
-"""Attention by an index, blocks without attention, chunks, loops, a refusal, its own functions."""
+QUICK = ("deepseek_v32", "jamba", "llama4_text", "xlstm", "gptj")
+"""Attention by an index, blocks without attention, chunks, a refusal, its own functions."""
 
-SEEN = {*QUICK, "glm_moe_dsa", "hy_v4", "axk2", "qwen3_next", "gemma2", "gpt_oss"}
+SEEN = {
+    *QUICK,
+    "minimax_m3_vl_text",
+    "kimi_linear",
+    "hrm_text",
+    "glm_moe_dsa",
+    "hy_v4",
+    "axk2",
+    "qwen3_next",
+    "gemma2",
+    "gpt_oss",
+}
 SEEN |= {*causal_kinds()[::2]}
 """What the long run measures: these, and every second of all classes."""
 

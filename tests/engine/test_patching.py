@@ -43,8 +43,13 @@ def test_the_clean_run_made_worse():
     check("llama", "self", ["output", "pattern", "residual"], "noise")
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
-@pytest.mark.parametrize("what", ["output", "query", "key", "value", "pattern", "mlp", "residual"])
+@pytest.mark.parametrize(
+    ("what", "backend"),
+    [
+        *((what, "numpy") for what in ("output", "query", "key", "value", "pattern", "mlp")),
+        *((what, "torch") for what in ("output", "key", "pattern", "residual")),
+    ],
+)
 def test_the_bundled_model_equals_hooks_on_its_own_modules(what, backend):
     model = Bundled()
     texts = ("Lily saw Tom. Then Lily saw", "Lily saw Ben. Then Lily saw")
@@ -128,7 +133,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
     assert pieces > 3
 
 
-@pytest.mark.parametrize("what", ["output", "value", "pattern", "mlp", "residual"])
+@pytest.mark.parametrize("what", ["value", "residual"])
 def test_one_at_a_time_where_a_batch_cannot_grow(what, monkeypatch):
     model = small_model("gpt2")
     patches = [Patch((site,)) for site in opened(model, "gpt2", "self").sites(what)]
@@ -178,7 +183,7 @@ def test_the_whole_stream_brings_the_whole_difference():
         assert abs(share[1] - 1) > 1e-2
 
 
-@pytest.mark.parametrize("what", ["output", "query", "key", "value", "pattern", "mlp", "residual"])
+@pytest.mark.parametrize("what", ["output", "key", "pattern", "mlp"])
 def test_the_slope_is_that_of_a_small_step(what):
     """Towards what the other run holds, in float64: (M(z + ε Δ) − M(z − ε Δ)) / 2ε."""
     model = small_model("gpt2", attention="eager").double()

@@ -124,7 +124,7 @@ def test_what_are_no_layers(layers: str) -> None:
         chosen(layers=layers)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.text(max_size=8), st.text(max_size=8))
 def test_any_text_is_read_or_refused(layers: str, head: str) -> None:
     try:

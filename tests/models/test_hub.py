@@ -188,7 +188,7 @@ def test_a_transfer_that_breaks_off_leaves_nothing_behind(
     assert "directory" in run(_FIND, hub.endpoint, "some/gpt2")
 
 
-@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_unreachable_network_is_told_soon(run: Run, silent: bool) -> None:
     with socket.socket() as listener:  # it accepts a connection, and never answers
         listener.bind(("127.0.0.1", 0))

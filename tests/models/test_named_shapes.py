@@ -14,6 +14,8 @@ from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
 from attnviz.models.shapes import find_shape, read_shape_file, shape_names
 
+from ..quick import one_in
+
 PUBLISHED = {
     "gpt2": 124_439_808,
     "gpt2-medium": 354_823_168,
@@ -69,12 +71,8 @@ def test_the_published_cache(name: str) -> None:
     assert counted(name).cache.bytes_per_token == CACHE_PER_TOKEN[name]
 
 
-BUILT = [name for name in shape_names() if find_shape(name).config]
-
-
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.long if at % 3 else ()) for at, name in enumerate(BUILT)],
+    "name", one_in(3, [name for name in shape_names() if find_shape(name).config])
 )
 def test_the_library_builds_as_many(name: str) -> None:
     shape = find_shape(name)

@@ -125,8 +125,9 @@ def test_every_layer_and_key_tallies_with_the_models_own_weights(name):
                     assert {part.kind for part in found.parts} <= {"token", "position", "bias"}
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-@pytest.mark.parametrize("than", [None, 6])
+@pytest.mark.parametrize(
+    ("name", "than"), [(name, (None, 6)[at % 2]) for at, name in enumerate(GOLDEN)]
+)
 def test_leads_in_other_texts_are_those_of_their_own_splits(name, than):
     ids = GOLDEN[name]["ids"]
     given = Input.of_ids(ids)
@@ -321,7 +322,7 @@ def outcome(kind):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        *((kind, "tallies") for kind in ("gemma3_text", "gpt_oss", "qwen3_next")),
+        ("gpt_oss", "tallies"),
         ("deepseek_v2", "tallies"),  # its queries and keys are turned as complex numbers
         *((kind, "tallies") for kind in OWN),
     ],

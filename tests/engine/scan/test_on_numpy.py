@@ -40,13 +40,14 @@ def looped(model: Both, variant: Variant, ids=IDS, value=None) -> dict[str, floa
     )
 
 
-def compared(model: Both, variants, found, expected) -> None:
+def compared(model: Both, variants, found, expected, most=1e-4) -> None:
+    """Hold both backends against the loop. most: by how much torch in float32 may be off."""
     one, other = (measured(scan, variants) for scan in found)
     assert set(one) == set(other) == set(METRICS)
     for name in METRICS:
         oracle = np.array([row[name] for row in expected])
         ours(one[name], other[name], oracle, name)
-        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(other[name], oracle, rtol=most, atol=most, err_msg=name)
     assert (one["flip_rate"] == other["flip_rate"]).all()
 
 
@@ -61,7 +62,7 @@ def test_every_metric_equals_the_loop(name, tmp_path):
     compared(model, variants, model.scans(texts, pair=(5, 7)), expected)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in HEADED])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in HEADED][::2])
 def test_models_without_words_have_their_output(name, tmp_path):
     model = both(name, tmp_path)
     numpy, other = (measured(scan, every(scan)) for scan in model.scans([IDS]))
@@ -126,7 +127,7 @@ def test_replacements_equal_the_loop(name, mode, references, options, tmp_path):
         assert found[0].notes == found[1].notes != []
 
 
-@pytest.mark.parametrize("name", FEW[:-1])
+@pytest.mark.parametrize("name", FEW[1:-1:2])
 def test_a_control_takes_off_a_random_direction(name, tmp_path):
     model = both(name, tmp_path)
     shape, held, seed = model.numpy.stack.shape, outputs(model, IDS), 3
@@ -143,7 +144,7 @@ def test_a_control_takes_off_a_random_direction(name, tmp_path):
     compared(model, variants, model.scans([IDS], pair=(5, 7), control=True, seed=seed), expected)
 
 
-@pytest.mark.parametrize("name", FEW[:-1])
+@pytest.mark.parametrize("name", FEW[1:-1:2])
 def test_the_last_position_alone(name, tmp_path):
     model = both(name, tmp_path)
     shape, variants = model.numpy.stack.shape, [Variant((head,)) for head in model.heads[::2]]
@@ -204,7 +205,7 @@ def test_one_at_a_time_is_the_growing_pass(name, tmp_path, monkeypatch):
     assert (grown["flip_rate"] == measured(alone, variants)["flip_rate"]).all()
 
 
-@pytest.mark.parametrize("name", [*FEW, "electra, as wide"])
+@pytest.mark.parametrize("name", [*FEW[::2], "electra, as wide"])
 def test_a_head_that_nothing_reads_costs_exactly_nothing(name, tmp_path):
     model = both(name, tmp_path)
     layer, head = model.heads[-2]

@@ -28,7 +28,10 @@ def without_seconds(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "seconds"}
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "name",
+    ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])],
+)
 def test_three_threads_give_what_one_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "processors", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)), raising=False)

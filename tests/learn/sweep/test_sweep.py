@@ -136,6 +136,7 @@ def test_a_live_picture_that_is_gone_at_the_end(start: Start) -> None:
     assert any(line.startswith(("Nothing was", "1 head", "2 heads")) for line in lines[1:2])
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "sweep.json"
     arguments = ("--steps", "60", "--d-model", "8", "--heads", "1,2,4", "--save", str(path))

@@ -77,12 +77,13 @@ def test_a_phase_has_its_own_beta2(
     assert ratios.min().item() == pytest.approx(0.9, abs=1e-3)
 
 
+@pytest.mark.long
 def test_a_resumed_phase_decays_on(resumed_alike: ResumedAlike, decaying: Recipe) -> None:
     resumed_alike(decaying, (40,))  # in its midst
 
 
 def test_a_phase_with_enough_tokens_makes_way_for_the_next(
-    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path, resumed_alike: ResumedAlike
+    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path
 ) -> None:
     first, last = recipe.phases
     short = replace(recipe, phases=(replace(first, tokens=200), last))
@@ -92,7 +93,6 @@ def test_a_phase_with_enough_tokens_makes_way_for_the_next(
     steps = -(-200 // tokens)
     assert read[steps - 1] == (first.name, steps * tokens)
     assert read[steps][0] == last.name
-    resumed_alike(short, (10,))
 
 
 @pytest.fixture(scope="module")

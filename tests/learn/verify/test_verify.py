@@ -153,7 +153,7 @@ def test_the_screen_of_the_steps(run: Any) -> None:
     assert " 6 shared · query heads 2k … 2k + 1 read key/value head k" in shared
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+@pytest.mark.parametrize("name", ["llama", "t5"])
 @pytest.mark.usefixtures("one_thread")
 def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
     found = document("the cat sat on the mat", "--model", str(checkpoint(name)))
@@ -217,6 +217,7 @@ def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "5 in the loaded model, 16,640 by attnviz params" in result.out
 
 
+@pytest.mark.long
 def test_every_example_of_the_help_runs(run: Any) -> None:
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) == 5

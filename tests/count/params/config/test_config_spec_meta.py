@@ -13,6 +13,7 @@ from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.meta_count import count_on_meta
 from attnviz.count.params.specs import ModelSpec
 
+from ....quick import one_in
 from ..small_configs import BART, BERT, DECODER, GPT, LATENT, ROUTED, SLIDING, T5, VIT, WIDE
 
 transformers_logging.set_verbosity_error()
@@ -196,13 +197,7 @@ def test_at_least_25_architectures_are_claimed() -> None:
     assert set(ODD) == set(families())
 
 
-@pytest.mark.parametrize(
-    ("kind", "architecture"),
-    [
-        pytest.param(*one, marks=pytest.mark.long if at % 2 else ())
-        for at, one in enumerate(dict(CLASSES).items())
-    ],
-)
+@pytest.mark.parametrize(("kind", "architecture"), one_in(2, dict(CLASSES).items()))
 def test_default_sizes(kind: str, architecture: str) -> None:
     compare(kind, architecture, COMPLETED.get(kind, {}))
 
