@@ -167,7 +167,7 @@ def test_a_model_that_does_not_show_its_queries_is_refused():
         path_effects(opened, Input.of_ids(CLEAN), Input.of_ids(CORRUPT), [SENDER])
 
 
-CORRUPT = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
+CHANGED = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
 SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]
 
 
@@ -190,7 +190,7 @@ def test_every_family_reads_what_torch_reads(name: str, tmp_path: Path) -> None:
     model = made(tmp_path, name).double()
     ours, read = stack(tmp_path)
     ours.__init__(read.shape, ours.tensors.stored, np.float64)  # type: ignore[misc]
-    texts = Tokens.bare(IDS), Tokens.bare(CORRUPT)
+    texts = Tokens.bare(IDS), Tokens.bare(CHANGED)
     found = numpy_path_reads(ours, *texts, SENDERS)
     inputs = Input(texts[0]), Input(texts[1])
     patchable = patchable_transformers(model, "self", inputs[0])

@@ -24,6 +24,7 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Card, Optimiser, Recipe, TrainingBudget, Validation
+from attnviz.learn.train.records import TrainReport
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode
 from attnviz.learn.train.trainer import Trainer
@@ -47,22 +48,30 @@ def same(one: list[np.ndarray[Any, Any]], two: list[np.ndarray[Any, Any]]) -> bo
     return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+@pytest.fixture(scope="module")
+def finished(
+    texts: Texts, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainingRun, TrainReport]:
+    """A run that never stopped, and its result; no test changes them."""
+    trained = run(texts, recipe, tmp_path_factory.mktemp("finished") / "m")
+    points_of(trained)
+    return trained, trained.finish()
+
+
 def test_attnviz_and_transformers_read_what_it_leaves(
-    texts: Texts, recipe: Recipe, tmp_path: Path
+    finished: tuple[TrainingRun, TrainReport],
 ) -> None:
-    trained = run(texts, recipe, tmp_path / "m")
-    points = points_of(trained)
-    result = trained.finish()
+    trained, result = finished
     theirs, report = LlamaForCausalLM.from_pretrained(
-        tmp_path / "m", output_loading_info=True, attn_implementation="eager"
+        trained.directory, output_loading_info=True, attn_implementation="eager"
     )
     assert not any(report.values())
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
+    tokenizer = AutoTokenizer.from_pretrained(trained.directory)
     ids = tokenizer("the cat sat on the log")["input_ids"]
     assert ids == trained.tokenizer.encode("the cat sat on the log").ids
     with torch.inference_mode():
         expected = theirs(torch.tensor([ids]), output_attentions=True)
-    checkpoint = open_checkpoint(tmp_path / "m")
+    checkpoint = open_checkpoint(trained.directory)
     ours = llama_stack(checkpoint.config, checkpoint.tensors)
     np.testing.assert_allclose(ours.logits(ids), expected.logits[0].numpy(), atol=2e-5)
     seen: dict[int, np.ndarray[Any, Any]] = {}
@@ -70,15 +79,13 @@ def test_attnviz_and_transformers_read_what_it_leaves(
     for layer, attention in enumerate(expected.attentions):
         np.testing.assert_allclose(seen[layer], attention[0].numpy(), atol=1e-6)
     assert result.model.revision == checkpoint.metadata["revision"]
-    assert result.points == tuple(points)
     assert result.finished
     assert result.parameters == sum(one.numel() for one in theirs.parameters())
 
 
-def test_its_numbers_add_up(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    trained = run(texts, recipe, tmp_path / "m")
-    points = points_of(trained)
-    result = trained.finish()
+def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
+    trained, result = finished
+    points = result.points
     assert sum(result.shares.values()) == pytest.approx(1)
     assert 5000 <= points[-1].tokens < 5000 + 5 * 23
     assert [point.step for point in points] == sorted({point.step for point in points})
@@ -96,8 +103,7 @@ def test_its_numbers_add_up(texts: Texts, recipe: Recipe, tmp_path: Path) -> Non
     assert result.tokens_per_second == points[-1].tokens / points[-1].seconds
     assert result.whole
     assert result.valid_tokens == result.valid.tokens
-    trained.save_state()
-    with (tmp_path / "m" / "log.csv").open(newline="") as stream:
+    with (trained.directory / "log.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [int(row["tokens"]) for row in rows] == [point.tokens for point in points]
     assert float(rows[-1]["loss"]) == pytest.approx(points[-1].loss, abs=5e-5)
@@ -141,11 +147,10 @@ def test_the_curve_may_be_measured_in_windows_of_its_own(
 
 
 def test_a_resumed_run_ends_as_one_that_never_stopped(
-    texts: Texts, recipe: Recipe, tmp_path: Path
+    texts: Texts, recipe: Recipe, tmp_path: Path, finished: tuple[TrainingRun, TrainReport]
 ) -> None:
     """It stops in its first phase, is resumed, and stops again in its second."""
-    whole = run(texts, recipe, tmp_path / "whole")
-    points = points_of(whole)
+    whole, result = finished
     begun = run(texts, recipe, tmp_path / "m")
     for steps in (17, 23):
         list(itertools.islice(begun.trainer.steps(), steps))
@@ -156,11 +161,11 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(
     points_of(resumed)
     assert same(weights(whole), weights(resumed))
     assert whole.trainer.sequences == resumed.trainer.sequences
-    for one, two in zip(points, resumed.trainer.points, strict=True):
+    for one, two in zip(result.points, resumed.trainer.points, strict=True):
         assert replace(one, seconds=0) == replace(two, seconds=0)
-    revisions = {trained.finish().model.revision for trained in (whole, resumed)}
-    files = {(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "m")}
-    assert len(revisions) == len(files) == 1
+    assert resumed.finish().model.revision == result.model.revision
+    files = {(one.directory / "model.safetensors").read_bytes() for one in (whole, resumed)}
+    assert len(files) == 1
 
 
 def test_words_for_the_card_may_change_before_a_run_is_resumed(
