@@ -108,11 +108,7 @@ def test_the_revision_names_the_content(saved: Path, tmp_path: Path) -> None:
     tensors["model.norm.weight"][0] += 1
     other = save_checkpoint(tmp_path, CONFIG, tensors, word_tokenizer(), metadata={"steps": "5"})
     assert other != metadata["revision"]
-    assert open_checkpoint(tmp_path).metadata == {
-        "format": "pt",
-        "revision": other,
-        "steps": "5",
-    }
+    assert open_checkpoint(tmp_path).metadata == {"format": "pt", "revision": other, "steps": "5"}
 
 
 def test_an_interrupted_save_leaves_the_old_files(

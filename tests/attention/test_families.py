@@ -16,8 +16,13 @@ from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
 from attnviz.models.stored_tensors import StoredTensors
 
+from ..quick import one_in
 from ..small_models import plain_weights
-from .hub_configs import CONFIGS
+
+CONFIGS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("hub_configs.json").read_text(encoding="utf-8")
+)
+"""``config.json`` of checkpoints on the hub, as those repositories have them."""
 
 IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
 
@@ -53,156 +58,127 @@ WIDER = {"hidden_size": 70, "num_attention_heads": 5, "num_hidden_layers": 2}
 LARGER = {**WIDER, "num_key_value_heads": 5}
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", {**GPT2, "n_embd": 21, "n_layer": 3, "n_head": 3}),
-    "gpt2, its bare model": (
-        "GPT2Model",
-        {**GPT2, "n_embd": 55, "n_layer": 2, "n_head": 5, "n_inner": 31},
-    ),
+    "gpt2": ("GPT2LMHeadModel", dict(GPT2, n_embd=21, n_layer=3, n_head=3)),
+    "gpt2, its bare model": ("GPT2Model", dict(GPT2, n_embd=55, n_layer=2, n_head=5, n_inner=31)),
     "gpt2, relu": (
         "GPT2LMHeadModel",
-        {**GPT2, "n_embd": 21, "n_layer": 3, "n_head": 3, "activation_function": "relu"},
+        dict(GPT2, n_embd=21, n_layer=3, n_head=3, activation_function="relu"),
     ),
-    "llama, biases": ("LlamaForCausalLM", {**LLAMA, **ONE_KEY, "attention_bias": True}),
-    "llama, tied": ("LlamaForCausalLM", {**LLAMA, **LARGER, "tie_word_embeddings": True}),
+    "llama, biases": ("LlamaForCausalLM", dict(LLAMA, **ONE_KEY, attention_bias=True)),
+    "llama, tied": ("LlamaForCausalLM", dict(LLAMA, **LARGER, tie_word_embeddings=True)),
     "llama 3": (
         "LlamaForCausalLM",
-        {**LLAMA, "head_dim": 10, "mlp_bias": True, "rope_parameters": LLAMA3},
+        dict(LLAMA, head_dim=10, mlp_bias=True, rope_parameters=LLAMA3),
     ),
     "llama, linear": (
         "LlamaForCausalLM",
-        {
-            **LLAMA,
-            "rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0},
-        },
+        dict(LLAMA, rope_parameters={"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0}),
     ),
     "llama, dynamic": (
         "LlamaForCausalLM",
-        {**LLAMA, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0}},
+        dict(LLAMA, rope_parameters={"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0}),
     ),
-    "llama, yarn": ("LlamaForCausalLM", {**LLAMA, "head_dim": 10, "rope_parameters": YARN}),
+    "llama, yarn": ("LlamaForCausalLM", dict(LLAMA, head_dim=10, rope_parameters=YARN)),
     "llama, long": (
         "LlamaForCausalLM",
-        {**LLAMA, "head_dim": 10, "rope_parameters": {**LONG, "factor": 2.0}},
+        dict(LLAMA, head_dim=10, rope_parameters=dict(LONG, factor=2.0)),
     ),
     "llama, long by then": (
         "LlamaForCausalLM",
-        {
-            **LLAMA,
-            "head_dim": 10,
-            "rope_parameters": {**LONG, "original_max_position_embeddings": 11},
-        },
+        dict(LLAMA, head_dim=10, rope_parameters=dict(LONG, original_max_position_embeddings=11)),
     ),
-    "llama, gelu": ("LlamaModel", {**LLAMA, "hidden_act": "gelu_pytorch_tanh"}),
-    "mistral": ("MistralForCausalLM", {**LLAMA, **ONE_KEY, "sliding_window": 5}),
-    "mistral, no window": ("MistralForCausalLM", {**LLAMA, **LARGER, "sliding_window": None}),
-    "qwen2": ("Qwen2ForCausalLM", {**LLAMA, **ONE_KEY}),
-    "qwen2, tied": ("Qwen2ForCausalLM", {**LLAMA, **LARGER, "tie_word_embeddings": True}),
-    "qwen3": ("Qwen3ForCausalLM", {**LLAMA, **ONE_KEY, "head_dim": 22}),
-    "qwen3, biases": ("Qwen3ForCausalLM", {**LLAMA, **LARGER, "attention_bias": True}),
+    "llama, gelu": ("LlamaModel", dict(LLAMA, hidden_act="gelu_pytorch_tanh")),
+    "mistral": ("MistralForCausalLM", dict(LLAMA, **ONE_KEY, sliding_window=5)),
+    "mistral, no window": ("MistralForCausalLM", dict(LLAMA, **LARGER, sliding_window=None)),
+    "qwen2": ("Qwen2ForCausalLM", dict(LLAMA, **ONE_KEY)),
+    "qwen2, tied": ("Qwen2ForCausalLM", dict(LLAMA, **LARGER, tie_word_embeddings=True)),
+    "qwen3": ("Qwen3ForCausalLM", dict(LLAMA, **ONE_KEY, head_dim=22)),
+    "qwen3, biases": ("Qwen3ForCausalLM", dict(LLAMA, **LARGER, attention_bias=True)),
     "qwen2, windows": (
         "Qwen2ForCausalLM",
-        {
-            **LLAMA,
-            **ONE_KEY,
-            "use_sliding_window": True,
-            "sliding_window": 4,
-            "max_window_layers": 1,
-        },
+        dict(LLAMA, **ONE_KEY, use_sliding_window=True, sliding_window=4, max_window_layers=1),
     ),
     "qwen3, yarn": (
         "Qwen3Model",
-        {
-            **LLAMA,
-            **ONE_KEY,
-            "head_dim": 22,
-            "rope_parameters": {**YARN, "beta_fast": 8, "truncate": False},
-        },
+        dict(
+            LLAMA, **ONE_KEY, head_dim=22, rope_parameters=dict(YARN, beta_fast=8, truncate=False)
+        ),
     ),
     "mistral, yarn": (
         "MistralForCausalLM",
-        {
-            **LLAMA,
+        dict(
+            LLAMA,
             **ONE_KEY,
-            "sliding_window": None,
-            "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3},
-        },
+            sliding_window=None,
+            rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=1.3),
+        ),
     ),
     "smollm3": (
         "SmolLM3ForCausalLM",
-        {**LLAMA, **ONE_KEY, **SPECIAL, "no_rope_layers": [1, 0, 1], "attention_bias": True},
+        dict(LLAMA, **ONE_KEY, **SPECIAL, no_rope_layers=[1, 0, 1], attention_bias=True),
     ),
     "smollm3, windows": (
         "SmolLM3Model",
-        {
-            **LLAMA,
+        dict(
+            LLAMA,
             **LARGER,
             **SPECIAL,
-            "no_rope_layer_interval": 2,
-            "use_sliding_window": True,
-            "sliding_window": 4,
-            "mlp_bias": True,
-        },
+            no_rope_layer_interval=2,
+            use_sliding_window=True,
+            sliding_window=4,
+            mlp_bias=True,
+        ),
     ),
-    "gemma": ("GemmaForCausalLM", {**LLAMA, **ONE_KEY, "head_dim": 22}),
+    "gemma": ("GemmaForCausalLM", dict(LLAMA, **ONE_KEY, head_dim=22)),
     "gemma, biases": (
         "GemmaModel",
-        {**LLAMA, **LARGER, "head_dim": 10, "attention_bias": True, "hidden_act": "gelu"},
+        dict(LLAMA, **LARGER, head_dim=10, attention_bias=True, hidden_act="gelu"),
     ),
     "phi3, long": (
         "Phi3ForCausalLM",
-        {
-            **LLAMA,
+        dict(
+            LLAMA,
             **ONE_KEY,
-            "hidden_size": 48,
-            "pad_token_id": 0,
-            "rope_parameters": {**LONG, "partial_rotary_factor": 0.625},
-            "original_max_position_embeddings": 7,
-        },
+            hidden_size=48,
+            pad_token_id=0,
+            rope_parameters=dict(LONG, partial_rotary_factor=0.625),
+            original_max_position_embeddings=7,
+        ),
     ),
-    "phi3": ("Phi3ForCausalLM", {**LLAMA, **ONE_KEY, "pad_token_id": 0}),
-    "phi3, window": (
-        "Phi3ForCausalLM",
-        {**LLAMA, **LARGER, "pad_token_id": 0, "sliding_window": 7},
-    ),
+    "phi3": ("Phi3ForCausalLM", dict(LLAMA, **ONE_KEY, pad_token_id=0)),
+    "phi3, window": ("Phi3ForCausalLM", dict(LLAMA, **LARGER, pad_token_id=0, sliding_window=7)),
     "gpt-neo": ("GPTNeoForCausalLM", GPT_NEO),
     "gpt-neo, its bare model": (
         "GPTNeoModel",
-        {
-            **GPT_NEO,
-            "hidden_size": 55,
-            "num_heads": 5,
-            "num_layers": 2,
-            "intermediate_size": 31,
-            "attention_types": [[["local"], 2]],
-        },
+        dict(
+            GPT_NEO,
+            hidden_size=55,
+            num_heads=5,
+            num_layers=2,
+            intermediate_size=31,
+            attention_types=[[["local"], 2]],
+        ),
     ),
     "neox, yarn": (
         "GPTNeoXForCausalLM",
-        {
-            **LLAMA,
-            "hidden_size": 72,
-            "rope_parameters": {**YARN, "partial_rotary_factor": 0.5},
-        },
+        dict(LLAMA, hidden_size=72, rope_parameters=dict(YARN, partial_rotary_factor=0.5)),
     ),
-    "neox": ("GPTNeoXForCausalLM", {**LLAMA, "hidden_size": 72, "rotary_pct": 0.25}),
+    "neox": ("GPTNeoXForCausalLM", dict(LLAMA, hidden_size=72, rotary_pct=0.25)),
     "neox, whole": (
         "GPTNeoXForCausalLM",
-        {**LLAMA, **WIDER, "rotary_pct": 1.0, "attention_bias": False},
+        dict(LLAMA, **WIDER, rotary_pct=1.0, attention_bias=False),
     ),
     "bert": ("BertForMaskedLM", BERT),
-    "bert, its bare model": ("BertModel", {**BERT, **WIDER, "hidden_act": "gelu_new"}),
-    "roberta": ("RobertaForMaskedLM", {**BERT, "pad_token_id": 1}),
-    "roberta, its bare model": ("RobertaModel", {**BERT, **WIDER, "pad_token_id": 1}),
-    "distilbert": (
-        "DistilBertForMaskedLM",
-        {**DISTILBERT, "dim": 42, "hidden_dim": 53, "n_heads": 3},
-    ),
+    "bert, its bare model": ("BertModel", dict(BERT, **WIDER, hidden_act="gelu_new")),
+    "roberta": ("RobertaForMaskedLM", dict(BERT, pad_token_id=1)),
+    "roberta, its bare model": ("RobertaModel", dict(BERT, **WIDER, pad_token_id=1)),
+    "distilbert": ("DistilBertForMaskedLM", dict(DISTILBERT, dim=42, hidden_dim=53, n_heads=3)),
     "distilbert, waves": (
         "DistilBertModel",
-        {**DISTILBERT, "dim": 70, "hidden_dim": 31, "n_heads": 5, "sinusoidal_pos_embds": True},
+        dict(DISTILBERT, dim=70, hidden_dim=31, n_heads=5, sinusoidal_pos_embds=True),
     ),
-    "electra": ("ElectraForPreTraining", {**BERT, "embedding_size": 13}),
-    "electra, as wide": ("ElectraForMaskedLM", {**BERT, **WIDER, "embedding_size": 70}),
+    "electra": ("ElectraForPreTraining", dict(BERT, embedding_size=13)),
+    "electra, as wide": ("ElectraForMaskedLM", dict(BERT, **WIDER, embedding_size=70)),
 }
 
 
@@ -258,8 +234,13 @@ def test_the_weights_are_those_of_transformers(name: str, tmp_path: Path) -> Non
         np.testing.assert_allclose(ours.logits(IDS), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("dtype", "error"), [(torch.float16, 2**-8), (torch.bfloat16, 2**-5)])
-@pytest.mark.parametrize("name", ["gpt2", "gemma", "qwen2", "phi3", "neox", "bert"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "error"),
+    [
+        *((name, torch.float16, 2**-8) for name in ("gpt2", "phi3")),
+        *((name, torch.bfloat16, 2**-5) for name in ("gemma", "bert")),
+    ],
+)
 def test_half_of_the_bits_are_read_exactly(
     name: str, dtype: torch.dtype, error: float, tmp_path: Path
 ) -> None:
@@ -346,9 +327,12 @@ def test_what_is_not_described_is_said(
         checkpoint_layout(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
 
 
-@pytest.mark.parametrize("labels", [2, 5])
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
-def test_heads_have_no_part_in_the_weights(family: Family, labels: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "family",
+    one_in(2, FAMILIES),
+    ids=lambda family: family.model_types[0],
+)
+def test_heads_have_no_part_in_the_weights(family: Family, tmp_path: Path) -> None:
     settings = next(
         settings
         for name, settings in MODELS.values()
@@ -357,7 +341,7 @@ def test_heads_have_no_part_in_the_weights(family: Family, labels: int, tmp_path
     for architecture in family.heads:
         model_class = getattr(transformers, architecture)
         torch.manual_seed(5)
-        number = 2 if architecture.endswith("Answering") else labels
+        number = 2 if architecture.endswith("Answering") else 5
         model = model_class(model_class.config_class(**settings, num_labels=number)).eval()
         model.set_attn_implementation("eager")
         model.save_pretrained(tmp_path / architecture)
@@ -414,7 +398,7 @@ BEFORE, AFTER = 28, 36
 """Tokens between which one more is read at a time; LongRoPE turns every key anew at 33."""
 
 
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", WRITING[::3])
 def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> None:
     model = made(tmp_path, name)
     reader, ids = StackReader(stack(tmp_path)[0]), (IDS * 3)[:BEFORE]
@@ -433,7 +417,7 @@ def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> 
     assert ids == written
 
 
-@pytest.mark.parametrize("name", {named: name for name, (named, _) in MODELS.items()}.values())
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "phi3", "gpt-neo", "neox", "bert", "distilbert"])
 def test_a_removed_head_is_one_whose_columns_are_zero(name: str, tmp_path: Path) -> None:
     made(tmp_path, name)
     ours, read = stack(tmp_path)

@@ -133,16 +133,6 @@ def test_a_causal_layer_reads_from_left_to_right(score, seed, place, change):
 
 
 @every_time
-@given(libraries, scored, seeds, st.booleans())
-def test_rows_are_distributions(library, score, seed, causal):
-    query, key, value, weight = map(library, drawn(seed, 5, 5, 5))
-    mask = causal_mask(5, 5, like=query) if causal else None
-    _, weights = attend(score, query, key, value, weight, mask)
-    assert (weights >= 0).all()
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-12)
-
-
-@every_time
 @given(libraries, seeds, st.floats(-1e3, 1e3))
 def test_additive_scores_are_symmetric_and_bounded(library, seed, size):
     """tanh(q + k) does not tell a query from a key, and no score exceeds the sum of |v|."""

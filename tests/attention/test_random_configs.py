@@ -142,14 +142,15 @@ def is_computed(draw: random.Random, model_class: Any, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "seed", [100, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8))]
+    ("seed", "wanted"),
+    [(100, 1), *(pytest.param(seed, 3, marks=pytest.mark.long) for seed in (0, 1))],
 )
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
-def test_not_understood_or_equal(family: Family, seed: int, tmp_path: Path) -> None:
+def test_not_understood_or_equal(family: Family, seed: int, wanted: int, tmp_path: Path) -> None:
     draw = random.Random(f"{family.model_types[0]} {seed}")
     torch.manual_seed(seed)
     computed = tried = 0
-    while computed < 4:
+    while computed < wanted:
         tried += 1
         assert tried < 60
         model_class = getattr(transformers, draw.choice(sorted(family.heads)))

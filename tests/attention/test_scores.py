@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.attention.functional import additive_scores, causal_mask, masked_softmax, scores_by
+from attnviz.attention.functional import additive_scores, masked_softmax, scores_by
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 
@@ -59,23 +59,6 @@ def test_equals_keras_additive_attention(keras, convert, close, normal, use_scal
         additive_scores(convert(query), convert(key), None if weight is None else convert(weight)),
         None if visible is None else convert(visible),
     )
-    close(weights, expected)
-    close(np.asarray(weights) @ value, output)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("score", ["dot", "scaled-dot"])
-def test_equals_keras_attention(keras, convert, close, normal, score, causal):
-    query, key, value = normal(2, 5, 4), normal(2, 5, 4), normal(2, 5, 3)
-    theirs = keras.layers.Attention(use_scale=score == "scaled-dot")
-    theirs.build([query.shape, value.shape, key.shape])
-    if score == "scaled-dot":
-        theirs.set_weights([np.float32(1 / math.sqrt(4))])
-    output, expected = theirs(
-        [query, value, key], return_attention_scores=True, use_causal_mask=causal
-    )
-    mask = causal_mask(5, 5, like=convert(query)) if causal else None
-    weights = masked_softmax(scores_by(score, convert(query), convert(key)), mask)
     close(weights, expected)
     close(np.asarray(weights) @ value, output)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from transformers import (
     AutoConfig,
@@ -72,10 +74,7 @@ ARCHITECTURES = {
     "gemma2": Architecture(
         "decoder", _LLAMA | {"attn_logit_softcapping": 0.5, "sliding_window": 5}
     ),
-    "gpt_oss": Architecture(
-        "decoder",
-        _LLAMA | GPT_OSS,
-    ),
+    "gpt_oss": Architecture("decoder", _LLAMA | GPT_OSS),
     "deepseek_v3": Architecture("decoder", deepseek_fields(layers=3)),
     "phi": Architecture(
         "decoder", _LLAMA | {"num_key_value_heads": 6, "partial_rotary_factor": 0.5}
@@ -111,13 +110,7 @@ ARCHITECTURES = {
     "albert": Architecture("encoder", _BERT | {"embedding_size": 11}),
     "distilbert": Architecture(
         "encoder",
-        {
-            "dim": 21,
-            "hidden_dim": 37,
-            "n_layers": 3,
-            "n_heads": 3,
-            "max_position_embeddings": 31,
-        },
+        {"dim": 21, "hidden_dim": 37, "n_layers": 3, "n_heads": 3, "max_position_embeddings": 31},
     ),
     "modernbert": Architecture(
         "encoder",
@@ -132,10 +125,7 @@ ARCHITECTURES = {
             "sep_token_id": 2,
         },
     ),
-    "t5": Architecture(
-        "both",
-        t5_fields(23, 5, 37, layers=(2, 3)),
-    ),
+    "t5": Architecture("both", t5_fields(23, 5, 37, layers=(2, 3))),
     "bart": Architecture("both", _BART),
     "marian": Architecture("both", _BART),
     "gptj": Architecture("decoder", _GPT | {"rotary_dim": 4}, registered=_GPTJ_LOOKS_UP),
@@ -188,6 +178,16 @@ ARCHITECTURES = {
         registered=False,
     ),
 }
+
+
+QUICK = ("gpt2", "llama", "gemma2", "gpt_oss", "qwen3_next", "bert", "albert", "t5", "bloom")
+"""Fused and grouped projections, caps, sinks, windows, gates, layers without attention or that
+share weights, both stacks, distances, and attention that a model computes by itself."""
+
+
+def quick_or_long(names: Iterable[str]) -> list[Any]:
+    """Return parameters for a test: architectures that are not among ``QUICK`` are marked long."""
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in names]
 
 
 def small_model(name: str, attention: str | None = None, seed: int = 0) -> PreTrainedModel:

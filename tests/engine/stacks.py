@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 
 from attnviz.engine.effects import ScanOptions
@@ -26,6 +28,15 @@ ALIKE = {"gemma": "llama", "smollm3": "llama", "phi3": "llama"}
 
 HEADED = [name for name, (named, _) in MODELS.items() if named.endswith(("LM", "LMHeadModel"))]
 """The models that predict words."""
+
+
+def once_quick(names: Sequence[str]) -> list[Any]:
+    """Return parameters for a test: all but the first model of each class are marked long."""
+    first = {MODELS[name][0]: name for name in reversed(names)}
+    return [
+        pytest.param(name, marks=() if name in first.values() else pytest.mark.long)
+        for name in names
+    ]
 
 
 class Both(NamedTuple):

@@ -1,10 +1,11 @@
-"""Edges cut, held against models written out in plain torch with a mask that is added to scores."""
+"""Edges cut, held against models of transformers whose masks or softmax leave the edges out."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,68 +24,33 @@ from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
 from ..attention.test_families import IDS as FAMILY_IDS
-from ..attention.test_families import MODELS, made
+from ..attention.test_families import made
 from ..attention.test_families import stack as stack_of
-from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from .architectures import ARCHITECTURES, inputs_of, quick_or_long, small_model, state_of
 from .scans import IDS, input_of
+from .stacks import HEADED, once_quick
 
-HEADED = [name for name, (cls, _) in MODELS.items() if cls.endswith(("LM", "LMHeadModel"))]
 MASK = 96
 EDGES = [(6, 2), (7, 2)]
 SOME = [(0, 1), (2, 0), (2, 2)]
-QUICK = (
-    "gemma2",
-    "gpt_oss",
-    "bert",
-    "modernbert",
-    "t5",
-    "gptj",
-    "gpt_neo",
-    "bloom",
-    "falcon",
-    "mpt",
-)
 
 
-def added(heads: Any, layer: int, count: int, tokens: int, edges: Any = EDGES) -> Tensor:
-    """What is added to the scores of a causal layer: (head, query, key)."""
-    mask = torch.zeros(count, tokens, tokens).masked_fill(
-        torch.ones(tokens, tokens).triu(1).bool(), -torch.inf
-    )
-    for head in range(count):
-        if (layer, head) in heads:
-            for query, key in edges:
-                mask[head, query, key] = -torch.inf
-    return mask
+def cut_in_the_softmax(name: str, heads: Any) -> np.ndarray:
+    """Log-probabilities (token, word) of eager attention whose softmax sees −∞ at the edges."""
+    model, plain, calls = small_model(name, attention="eager"), functional.softmax, []
 
+    def softmax(scores: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if scores.shape[-2:] == (len(IDS), len(IDS)):
+            scores = scores.clone()
+            for head in [head for layer, head in heads if layer == len(calls)]:
+                for query, key in EDGES:
+                    scores.view(-1, len(IDS), len(IDS))[head, query, key] = -torch.inf
+            calls.append(scores)
+        return plain(scores, *args, **kwargs)
 
-def plain_gpt2(model: Any, ids: tuple[int, ...], heads: Any) -> np.ndarray:
-    """Log-probabilities (token, word) of a GPT-2 that is written out here."""
-    state, config = model.state_dict(), model.config
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        gain, bias = state[f"{name}.weight"], state[f"{name}.bias"]
-        return functional.layer_norm(x, x.shape[-1:], gain, bias, config.layer_norm_epsilon)
-
-    def line(x: Tensor, name: str) -> Tensor:
-        return x @ state[f"{name}.weight"] + state[f"{name}.bias"]
-
-    text = torch.tensor(ids)
-    x = state["transformer.wte.weight"][text] + state["transformer.wpe.weight"][: len(ids)]
-    for layer in range(config.n_layer):
-        block = f"transformer.h.{layer}"
-        query, key, value = (
-            part.unflatten(-1, (config.n_head, -1)).transpose(0, 1)
-            for part in line(norm(x, f"{block}.ln_1"), f"{block}.attn.c_attn").chunk(3, -1)
-        )
-        scores = query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
-        weights = (scores + added(heads, layer, config.n_head, len(ids))).softmax(-1)
-        x = x + line((weights @ value).transpose(0, 1).flatten(1), f"{block}.attn.c_proj")
-        inner = functional.gelu(
-            line(norm(x, f"{block}.ln_2"), f"{block}.mlp.c_fc"), approximate="tanh"
-        )
-        x = x + line(inner, f"{block}.mlp.c_proj")
-    logits = norm(x, "transformer.ln_f") @ state["lm_head.weight"].T
+    with mock.patch.object(functional, "softmax", softmax), torch.inference_mode():
+        logits = model(input_ids=torch.tensor([IDS])).logits[0]
+    assert len(calls) == 3
     return logits.double().log_softmax(-1).numpy()
 
 
@@ -101,19 +67,22 @@ def opened(name: str, kind: Any = None) -> tuple[Any, CutScan, Any]:
     )
 
 
-@pytest.mark.parametrize("heads", [SOME, [(1, 1)]])
-def test_a_plain_model_with_a_mask_predicts_the_same(heads: Any) -> None:
-    model, scan, _ = opened("gpt2")
+@pytest.mark.parametrize(
+    ("name", "heads"),
+    [("gpt2", SOME), ("gpt2", [(1, 1)]), ("bloom", [(1, 2)]), ("gpt_neo", [(1, 2)])],
+)
+def test_a_softmax_without_the_edge_predicts_the_same(name: str, heads: Any) -> None:
+    _, scan, _ = opened(name)
     places = tuple(range(len(IDS)))
     found = scan.outcome(places, heads, EDGES)
-    expected = plain_gpt2(model, IDS, heads)
+    expected = cut_in_the_softmax(name, heads)
     assert found.log_probabilities == pytest.approx(expected, abs=1e-4)
     losses = -expected[np.arange(len(IDS) - 1), IDS[1:]]
     assert found.losses[1:] == pytest.approx(losses, abs=1e-4)
     assert np.isnan(found.losses[0])
     assert found.loss == pytest.approx(losses.mean(), abs=1e-4)
     whole = scan.outcome(places)
-    assert whole.log_probabilities == pytest.approx(plain_gpt2(model, IDS, ()), abs=1e-4)
+    assert whole.log_probabilities == pytest.approx(cut_in_the_softmax(name, ()), abs=1e-4)
     apart = np.exp(whole.log_probabilities) * (whole.log_probabilities - found.log_probabilities)
     assert whole.kl(found) == pytest.approx(apart.sum(-1), abs=1e-9)
     assert whole.kl(found)[:6] == pytest.approx(0, abs=1e-9), "earlier tokens see no cut"
@@ -130,7 +99,7 @@ def test_cut_in_every_head_is_a_mask_of_the_model_itself(name: str) -> None:
     ids = given.ids if causal else given.masked(8, MASK).ids
     mask = torch.zeros(len(ids), len(ids))
     if causal:
-        mask = added((), 0, 1, len(ids))[0].clamp(min=torch.finfo(torch.float32).min)
+        mask = torch.full_like(mask, torch.finfo(torch.float32).min).triu(1)
     if name == "mistral":
         near = torch.ones(len(ids), len(ids)).tril(-model.config.sliding_window).bool()
         mask = mask.masked_fill(near, torch.finfo(torch.float32).min)
@@ -183,7 +152,7 @@ def numpy_opened(name: str, model: Any, directory: Path) -> StackModel:
     return StackModel(info, stack, lambda: None, mask_id=MASK)  # type: ignore[arg-type,return-value]
 
 
-@pytest.mark.parametrize("name", HEADED)
+@pytest.mark.parametrize("name", once_quick(HEADED))
 def test_every_family_in_numpy_predicts_as_on_torch(name: str, tmp_path: Path) -> None:
     model = made(tmp_path, name)
     numpy = numpy_opened(name, model, tmp_path)
@@ -206,14 +175,7 @@ def test_every_family_in_numpy_predicts_as_on_torch(name: str, tmp_path: Path) -
         scans[0].outcome((5,), [(0, 0)], [(0, key) for key in range(len(FAMILY_IDS))])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
-        for name in ARCHITECTURES
-        if name != "fsmt"
-    ],
-)
+@pytest.mark.parametrize("name", quick_or_long(name for name in ARCHITECTURES if name != "fsmt"))
 def test_every_architecture(name: str) -> None:
     """What a cut must and must not move, whatever computes the attention."""
     for kind in ("encoder", "decoder", "cross") if name in ("t5", "bart") else (None,):
@@ -227,31 +189,6 @@ def test_every_architecture(name: str) -> None:
         alone = [whole.kl(scan.outcome((5,), [head], [(5, 2)]))[0] for head in every[:2]]
         assert alone[0] != alone[1]
         assert state_of(model) == before
-
-
-@pytest.mark.parametrize("name", ["bloom", "gpt_neo"])
-def test_attention_that_is_written_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oracle takes the softmax's place in the model's own file."""
-    model, scan, _ = opened(name)
-    found = scan.outcome((8,), [(1, 2)], EDGES, losses=False)
-    plain, calls = functional.softmax, []
-
-    def softmax(scores: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if scores.shape[-2:] == (11, 11):
-            calls.append(scores)
-            if len(calls) == 2:
-                scores = scores.clone()
-                heads = scores.view(-1, 11, 11)
-                for query, key in EDGES:
-                    heads[2, query, key] = -torch.inf
-        return plain(scores, *args, **kwargs)
-
-    monkeypatch.setattr(functional, "softmax", softmax)
-    with torch.inference_mode():
-        logits = model(input_ids=torch.tensor([IDS])).logits
-    assert len(calls) == 3
-    expected = logits[0, 8].double().log_softmax(-1)
-    assert found.log_probabilities[0] == pytest.approx(expected.numpy(), abs=1e-5)
 
 
 def test_a_masked_model_hides_each_word_in_turn() -> None:

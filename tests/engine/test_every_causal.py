@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -34,9 +33,23 @@ TOLERANCE = 1e-4
 
 CRASHES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
 
-INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4", "axk2", "minimax_m3_vl_text")
-HYBRID = ("jamba", "kimi_linear", "qwen3_next")
-OTHERS = ("llama4_text", "hrm_text", "xlstm", "gemma2", "gpt_oss", "gptj")
+QUICK = ("deepseek_v32", "jamba", "llama4_text", "xlstm", "gptj")
+"""Attention by an index, blocks without attention, chunks, a refusal, its own functions."""
+
+SEEN = {
+    *QUICK,
+    "minimax_m3_vl_text",
+    "kimi_linear",
+    "hrm_text",
+    "glm_moe_dsa",
+    "hy_v4",
+    "axk2",
+    "qwen3_next",
+    "gemma2",
+    "gpt_oss",
+}
+SEEN |= {*causal_kinds()[::2]}
+"""What the long run measures: these, and every second of all classes."""
 
 
 class Rows:
@@ -114,31 +127,19 @@ def ablate(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             assert found == pytest.approx(expected, abs=TOLERANCE), variants[index]
 
 
-@pytest.mark.parametrize("kind", [*INDEXED, *HYBRID, *OTHERS])
+@pytest.mark.parametrize("kind", QUICK)
 def test_what_is_shown_is_the_models_own(kind, monkeypatch):
     refused = {"xlstm": "heads refused: xLSTMForCausalLM computes no attention weights"}
     assert outcome(kind, monkeypatch).startswith(refused.get(kind, "right"))
 
 
 @pytest.mark.long
-def test_every_causal_class_is_right_or_refused(monkeypatch, capsys):
+def test_every_second_causal_class_is_right_or_refused(monkeypatch):
     found, wrong = {}, {}
-    for kind in causal_kinds():
+    for kind in sorted(SEEN):
         try:
             found[kind] = outcome(kind, monkeypatch)
         except (*CRASHES, AttnvizError, AssertionError) as error:  # one run tells all
             wrong[kind] = f"{type(error).__name__} {' '.join(str(error).split())[:200]}"
-    counts = Counter(
-        "right" if said == "right" else "refused" if "refused:" in said else "cannot be made"
-        for said in found.values()
-    )
-    with capsys.disabled():
-        print(f"\n{dict(counts)}")
-        for command in ("heads", "patterns", "ablate"):
-            refused = sum(f"{command} refused" in said for said in found.values())
-            print(f"{command}: {refused} refused, the others right")
-        for kind, said in found.items():
-            if said != "right":
-                print(f"{kind}: {' '.join(said.split())[:240]}")
     assert wrong == {}
-    assert counts["right"] + counts["refused"] >= 120
+    assert sum(said == "right" or "refused:" in said for said in found.values()) >= 70

@@ -12,7 +12,14 @@ from attnviz.engine.patchable import patchable_transformers
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import ModelInfo
 
-from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
+from .architectures import (
+    ARCHITECTURES,
+    eager_attentions,
+    inputs_of,
+    quick_or_long,
+    small_model,
+    state_of,
+)
 from .scans import input_of
 
 
@@ -27,7 +34,7 @@ class Seen:
         return outputs
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", quick_or_long(ARCHITECTURES))
 def test_one_pass_gives_what_three_give(name):
     model, inputs = small_model(name), inputs_of(name)
     given, seen = input_of(inputs), Seen()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,47 +16,41 @@ def weights(layer: int = 0, heads: int = 5) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "expected"),
+    ("given", "expected"),
     [
         (torch.float64, np.float64),
         (torch.float32, np.float32),
         (torch.float16, np.float32),
         (torch.bfloat16, np.float32),
+        (np.float64, np.float64),
+        (np.float32, np.float32),
+        (np.float16, np.float32),
     ],
 )
-def test_tensors_become_arrays_that_numpy_can_hold(
-    dtype: torch.dtype, expected: type[np.floating]
-) -> None:
-    tensor = torch.tensor([0.5, 0.25], dtype=dtype, requires_grad=True)
-    array = to_numpy(tensor)
+def test_arrays_keep_their_precision_or_gain_some(given: Any, expected: type[np.floating]) -> None:
+    two = torch.tensor([0.5, 0.25], requires_grad=True)
+    array = to_numpy(
+        two.to(given) if isinstance(given, torch.dtype) else np.array([0.5, 0.25], given)
+    )
     assert array.dtype == expected
     np.testing.assert_array_equal(array, [0.5, 0.25])
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [(np.float64, np.float64), (np.float32, np.float32), (np.float16, np.float32)],
-)
-def test_arrays_keep_their_precision_or_gain_some(
-    dtype: type[np.floating], expected: type[np.floating]
-) -> None:
-    assert to_numpy(np.array([0.5], dtype)).dtype == expected
-
-
-def test_everything_of_the_kind_is_kept_in_order() -> None:
+def test_what_is_of_the_kind_is_kept_in_order() -> None:
     keep = KeepWeights("decoder")
     for layer in (2, 0, 1):
         keep.observe(0, "decoder", layer, 0, weights(layer), BlockFacts())
     assert [kept.layer for kept in keep.layers] == [0, 1, 2]
     assert all(kept.heads == (0, 1, 2, 3, 4) for kept in keep.layers)
     np.testing.assert_array_equal(keep.layers[2].weights, weights(2))
-
-
-def test_another_kind_passes_unseen() -> None:
     keep = KeepWeights("cross")
     assert not keep.wants("decoder", 0)
     keep.observe(0, "decoder", 0, 0, weights(), BlockFacts())
     assert keep.layers == ()
+
+
+def of(library: str, array: np.ndarray) -> Any:
+    return torch.from_numpy(array) if library == "torch" else array
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -62,15 +58,7 @@ def test_chosen_heads_of_chosen_layers(library: str) -> None:
     keep = KeepWeights("self", {1: {4, 2}, 3: range(5)})
     assert [layer for layer in range(5) if keep.wants("self", layer)] == [1, 3]
     for layer in range(5):
-        given = weights(layer)
-        keep.observe(
-            0,
-            "self",
-            layer,
-            0,
-            torch.from_numpy(given) if library == "torch" else given,
-            BlockFacts(),
-        )
+        keep.observe(0, "self", layer, 0, of(library, weights(layer)), BlockFacts())
     one, three = keep.layers
     assert (one.layer, one.heads) == (1, (2, 4))
     np.testing.assert_array_equal(one.weights, weights(1)[[2, 4]])
@@ -82,15 +70,7 @@ def test_a_layer_without_the_chosen_head_keeps_nothing(library: str) -> None:
     """Layers of one model may differ in their heads."""
     keep = KeepWeights("self", {0: {4}, 1: {4}})
     for layer, heads in ((0, 5), (1, 3)):
-        given = weights(layer, heads)
-        keep.observe(
-            0,
-            "self",
-            layer,
-            0,
-            torch.from_numpy(given) if library == "torch" else given,
-            BlockFacts(),
-        )
+        keep.observe(0, "self", layer, 0, of(library, weights(layer, heads)), BlockFacts())
     assert [(kept.layer, kept.heads) for kept in keep.layers] == [(0, (4,))]
 
 

@@ -8,14 +8,7 @@ import torch
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import (
-    Pair,
-    Patch,
-    PatchOptions,
-    PatchScores,
-    Site,
-    effect,
-)
+from attnviz.engine.patching import Pair, Patch, PatchOptions, PatchScores, Site, effect
 from attnviz.engine.scan import in_torch, on_torch
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
@@ -43,16 +36,20 @@ def patching_of(model, clean, corrupt, places=None, kind="self", **options) -> P
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
 def test_sites_of_different_sorts_and_layers_together(name, direction):
-    check(name, "self", None, direction, [MIXED, Patch(MIXED.sites[1:]), Patch(MIXED.sites[:1])])
+    check(name, "self", [], direction, [MIXED, Patch(MIXED.sites[1:]), Patch(MIXED.sites[:1])])
 
 
-@pytest.mark.parametrize("what", ["output", "pattern", "residual"])
-def test_the_clean_run_made_worse(what):
-    check("llama", "self", what, "noise")
+def test_the_clean_run_made_worse():
+    check("llama", "self", ["output", "pattern", "residual"], "noise")
 
 
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
-@pytest.mark.parametrize("what", ["output", "query", "key", "value", "pattern", "mlp", "residual"])
+@pytest.mark.parametrize(
+    ("what", "backend"),
+    [
+        *((what, "numpy") for what in ("output", "query", "key", "value", "pattern", "mlp")),
+        *((what, "torch") for what in ("output", "key", "pattern", "residual")),
+    ],
+)
 def test_the_bundled_model_equals_hooks_on_its_own_modules(what, backend):
     model = Bundled()
     texts = ("Lily saw Tom. Then Lily saw", "Lily saw Ben. Then Lily saw")
@@ -115,7 +112,7 @@ def test_the_bundled_model_equals_hooks_on_its_own_modules(what, backend):
 
 def _places(what):
     head = None if what in ("mlp", "residual") else 2
-    return [(layer, head, tokens) for layer in (0, 3, 5) for tokens in (None, (4, 5), (7,))]
+    return [(0, head, None), (3, head, (4, 5)), (5, head, (7,))]
 
 
 def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
@@ -136,7 +133,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
     assert pieces > 3
 
 
-@pytest.mark.parametrize("what", ["output", "value", "pattern", "mlp", "residual"])
+@pytest.mark.parametrize("what", ["value", "residual"])
 def test_one_at_a_time_where_a_batch_cannot_grow(what, monkeypatch):
     model = small_model("gpt2")
     patches = [Patch((site,)) for site in opened(model, "gpt2", "self").sites(what)]
@@ -186,7 +183,7 @@ def test_the_whole_stream_brings_the_whole_difference():
         assert abs(share[1] - 1) > 1e-2
 
 
-@pytest.mark.parametrize("what", ["output", "query", "key", "value", "pattern", "mlp", "residual"])
+@pytest.mark.parametrize("what", ["output", "key", "pattern", "mlp"])
 def test_the_slope_is_that_of_a_small_step(what):
     """Towards what the other run holds, in float64: (M(z + ε Δ) − M(z − ε Δ)) / 2ε."""
     model = small_model("gpt2", attention="eager").double()
@@ -226,56 +223,6 @@ def _held_by_both(model, patching, site, both):
 def _ids(patching):
     pair = patching._pairs[0]
     return pair.clean, pair.corrupt
-
-
-@pytest.mark.parametrize("direction", ["denoise", "noise"])
-def test_prompts_of_unequal_length_are_patched_where_they_correspond(direction):
-    """One token of the clean prompt is two tokens of the corrupt one."""
-    model = small_model("llama")
-    clean, corrupt = IDS[:9], (*IDS[:3], 11, 13, *IDS[4:9])
-    places = (0, 1, 2, 3, -1, 4, 5, 6, 7, 8)
-    patching = patching_of(model, clean, corrupt, places, direction=direction)
-    patches = [Patch((Site("output", 1, 2),)), Patch((Site("output", 1, 2, (4, 6)),))]
-    found, _ = measured(patching, patches)
-    place = place_of("llama", "self", "output", 1, 6)
-    inputs = [{"input_ids": torch.tensor([ids])} for ids in (clean, corrupt)]
-    held = [run(model, "llama", each, keep=[place])[1][place][:, 2] for each in inputs]
-    before = run(model, "llama", inputs[0])[0][-1]
-    there = {at: place for at, place in enumerate(places) if place >= 0}
-    if direction == "noise":
-        there = {place: at for at, place in there.items()}
-        held, inputs = held[::-1], inputs[::-1]
-    for at, tokens in enumerate([sorted(there), [token for token in (4, 6) if token in there]]):
-        value = held[1].clone()
-        for token in tokens:
-            value[token] = held[0][there[token]]
-        logits = run(model, "llama", inputs[1], [Put(place, 2, tokens, value)])[0][-1]
-        expected = metrics(logits, before, ANSWER, FOIL)
-        assert {name: float(values[at]) for name, values in found.items()} == pytest.approx(
-            expected, rel=0, abs=1e-5
-        )
-    with pytest.raises(UsageError, match="the key of a token depends on where it stands"):
-        measured(patching, [Patch((Site("key", 1, 0),))])
-
-
-@pytest.mark.parametrize("position", [3, 9, 10])
-def test_another_position_than_the_last(position):
-    model = small_model("gpt2")
-    patching = opened(model, "gpt2", "self", position=position)
-    found, _ = measured(patching, [Patch((Site("output", 2, 1),)), Patch((Site("mlp", 2),))])
-    clean, corrupt = ({"input_ids": torch.tensor([given.ids])} for given in _ids(patching))
-    before = run(model, "gpt2", clean)[0][position]
-    for at, (what, head) in enumerate([("output", 1), ("mlp", 0)]):
-        place = place_of("gpt2", "self", what, 2, 3)
-        value = run(model, "gpt2", clean, keep=[place])[1][place][:, head]
-        logits = run(model, "gpt2", corrupt, [Put(place, head, None, value)])[0][position]
-        expected = metrics(logits, before, ANSWER, FOIL)
-        assert {name: float(values[at]) for name, values in found.items()} == pytest.approx(
-            expected, rel=0, abs=1e-5
-        )
-    predicted = patching.predictions(0)[0]
-    assert predicted.logits == pytest.approx(before.numpy(), abs=1e-5)
-    assert predicted.top == int(before.argmax())
 
 
 def test_a_masked_model_predicts_at_its_only_mask_or_where_it_is_told():

@@ -1,4 +1,4 @@
-"""Every site patched equals the slow loop's, on every architecture."""
+"""Sites of every sort, patched, equal the slow loop's, on every architecture."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from attnviz.engine.scan.in_torch import torch_patching
 from attnviz.engine.scan.patching import Patching
 
 from .ablation_loop import MASK, PROJECTIONS
-from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
+from .architectures import (
+    ARCHITECTURES,
+    eager_attentions,
+    inputs_of,
+    quick_or_long,
+    small_model,
+    state_of,
+)
 from .patch_loop import Place, Put, metrics, place_of, run, split
 from .scans import input_of
 
 ANSWER, FOIL = 5, 7
 TOLERANCE = 1e-5
-CASES = [(name, kind) for name, kinds in PROJECTIONS.items() for kind in kinds]
-QUICK = {"gpt2", "llama", "gemma2", "qwen3_next", "bert", "albert", "opt", "t5", "bart", "bloom"}
 
 
 def prompts(name):
@@ -116,52 +121,42 @@ def gates(model, name, inputs, layer, heads):
     return run(model, name, inputs, keep=[place])[1][place].sigmoid()
 
 
-def check(name, kind, what, direction="denoise", patches=None):
+def check(name, kind, whats, direction="denoise", patches=()):
+    """Compare some sites of each sort, and patches given, with the loop."""
     model = small_model(name)
     before = state_of(model)
     patching = opened(model, name, kind, direction=direction)
-    sites = patches or [Patch((site,)) for site in chosen(patching, what)]
+    sites = [*patches, *(Patch((site,)) for what in whats for site in chosen(patching, what))]
     found, piece = measured(patching, sites)
     expected = looped(model, name, kind, patching, direction, sites)
     assert patching.notes == []
     for metric, values in expected.items():
         assert found[metric] == pytest.approx(values, rel=0, abs=TOLERANCE), metric
     plain = piece.corrupt if direction == "denoise" else piece.clean
-    assert np.abs(found["logit_diff"] - plain["logit_diff"]).max() > 1e-4, "something moves"
+    moved = np.abs(found["logit_diff"] - plain["logit_diff"])
+    for what in whats:
+        assert max(moved[at] for at, one in enumerate(sites) if one.sites[0].what == what) > 1e-4
     assert state_of(model) == before
 
 
 def chosen(patching, what: What) -> list[Site]:
-    """All heads over all tokens, and the last of each layer at two of them."""
+    """The first head and the last over all tokens, and one of a layer between at two of them."""
     whole = patching.sites(what)
-    last = {site.layer: site for site in whole}
-    some = [Site(what, site.layer, site.head, (4, 5)) for site in last.values()]
-    return [*whole, *some]
+    last = list({site.layer: site for site in whole}.values())
+    between = last[(len(last) - 1) // 2]
+    return [whole[0], whole[-1], Site(what, between.layer, between.head, (4, 5))]
 
 
-def cases(whats):
-    return [
-        pytest.param(name, kind, what, marks=() if name in QUICK else pytest.mark.long)
-        for name, kind in CASES
-        for what in whats
-        if what in ("output", "mlp", "residual")
-        or (
-            (what == "pattern" or ARCHITECTURES[name].registered)
-            and place_of(name, kind, "value", 0, 1)
-        )
-    ]
+def sorts_of(name, kind):
+    """What can be patched: attention that the library does not register shows its rows alone."""
+    sorts = ["output", "mlp", "residual"]
+    if place_of(name, kind, "value", 0, 1):
+        sorts += ["pattern"]
+        sorts += ["query", "key", "value"] if ARCHITECTURES[name].registered else []
+    return sorts
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
-def test_outputs(name, kind):
-    check(name, kind, "output")
-
-
-@pytest.mark.parametrize(("name", "kind", "what"), cases(["query", "key", "value", "pattern"]))
-def test_what_attention_is_made_from(name, kind, what):
-    check(name, kind, what)
-
-
-@pytest.mark.parametrize(("name", "kind", "what"), cases(["mlp", "residual"]))
-def test_the_stream(name, kind, what):
-    check(name, kind, what)
+@pytest.mark.parametrize("name", quick_or_long(PROJECTIONS))
+def test_sites_of_every_sort_equal_the_loop(name):
+    for kind in PROJECTIONS[name]:
+        check(name, kind, sorts_of(name, kind))

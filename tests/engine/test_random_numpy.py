@@ -18,11 +18,14 @@ from attnviz.engine.patching import Patch
 
 from ..attention.test_random_configs import UNBUILT, drawn
 from .ablation_loop import MASK
-from .scan.test_scan_numpy import compared, looped, outputs
+from .scan.test_on_numpy import compared, looped, outputs
 from .stacks import Both, of_model
 from .test_patching_numpy import SORTS, has_values, sorts_of
 from .test_patching_numpy import compared as patches_compared
 from .test_patching_numpy import looped as patches_looped
+
+ROUGH = 0.02
+"""Weights of any size make logits of hundreds, whose last digits torch in float32 rounds away."""
 
 PREDICTING = ("LM", "LMHeadModel")
 TYPES = [family.model_types[0] for family in FAMILIES]
@@ -68,7 +71,7 @@ def scan_is_the_loop(draw: random.Random, model: Both) -> None:
     if draw.random() < 0.4 and not model.masked:
         value, options = outputs(model, other), {"mode": "resample"}
     expected = [looped(model, variant, ids, value) for variant in variants]
-    compared(model, variants, model.scans([ids], [other], pair=(5, 7), **options), expected)
+    compared(model, variants, model.scans([ids], [other], pair=(5, 7), **options), expected, ROUGH)
 
 
 def patching_is_the_loop(draw: random.Random, model: Both) -> None:
@@ -94,14 +97,21 @@ def patching_is_the_loop(draw: random.Random, model: Both) -> None:
     if all(site.what != "pattern" for site in sites):  # the loop mixes the base run's own values
         patches.append(Patch(tuple(sites)))
     expected = patches_looped(model, base, source, clean, patches, position)
-    patches_compared(found, patches, expected)
+    patches_compared(found, patches, expected, ROUGH)
     assert set(sorts) <= set(SORTS)
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 15))]
+    ("model_type", "seed"),
+    [
+        *((model_type, 0) for model_type in TYPES[::4]),
+        *(
+            pytest.param(model_type, seed, marks=pytest.mark.long)
+            for model_type in TYPES
+            for seed in range(1, 4)
+        ),
+    ],
 )
-@pytest.mark.parametrize("model_type", TYPES)
 def test_a_random_shape(model_type: str, seed: int, tmp_path: Path) -> None:
     draw: Any = random.Random(f"{model_type} {seed}")
     torch.manual_seed(seed)

@@ -17,7 +17,14 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 from ..small_models import whole_weights
-from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
+from .architectures import (
+    ARCHITECTURES,
+    eager_attentions,
+    inputs_of,
+    quick_or_long,
+    small_model,
+    state_of,
+)
 from .scans import input_of
 
 PLAIN = set(ARCHITECTURES) - {
@@ -60,7 +67,7 @@ def texts_of(name: str) -> list[Input]:
     return [input_of(inputs_of(name))]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", quick_or_long(ARCHITECTURES))
 def test_every_architecture_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried as a long text: plain attention is recomputed, any other read as it is."""
     monkeypatch.setattr(observe_torch, "LONG", 2)

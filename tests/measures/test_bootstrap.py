@@ -128,8 +128,7 @@ def test_the_adjusted_p_is_the_share_of_draws_with_a_larger_t() -> None:
         assert p == pytest.approx((1 + sum(each >= own for each in largest)) / 2001, abs=0.002)
 
 
-@pytest.mark.parametrize("skewed", [False, True])
-@pytest.mark.parametrize("texts", [10, 20])
+@pytest.mark.parametrize(("texts", "skewed"), [(10, True), (20, False)])
 def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int, skewed: bool) -> None:
     """24 heads that do nothing, alike by half, over 150 models: 5 % of these name any head."""
     rng = np.random.default_rng(texts)

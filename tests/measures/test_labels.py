@@ -35,18 +35,12 @@ def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_seeks() -> No
     assert label({"first": 0.5, "duplicate": 0.6, "induction": 0.3}, base) == "duplicate"
 
 
-def test_of_equal_gains_the_first_name_counts() -> None:
+def test_ties_and_controls() -> None:
     assert label({"self": 0.5, "previous": 0.5}, {"self": 0.1, "previous": 0.1}) == "previous"
-
-
-def test_a_control_must_be_exceeded_too() -> None:
     scores, base = {"self": 0.6}, {"self": 0.1}
     assert label(scores, base) == "self"
     assert label(scores, base, floors={"self": 0.55}) is None
-
-
-def test_a_relation_must_lie_clear_of_chance() -> None:
-    """The standard error of a base rate of one half is 1/6 of 9 pairs, and 1/60 of 900."""
+    # The standard error of a base rate of one half is 1/6 of 9 pairs, and 1/60 of 900.
     scores, base = {"subject": 0.75}, {"subject": 0.5}
     assert label(scores, base, {"subject": 9}) is None
     assert label(scores, base, {"subject": 900}) == "subject"

@@ -86,9 +86,7 @@ def test_what_was_measured_before_names_a_head(make_record: MakeRecord) -> None:
     assert not fourth.is_finding  # a head that nobody measured
 
 
-def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(
-    make_record: MakeRecord,
-) -> None:
+def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record: MakeRecord) -> None:
     heads = [perfect("first"), perfect("previous")]
     labels = {(0, 0): KnownLabel("first", 0.9), (0, 1): KnownLabel("first", 0.9)}
     found = head_scores(make_record(heads, LONG), KnownLabels("patterns", labels))
@@ -121,21 +119,15 @@ def test_eight_events_name_a_head(size: int, make_record: MakeRecord) -> None:
     assert (entry.label.name == "previous") == (size >= 8)
 
 
-def test_repeated_pairs_are_one_event(make_record: MakeRecord) -> None:
+def test_what_is_no_pattern(make_record: MakeRecord) -> None:
     ids = [0, *[4, 5] * 10]
     head = looking_at(*[0, *range(len(ids) - 1)], size=len(ids))
     assert not head_scores(make_record([head], ids))[0].label.is_finding
-
-
-def test_a_column_is_no_pattern(make_record: MakeRecord) -> None:
-    """One cell of a column of .9 stands for induction; others attend to the same key as much."""
+    # One cell of a column of .9 stands for induction; others attend to the same key as much.
     weights = 0.1 * perfect("spread")
     weights[2:, 2] += 0.9
     entry = head_scores(make_record([weights], LONG))[0]
     assert not entry.label.is_finding
-
-
-def test_a_head_on_scattered_single_keys_is_peaked(make_record: MakeRecord) -> None:
     scattered = looking_at(0, 0, 1, 1, 2, 1, 2)
     scattered[3:] = looking_at(1, 2, 1, 2)
     trait = head_scores(make_record([scattered], range(N)))[0].label
@@ -188,28 +180,19 @@ def test_every_measure_has_its_place_and_order(make_record: MakeRecord) -> None:
         assert all(value is None or type(value) is float for value in entry.scores.values())
 
 
-def test_a_text_without_repeats_has_no_duplicate(make_record: MakeRecord) -> None:
+def test_what_cannot_be_scored_is_left_out(make_record: MakeRecord) -> None:
     scores = head_scores(make_record([looking_at(*[0] * N)], range(N)))[0].scores
     assert scores["duplicate"] is None
     assert scores["induction"] is None
-
-
-def test_cross_attention_has_no_diagonal(make_record: MakeRecord) -> None:
-    """Queries and keys are different texts: position i of one says nothing of the other."""
+    # Queries and keys are different texts: position i of one says nothing of the other.
     record = make_record([looking_at(0, 1, 2, 3, size=6)], causal=False, kind="cross")
     scores = head_scores(record)[0].scores
     known = {name for name, value in scores.items() if value is not None}
     assert known == {"first", "entropy", "normalised_entropy", "confidence"}
-
-
-def test_one_token_is_scored_without_a_warning(make_record: MakeRecord) -> None:
     for causal in (True, False):
         entry = head_scores(make_record([np.ones((1, 1))], causal=causal))[0]
         assert entry.label.name in ("spread", "peaked")
         assert entry.scores["previous"] is None
-
-
-def test_weights_that_are_no_numbers_have_no_scores(make_record: MakeRecord) -> None:
     entry = head_scores(make_record([np.full((N, N), np.nan)]))[0]
     assert set(entry.scores.values()) == {None}
 
@@ -232,11 +215,8 @@ def test_notable_heads_show_each_trait_before_a_second_of_one() -> None:
     assert notable_heads(heads, 2) == ((0, 2), (0, 3))
 
 
-def test_notable_heads_weigh_the_gain_over_the_base_rate() -> None:
+def test_notable_heads_weigh_the_gain_and_are_no_more_than_there_are() -> None:
     heads = [_entry(0, "next", 0.75, 0.7), _entry(1, "previous", 0.7, 0.1)]
     assert notable_heads(heads, 1) == ((0, 1),)
-
-
-def test_notable_heads_are_no_more_than_there_are() -> None:
     assert notable_heads([_entry(0, "first", 0.5)], 3) == ((0, 0),)
     assert notable_heads([], 3) == ()

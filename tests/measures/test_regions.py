@@ -161,7 +161,7 @@ def test_only_attention_beyond_the_sink_is_clear() -> None:
     assert clearest(found) == (1, 1, 0)
 
 
-def test_few_queries_claim_nothing() -> None:
+def test_few_queries_and_random_attention_claim_nothing() -> None:
     weights = np.zeros((1, 1, 12, 12))
     weights[..., range(12), range(12)] = 1
     weights[..., 8:, :] = 0
@@ -170,10 +170,7 @@ def test_few_queries_claim_nothing() -> None:
     assert found is not None
     assert found.share[0, 1, 0] == 1
     assert not found.clear.any()
-
-
-def test_random_attention_is_rarely_clear() -> None:
-    """Peaked rows drawn alone, over regions of ten tokens: one text of a hundred may be clear."""
+    # Peaked rows drawn alone, over regions of ten tokens: one text of a hundred may be clear.
     regions, clear = [NAMES[at // 10 % 3] for at in range(60)], 0
     for seed in range(60):
         found = region_shares(record(drawn(seed, 60, True, (3, 4)), told(regions), True))

@@ -9,12 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import capture
-from attnviz.measures.word_links import (
-    AGREEING,
-    FEWEST_HEADS,
-    MOST_CELLS,
-    agreed_links,
-)
+from attnviz.measures.word_links import AGREEING, FEWEST_HEADS, MOST_CELLS, agreed_links
 from attnviz.measures.words import word_ranges
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
@@ -127,7 +122,7 @@ def planted(heads: int, agreeing: int) -> Floats:
     return maps
 
 
-def test_heads_that_agree_on_a_link_beat_chance() -> None:
+def test_heads_that_agree_on_a_link_beat_chance_and_one_does_not() -> None:
     found = agreed_links(record([planted(16, 8)]))
     assert found is not None
     link = found.links[0]
@@ -135,9 +130,6 @@ def test_heads_that_agree_on_a_link_beat_chance() -> None:
     assert link.beats_chance
     assert link.heads >= 8
     assert link.chance < 0.02
-
-
-def test_one_head_alone_does_not() -> None:
     found = agreed_links(record([planted(16, 1)]))
     assert found is not None
     assert not any(link.beats_chance for link in found.links)

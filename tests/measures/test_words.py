@@ -44,14 +44,11 @@ def test_spans(texts: list[str], word: str, spans: list[range]) -> None:
     assert word_spans(tokens(*texts), word) == spans
 
 
-def test_case_counts_only_where_it_helps() -> None:
+def test_case_and_whole_words_count_where_they_help() -> None:
     text = tokens(" The", " cat", " the", " THE")
     assert word_spans(text, "the") == [range(2, 3)]
     assert word_spans(text, "tHE") == [range(1), range(2, 3), range(3, 4)]
     assert word_spans(tokens(" STRASSE"), "Straße") == [range(1)]
-
-
-def test_a_whole_word_is_meant_before_a_part_of_one() -> None:
     text = tokens(" The", " m", "at", " at", " home", ".", " AT", " at", "om")
     assert word_spans(text, "at") == [range(3, 4)]
     assert word_spans(text, "AT") == [range(6, 7)]
@@ -60,20 +57,14 @@ def test_a_whole_word_is_meant_before_a_part_of_one() -> None:
     assert word_spans(tokens("at", "home", "at", "."), "at") == [range(1), range(2, 3)]
 
 
-def test_bytes_of_any_language_make_words() -> None:
+def test_words_of_bytes() -> None:
     text = tokens("<s>", *byte_tokens("나"), " ", *byte_tokens("오늘"), " ok", *byte_tokens("🎉"))
     assert word_spans(text, "나") == [range(1, 4)]
     assert word_spans(text, "오늘") == [range(5, 11)]  # without the blank before it
     assert word_spans(text, "🎉") == [range(12, 16)]
     assert word_spans(text, "늘") == [range(8, 11)]
     assert word_spans(text, "눌") == []
-
-
-def test_bytes_are_compared_in_any_case_too() -> None:
     assert word_spans(tokens(*byte_tokens("É"), "t", "é"), "ét") == [range(3)]
-
-
-def test_half_a_character_is_no_character() -> None:
     assert word_spans(tokens(*byte_tokens("나")[:2]), "나") == []
 
 

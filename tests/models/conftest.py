@@ -24,11 +24,7 @@ from ..small_models import (
 CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **TINY,
     "bert": ("BertForMaskedLM", "BertConfig", bert_fields(6, 5, 11)),
-    "roberta": (
-        "RobertaForMaskedLM",
-        "RobertaConfig",
-        bert_fields(6, 5, 13) | {"pad_token_id": 1},
-    ),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", bert_fields(6, 5, 13) | {"pad_token_id": 1}),
     "bart": (
         "BartForConditionalGeneration",
         "BartConfig",

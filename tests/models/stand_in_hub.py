@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,41 +25,50 @@ _SCRIPT = """
 import json, sys, time
 from attnviz.errors import AttnvizError
 {imports}
-said = []
-def progress(file, done, total):
-    said.append([file, done, total])
-start = time.monotonic()
-try:
-    {call}
-except AttnvizError as error:
-    found = {{"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
-print(json.dumps(found | {{"progress": said, "seconds": time.monotonic() - start}}))
+answers = []
+for name, options in json.loads(sys.argv[1]):
+    said = []
+    def progress(file, done, total):
+        said.append([file, done, total])
+    start = time.monotonic()
+    try:
+        {call}
+    except AttnvizError as error:
+        found = {{"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
+    answers.append(found | {{"progress": said, "seconds": time.monotonic() - start}})
+print(json.dumps(answers))
 """
 FIND = _SCRIPT.format(
     imports="from attnviz.models.hub import find_checkpoint",
-    call="""found = find_checkpoint(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
-    found = {"directory": str(found.directory), "revision": found.revision}""",
+    call="""found = find_checkpoint(name, progress=progress, **options)
+        found = {"directory": str(found.directory), "revision": found.revision}""",
 )
 LOAD = _SCRIPT.format(
     imports="from attnviz.models.huggingface import load_transformers",
-    call="""found = load_transformers(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
-    found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
+    call="""found = load_transformers(name, progress=progress, **options)
+        found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
 )
 SPEC = _SCRIPT.format(
     imports="from attnviz.count.params.find_spec import find_spec",
-    call="""options = json.loads(sys.argv[2])
-    spec = find_spec(sys.argv[1], **options)
-    heavy = {"torch", "transformers", "numpy"} & set(sys.modules)
-    found = {"revision": spec.revision, "source": spec.source, "heavy": sorted(heavy),
-             "layers": spec.spec.main.depth}""",
+    call="""spec = find_spec(name, **options)
+        heavy = {"torch", "transformers", "numpy"} & set(sys.modules)
+        found = {"revision": spec.revision, "source": spec.source, "heavy": sorted(heavy),
+                 "layers": spec.spec.main.depth}""",
 )
 
 
 def ask(script: str, name: str, env: dict[str, str], **options: Any) -> dict[str, Any]:
     """What a script answers about a model, with nothing but ``env`` said of hubs."""
+    return ask_all(script, [(name, options)], env)[0]
+
+
+def ask_all(
+    script: str, calls: Sequence[tuple[str, dict[str, Any]]], env: dict[str, str]
+) -> list[dict[str, Any]]:
+    """The same for several models and options, one after another in one process."""
     kept = {key: text for key, text in os.environ.items() if not key.startswith(("HF_", "HUG"))}
     done = subprocess.run(
-        [sys.executable, "-c", script, name, json.dumps(options)],
+        [sys.executable, "-c", script, json.dumps(calls)],
         env=kept | {"NO_PROXY": "127.0.0.1"} | env,
         capture_output=True,
         text=True,
@@ -68,9 +77,9 @@ def ask(script: str, name: str, env: dict[str, str], **options: Any) -> dict[str
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    answer: dict[str, Any] = json.loads(done.stdout)
-    assert "\n" not in answer.get("error", "")
-    return answer
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    assert not any("\n" in answer.get("error", "") for answer in answers)
+    return answers
 
 
 @dataclass

@@ -54,11 +54,8 @@ def test_shape_and_context(
     assert context_length(config, nn.Module()) == context
 
 
-def test_a_decoder_may_have_another_context() -> None:
+def test_decoders_have_contexts_of_their_own() -> None:
     assert context_length(transformers.LEDConfig(), nn.Module(), decoder=True) == 1024
-
-
-def test_two_models_joined_have_two_configs() -> None:
     joined = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.BertConfig(num_attention_heads=3, hidden_size=6, num_hidden_layers=2),
         transformers.GPT2Config(n_head=2, n_embd=6, n_layer=5, n_positions=7),

@@ -15,7 +15,6 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel
 
 from ..small_models import whole_weights
-from ..terminals import in_fresh_process
 
 DIRECTORY = Path(attnviz.__file__).parent / "data" / "tiny"
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -59,25 +58,16 @@ def test_it_is_small_enough_for_a_wheel() -> None:
     assert dtypes == {np.dtype(np.float16)}
 
 
-def test_tokens_begin_with_the_special_one_and_read_as_the_text(model: Bundled) -> None:
+def test_tokens_are_those_of_the_text(model: Bundled) -> None:
     tokens = model.encode(SENTENCE)
     assert tokens.ids[0] == 0
     assert tokens.texts[:4] == ("<|endoftext|>", "The", " cat", " sat")
     assert tokens.special == (True, *[False] * (len(tokens) - 1))
     assert "".join(tokens.texts[1:]) == SENTENCE
-
-
-def test_bytes_that_are_no_character_are_shown_as_bytes(model: Bundled) -> None:
     texts = model.encode("학🐈").texts[1:]
     assert b"".join(bytes([int(text[3:5], 16)]) for text in texts) == "학🐈".encode()
-
-
-def test_a_special_token_in_the_text_was_not_added(model: Bundled) -> None:
     tokens = model.encode("cat<|endoftext|>")
     assert (tokens.ids[-1], tokens.texts[-1], tokens.special[-1]) == (0, "<|endoftext|>", False)
-
-
-def test_at_most_as_many_tokens_as_asked_for_are_kept(model: Bundled) -> None:
     tokens, every = model.encode(SENTENCE, 4), model.encode(SENTENCE)
     assert (tokens.ids, tokens.texts) == (every.ids[:4], every.texts[:4])
     assert len(model.encode(SENTENCE, 999)) == len(every)
@@ -116,8 +106,8 @@ def test_another_type_is_refused() -> None:
         Bundled("bfloat16")
 
 
-def test_it_is_trained(model: Bundled) -> None:
-    """Random tokens said twice surprise it the first time and not the second."""
+def test_it_is_trained_for_its_context(model: Bundled) -> None:
+    # Random tokens said twice surprise it the first time and not the second.
     length = 40
     half = np.random.default_rng(0).integers(1, model.stack.shape.vocabulary, size=length)
     ids = np.concatenate([[0], half, half])
@@ -125,17 +115,5 @@ def test_it_is_trained(model: Bundled) -> None:
     logits -= logits.max(axis=-1, keepdims=True)
     losses = np.log(np.exp(logits).sum(axis=-1)) - logits[np.arange(2 * length), ids[1:]]
     assert losses[length + 1 :].mean() < 0.1 * losses[:length].mean()
-
-
-def test_its_training_was_as_long_as_its_context(model: Bundled) -> None:
     assert model.context is not None
     assert model.notes_for(model.encode("cat " * 2000, model.context)) == ()
-
-
-def test_neither_torch_nor_transformers_is_imported() -> None:
-    script = (
-        "from attnviz.models.bundled import Bundled; model = Bundled();"
-        "model.run_rows([model.encode('The cat').ids], 2, lambda layer: True, lambda *_: None)"
-    )
-    heavy = ("torch", "transformers", "array_api_compat", "huggingface_hub")
-    assert in_fresh_process(script, heavy) == ("", "")

@@ -41,11 +41,8 @@ def test_larger_shapes_follow_where_a_config_refuses_the_smallest() -> None:
     assert [plan.query[0] for plan in plans][1] == (0, 4, 5)
 
 
-def test_an_empty_layer_keeps_a_silenced_head() -> None:
+def test_where_nothing_can_be_cut() -> None:
     assert cut_plans({0: {0, 1}}, (0,), heads=2, kv_heads=2)[0].query == {0: (0,)}
-
-
-def test_uneven_groups_have_no_plan() -> None:
     assert cut_plans({0: {0}}, (0,), heads=5, kv_heads=2) == ()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+AskAll = Callable[..., list[dict[str, Any]]]
 Checkpoint = Callable[..., Path]
 
 _SPEC = importlib.util.spec_from_file_location(
@@ -35,15 +36,30 @@ def hub(checkpoint: Checkpoint) -> Iterator[Any]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Run a script against an endpoint with a cache of the test's own; nothing may be printed."""
+def ask_all(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Run a script on several names with options of their own, with a cache of the test's own."""
+
+    def call(
+        script: str,
+        endpoint: str,
+        *calls: tuple[str, dict[str, Any]],
+        env: dict[str, str] | None = None,
+    ) -> list[dict[str, Any]]:
+        asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": endpoint} | (env or {})
+        answers: list[dict[str, Any]] = stand_in_hub.ask_all(script, calls, asked)
+        return answers
+
+    return call
+
+
+@pytest.fixture
+def run(ask_all: AskAll) -> Callable[..., dict[str, Any]]:
+    """The same for one model."""
 
     def call(
         script: str, endpoint: str, name: str, env: dict[str, str] | None = None, **options: Any
     ) -> dict[str, Any]:
-        asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": endpoint} | (env or {})
-        answer: dict[str, Any] = stand_in_hub.ask(script, name, asked, **options)
-        return answer
+        return ask_all(script, endpoint, (name, options), env=env)[0]
 
     return call
 
@@ -59,7 +75,9 @@ def free_port() -> int:
 
 
 @pytest.mark.long
-def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(hub: Any, run: Run) -> None:
+def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(
+    hub: Any, run: Run, ask_all: AskAll
+) -> None:
     weights = hub.models["some/gpt2"] / "model.safetensors"
     size = weights.stat().st_size
     (weights.parent / "pytorch_model.bin").write_bytes(b"not wanted")
@@ -82,13 +100,12 @@ def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(hub: Any, ru
         "tokenizer_config.json",
     }
     nobody = f"http://127.0.0.1:{free_port()}"
-    again = run(_LOAD, nobody, "some/gpt2")
-    assert again["revision"] == stand_in_hub.COMMIT
-    assert again["progress"] == []
-    for options in ({"offline": True}, {"revision": "main"}, {"revision": stand_in_hub.COMMIT}):
-        assert run(_FIND, nobody, "some/gpt2", **options)["revision"] == stand_in_hub.COMMIT
+    ways = ({}, {"offline": True}, {"revision": "main"}, {"revision": stand_in_hub.COMMIT})
+    for again in ask_all(_FIND, nobody, *(("some/gpt2", options) for options in ways)):
+        assert (again["revision"], again["progress"]) == (stand_in_hub.COMMIT, [])
 
 
+@pytest.mark.long
 def test_a_server_that_lists_no_files(hub: Any, run: Run) -> None:
     hub.listed = False
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
@@ -107,67 +124,71 @@ def test_shards_come_with_their_index(hub: Any, run: Run) -> None:
     assert (directory / shard).is_file()
 
 
-def test_pickles_are_not_even_fetched(hub: Any, run: Run) -> None:
+def test_pickles_are_not_even_fetched(hub: Any, run: Run, ask_all: AskAll) -> None:
     source = hub.models["some/gpt2"]
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
     refused = run(_FIND, hub.endpoint, "some/gpt2")
     assert refused["exit_code"] == 3
     assert "--allow-pickle" in refused["error"]
     assert "pytorch_model.bin" not in hub.fetched()
-    directory = Path(run(_FIND, hub.endpoint, "some/gpt2", allow_pickle=True)["directory"])
-    assert (directory / "pytorch_model.bin").is_file()
-    refused = run(_FIND, hub.endpoint, "some/gpt2", offline=True)
+    fetched, refused = ask_all(
+        _FIND, hub.endpoint, *(("some/gpt2", {way: True}) for way in ("allow_pickle", "offline"))
+    )
+    assert (Path(fetched["directory"]) / "pytorch_model.bin").is_file()
     assert refused["exit_code"] == 3
     assert "--allow-pickle" in refused["error"]
 
 
+@pytest.mark.long
 def test_code_is_fetched_only_when_trusted(hub: Any, run: Run) -> None:
     (hub.models["some/gpt2"] / "own.py").touch()
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2", with_code=True)["directory"])
     assert (directory / "own.py").is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("some/none", "no model 'some/none'"),
-        ("some/private", "log in with `hf auth login`"),
-        ("some/gated", "is gated: accept its terms"),
-        ("no/such/path", "neither a directory nor a model id"),
-        ("tinny", "did you mean 'tiny'?"),
-        ("gpt2", "`--model configs/gpt2` builds its shape with random weights"),
-        ("some/empty", "no config.json"),
-    ],
-)
-def test_what_cannot_be_had(hub: Any, run: Run, tmp_path: Path, name: str, says: str) -> None:
+def test_what_cannot_be_had(hub: Any, ask_all: AskAll, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    hub.models |= {"some/gated": hub.models["some/gpt2"], "some/empty": tmp_path / "empty"}
+    held = hub.models["some/gpt2"]
+    hub.models |= {"some/gated": held, "some/down": held, "some/empty": tmp_path / "empty"}
     hub.gated.add("some/gated")
     hub.private.add("some/private")
-    answer = run(_FIND, hub.endpoint, name)
-    assert (answer["kind"], answer["exit_code"]) == ("LoadError", 3)
-    assert says in answer["error"]
+    hub.down.add("some/down")
+    expected = {
+        "some/none": "no model 'some/none'",
+        "some/private": "log in with `hf auth login`",
+        "some/gated": "is gated: accept its terms",
+        "no/such/path": "neither a directory nor a model id",
+        "tinny": "did you mean 'tiny'?",
+        "gpt2": "`--model configs/gpt2` builds its shape with random weights",
+        "some/empty": "no config.json",
+        "some/gpt2": "has no revision 'v9'",
+        "some/down": "answers HTTP 503",
+    }
+    calls = [(name, {"revision": "v9"} if name == "some/gpt2" else {}) for name in expected]
+    answers = ask_all(_FIND, hub.endpoint, *calls)
+    for (name, says), answer in zip(expected.items(), answers, strict=True):
+        down = ("OfflineError", 4)
+        assert (answer["kind"], answer["exit_code"]) == (
+            down if name == "some/down" else ("LoadError", 3)
+        )
+        assert says in answer["error"]
 
 
-def test_an_unknown_revision(hub: Any, run: Run) -> None:
-    answer = run(_FIND, hub.endpoint, "some/gpt2", revision="v9")
-    assert answer["exit_code"] == 3
-    assert "has no revision 'v9'" in answer["error"]
-
-
-def test_a_transfer_that_breaks_off_leaves_nothing_behind(hub: Any, run: Run) -> None:
+def test_a_transfer_that_breaks_off_leaves_nothing_behind(
+    hub: Any, run: Run, ask_all: AskAll
+) -> None:
     hub.broken.add("model.safetensors")
-    answer = run(_FIND, hub.endpoint, "some/gpt2")
+    calls = [("some/gpt2", {"offline": offline}) for offline in (False, True)]
+    answer, offline = ask_all(_FIND, hub.endpoint, *calls)
     assert (answer["kind"], answer["exit_code"]) == ("LoadError", 3)
     assert "the transfer of model.safetensors of 'some/gpt2' failed" in answer["error"]
-    offline = run(_FIND, hub.endpoint, "some/gpt2", offline=True)
     assert offline["exit_code"] == 4
     assert "has no weights" in offline["error"]
     hub.broken.clear()
     assert "directory" in run(_FIND, hub.endpoint, "some/gpt2")
 
 
-@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_unreachable_network_is_told_soon(run: Run, silent: bool) -> None:
     with socket.socket() as listener:  # it accepts a connection, and never answers
         listener.bind(("127.0.0.1", 0))
@@ -184,13 +205,6 @@ def test_an_unreachable_network_is_told_soon(run: Run, silent: bool) -> None:
     assert time.monotonic() - start < 20
 
 
-def test_a_hub_that_is_down(hub: Any, run: Run) -> None:
-    hub.down.add("some/gpt2")
-    answer = run(_FIND, hub.endpoint, "some/gpt2")
-    assert answer["exit_code"] == 4
-    assert "answers HTTP 503" in answer["error"]
-
-
 @pytest.mark.parametrize("by_variable", [False, True])
 def test_offline_asks_nobody(hub: Any, run: Run, by_variable: bool) -> None:
     env = {"HF_HUB_OFFLINE": "1"} if by_variable else {}
@@ -201,15 +215,16 @@ def test_offline_asks_nobody(hub: Any, run: Run, by_variable: bool) -> None:
     assert hub.requests == []
 
 
-def test_a_cached_model_without_tokenizer_is_completed(hub: Any, run: Run) -> None:
+@pytest.mark.long
+def test_a_cached_model_without_tokenizer_is_completed(hub: Any, run: Run, ask_all: AskAll) -> None:
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
     (directory / "tokenizer.json").unlink()
-    offline = run(_FIND, hub.endpoint, "some/gpt2", offline=True)
-    assert offline["directory"] == str(directory)
-    run(_FIND, hub.endpoint, "some/gpt2")
+    calls = [("some/gpt2", {"offline": offline}) for offline in (True, False)]
+    assert ask_all(_FIND, hub.endpoint, *calls)[0]["directory"] == str(directory)
     assert (directory / "tokenizer.json").is_file()
 
 
+@pytest.mark.long
 def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> None:
     occupied = tmp_path / "occupied"
     occupied.write_text("a file where the cache should be")
@@ -219,32 +234,40 @@ def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> N
     assert "Not a directory" in answer["error"]
 
 
-def test_of_a_model_to_count_only_the_config_is_fetched(hub: Any, run: Run) -> None:
+@pytest.mark.long
+def test_of_a_model_to_count_only_the_config_is_fetched(
+    hub: Any, run: Run, ask_all: AskAll
+) -> None:
     first = run(_DESIGN, hub.endpoint, "some/gpt2")
     assert (first["revision"], first["layers"]) == (stand_in_hub.COMMIT, 2)
     assert first["heavy"] == []
     assert Path(first["source"]).name == "config.json"
     assert hub.fetched() == ["config.json"]
     nobody = f"http://127.0.0.1:{free_port()}"
-    assert run(_DESIGN, nobody, "some/gpt2")["layers"] == 2
-    assert run(_DESIGN, nobody, "some/gpt2", offline=True, revision="main")["layers"] == 2
+    calls = [("some/gpt2", options) for options in ({}, {"offline": True, "revision": "main"})]
+    assert [answer["layers"] for answer in ask_all(_DESIGN, nobody, *calls)] == [2, 2]
     # A cached config does not pass for a whole checkpoint.
     assert run(_FIND, hub.endpoint, "some/gpt2")["revision"] == stand_in_hub.COMMIT
     assert "model.safetensors" in hub.fetched()
 
 
-def test_a_config_that_cannot_be_had(hub: Any, run: Run) -> None:
+@pytest.mark.long
+def test_a_config_that_cannot_be_had(hub: Any, run: Run, ask_all: AskAll) -> None:
     hub.gated.add("some/gpt2")
-    gated = run(_DESIGN, hub.endpoint, "some/gpt2")
+    gated, offline, missing = ask_all(
+        _DESIGN,
+        hub.endpoint,
+        ("some/gpt2", {}),
+        ("some/gpt2", {"offline": True}),
+        ("some/none", {"revision": "main"}),
+    )
     assert gated["exit_code"] == 3
     assert "is gated: accept its terms" in gated["error"]
-    offline = run(_DESIGN, hub.endpoint, "some/gpt2", offline=True)
     assert offline["exit_code"] == 4
     assert "cannot be used offline: it is not in the local cache" in offline["error"]
+    assert missing["exit_code"] == 3
     unreachable = run(
         _DESIGN, f"http://127.0.0.1:{free_port()}", "some/gpt2", env={"HF_HUB_ETAG_TIMEOUT": "1"}
     )
     assert unreachable["exit_code"] == 4
     assert "cannot be reached" in unreachable["error"]
-    missing = run(_DESIGN, hub.endpoint, "some/none", revision="main")
-    assert missing["exit_code"] == 3

@@ -79,16 +79,12 @@ def test_the_longest_roberta_text_runs_and_a_longer_one_does_not(checkpoint: Che
             model.model(torch.full((1, model.context + 1), 4))
 
 
-def test_tokens_know_which_were_added(checkpoint: Checkpoint) -> None:
+def test_tokens_know_which_were_added_and_a_cut_text_keeps_them(checkpoint: Checkpoint) -> None:
     model = load_transformers(str(checkpoint("bert")))
     tokens = model.encode("the cat sat")
     assert tokens.ids == (1, 4, 5, 6, 2)
     assert tokens.texts == ("<s>", "the", "cat", "sat", "</s>")
     assert tokens.special == (True, False, False, False, True)
-
-
-def test_a_cut_text_keeps_its_special_tokens(checkpoint: Checkpoint) -> None:
-    model = load_transformers(str(checkpoint("bert")))
     assert model.encode("the cat sat on the mat", limit=4).texts == ("<s>", "the", "cat", "</s>")
     assert len(model.encode("the cat sat on the mat")) == 8
     with pytest.raises(UsageError, match="adds 2 special tokens"):
@@ -190,25 +186,19 @@ def test_a_pooler_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
     assert not [name for name in model.model.state_dict() if "pooler" in name]
 
 
-def test_no_named_architecture_is_the_bare_model(checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("named", [None, ["pipeline"]])
+def test_what_names_no_model_class_is_the_bare_model(
+    checkpoint: Checkpoint, named: list[str] | None
+) -> None:
     directory = checkpoint("gpt2")
-    edit(directory / "config.json", architectures=None)
+    edit(directory / "config.json", architectures=named)
     assert load_transformers(str(directory)).info.architecture == "GPT2Model"
 
 
-def test_an_architecture_is_a_model_class_or_nothing(checkpoint: Checkpoint) -> None:
+def test_a_chosen_dtype_and_the_checkpoints_own(checkpoint: Checkpoint) -> None:
     directory = checkpoint("gpt2")
-    edit(directory / "config.json", architectures=["pipeline"])
-    assert load_transformers(str(directory)).info.architecture == "GPT2Model"
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_a_chosen_dtype(checkpoint: Checkpoint, dtype: str) -> None:
-    assert load_transformers(str(checkpoint("gpt2")), dtype=dtype).info.dtype == dtype
-
-
-def test_the_checkpoints_own_dtype(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        assert load_transformers(str(directory), dtype=dtype).info.dtype == dtype
     transformers.GPT2LMHeadModel.from_pretrained(directory, dtype=torch.bfloat16).save_pretrained(
         directory
     )
@@ -222,32 +212,26 @@ def test_nothing_is_printed(checkpoint: Checkpoint, capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_model_without_heads_is_unsupported(tmp_path: Path) -> None:
-    config = transformers.MambaConfig(vocab_size=13, hidden_size=6, num_hidden_layers=1)
-    config.save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedError, match="mamba"):
-        load_transformers(str(tmp_path))
-
-
-def test_a_model_that_takes_no_text_is_unsupported(checkpoint: Checkpoint) -> None:
+def test_models_without_heads_or_text_are_unsupported(checkpoint: Checkpoint) -> None:
     directory = checkpoint("gpt2")
-    config = transformers.ViTConfig(architectures=["ViTModel"])
-    config.save_pretrained(directory)
-    with pytest.raises(UnsupportedError, match="takes no text"):
-        load_transformers(str(directory))
+    mamba = transformers.MambaConfig(vocab_size=13, hidden_size=6, num_hidden_layers=1)
+    vit = transformers.ViTConfig(architectures=["ViTModel"])
+    for config, said in ((mamba, "mamba"), (vit, "takes no text")):
+        config.save_pretrained(directory)
+        with pytest.raises(UnsupportedError, match=said):
+            load_transformers(str(directory))
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99", "", "meta"])
-def test_an_absent_device_is_a_usage_error(checkpoint: Checkpoint, device: str) -> None:
-    with pytest.raises(UsageError, match="expected cpu"):
-        load_transformers(str(checkpoint("gpt2")), device=device)
-
-
-def test_an_unknown_dtype_is_a_usage_error(checkpoint: Checkpoint) -> None:
-    with pytest.raises(UsageError, match="expected auto, float16"):
-        load_transformers(str(checkpoint("gpt2")), dtype="int4")
-
-
-def test_a_directory_has_no_revision(checkpoint: Checkpoint) -> None:
-    with pytest.raises(UsageError, match="has no revision 'main'"):
-        load_transformers(str(checkpoint("gpt2")), revision="main")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        *(({"device": device}, "expected cpu") for device in ("gpu", "cuda:99", "", "meta")),
+        ({"dtype": "int4"}, "expected auto, float16"),
+        ({"revision": "main"}, "has no revision 'main'"),
+    ],
+)
+def test_what_a_directory_has_not_is_a_usage_error(
+    checkpoint: Checkpoint, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        load_transformers(str(checkpoint("gpt2")), **options)

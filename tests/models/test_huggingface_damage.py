@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from attnviz.errors import LoadError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_transformers
 
 Checkpoint = Callable[..., Path]
+WEIGHTS = "model.safetensors"
+OTHER = save({"other": torch.zeros(2)}, {"format": "pt"})
 
 
 def refusal(directory: Path, **options: bool) -> str:
@@ -38,87 +41,86 @@ def pickle_only(directory: Path) -> None:
     (directory / "model.safetensors").unlink()
 
 
-def test_no_config(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
-    (directory / "config.json").unlink()
-    assert "no config.json" in refusal(directory)
+def put(name: str, content: str | bytes) -> Callable[[Path], object]:
+    """Write a file of the directory anew."""
+    content = content.encode(errors="surrogateescape") if isinstance(content, str) else content
+    return lambda directory: (directory / name).write_bytes(content)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "\udcff"])
-def test_a_config_that_is_no_json_object(checkpoint: Checkpoint, content: str) -> None:
-    directory = checkpoint("gpt2")
-    (directory / "config.json").write_bytes(content.encode(errors="surrogateescape"))
-    assert "JSON" in refusal(directory)
+def fields(**changed: object) -> Callable[[Path], object]:
+    """Set fields of the config."""
+    return lambda directory: edit(directory / "config.json", **changed)
 
 
-def test_an_unknown_model_type(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
-    edit(directory / "config.json", model_type="gpt77")
-    assert "'gpt77', which transformers" in refusal(directory)
+def cut(kept: int) -> Callable[[Path], object]:
+    """Keep so many bytes of the weights."""
+
+    def damage(directory: Path) -> None:
+        path = directory / WEIGHTS
+        path.write_bytes(path.read_bytes()[:kept])
+
+    return damage
 
 
-@pytest.mark.parametrize("field", [{"n_head": "many"}, {"n_head": 4}, {"n_embd": -6}])
-def test_a_config_that_makes_no_sense(checkpoint: Checkpoint, field: dict[str, object]) -> None:
-    directory = checkpoint("gpt2")
-    edit(directory / "config.json", **field)
-    refusal(directory)
-
-
-def test_no_weights(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
-    (directory / "model.safetensors").rename(directory / "tf_model.h5")
-    assert "found only tf_model.h5" in refusal(directory)
-
-
-@pytest.mark.parametrize("kept", [0, 5, 200, -1])
-def test_a_cut_weight_file(checkpoint: Checkpoint, kept: int) -> None:
-    path = checkpoint("gpt2") / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
-    assert "model.safetensors is no whole safetensors file" in refusal(path.parent)
-
-
-def test_a_missing_shard(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
-    names = list(load_file(directory / "model.safetensors"))
+def lose_a_shard(directory: Path) -> None:
+    names = list(load_file(directory / WEIGHTS))
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-    (directory / "model.safetensors").rename(directory / shards[0])
+    (directory / WEIGHTS).rename(directory / shards[0])
     index = {"metadata": {}, "weight_map": {name: shards[n % 2] for n, name in enumerate(names)}}
-    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert f"{shards[1]} is missing" in refusal(directory)
+    (directory / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
 
 
-def test_a_damaged_index_of_shards(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
-    (directory / "model.safetensors").rename(directory / "model-00001-of-00001.safetensors")
-    (directory / "model.safetensors.index.json").write_text('{"weight_map": [1]}')
-    assert "no 'weight_map'" in refusal(directory)
+def spoil_the_index(directory: Path) -> None:
+    (directory / WEIGHTS).rename(directory / "model-00001-of-00001.safetensors")
+    (directory / f"{WEIGHTS}.index.json").write_text('{"weight_map": [1]}')
 
 
-def test_missing_weights_are_never_drawn(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
-    path = directory / "model.safetensors"
-    tensors = load_file(path)
+def take_away_weights(directory: Path) -> None:
+    tensors = load_file(directory / WEIGHTS)
     for gone in ("transformer.h.0.attn.c_attn.weight", "transformer.h.1.ln_1.bias"):
         del tensors[gone]
-    save_file(tensors, path, metadata={"format": "pt"})
-    message = refusal(directory)
-    assert "lacks 2 weights" in message
-    assert "first transformer.h.0.attn.c_attn.weight" in message
+    save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
 
 
-def test_weights_of_another_size(checkpoint: Checkpoint) -> None:
+def take_away_the_tokenizer(directory: Path, kept: str = "") -> None:
+    for path in directory.glob("*token*"):
+        if path.name != kept:
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda directory: (directory / "config.json").unlink(), "no config.json"),
+        *((put("config.json", content), "JSON") for content in ("{", "[]", "\udcff")),
+        (fields(model_type="gpt77"), "'gpt77', which transformers"),
+        *((fields(**wrong), "") for wrong in ({"n_head": "many"}, {"n_head": 4}, {"n_embd": -6})),
+        (
+            lambda directory: (directory / WEIGHTS).rename(directory / "tf_model.h5"),
+            "found only tf_model.h5",
+        ),
+        *((cut(kept), f"{WEIGHTS} is no whole safetensors file") for kept in (0, 5, 200, -1)),
+        (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
+        (spoil_the_index, "no 'weight_map'"),
+        (take_away_weights, "lacks 2 weights"),
+        (take_away_weights, "first transformer.h.0.attn.c_attn.weight"),
+        (fields(n_positions=19), "wpe.weight is 17×6 in the file and should be 19×6"),
+        (put(WEIGHTS, OTHER), "weights of a GPT2LMHeadModel, first transformer.wte.weight"),
+        (put(WEIGHTS, OTHER), "another model"),
+        (take_away_the_tokenizer, "tokenizer"),
+        (partial(take_away_the_tokenizer, kept="tokenizer_config.json"), "tokenizer"),
+        *(
+            (put("tokenizer.json", content), "the tokenizer of")
+            for content in ("{", '{"model": {}}', "[]")
+        ),
+    ],
+)
+def test_what_is_damaged_is_said(
+    checkpoint: Checkpoint, damage: Callable[[Path], object], said: str
+) -> None:
     directory = checkpoint("gpt2")
-    edit(directory / "config.json", n_positions=19)
-    message = refusal(directory)
-    assert "wpe.weight is 17×6 in the file and should be 19×6" in message
-
-
-def test_weights_of_another_model(checkpoint: Checkpoint) -> None:
-    directory = checkpoint("gpt2")
-    save_file({"other": torch.zeros(2)}, directory / "model.safetensors", metadata={"format": "pt"})
-    message = refusal(directory)
-    assert "weights of a GPT2LMHeadModel, first transformer.wte.weight" in message
-    assert "another model" in message
+    damage(directory)
+    assert said in refusal(directory)
 
 
 def test_pickles_are_refused_unless_allowed(checkpoint: Checkpoint) -> None:
@@ -134,22 +136,6 @@ def test_a_damaged_pickle(checkpoint: Checkpoint) -> None:
     pickle_only(directory)
     (directory / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     assert "cannot be read" in refusal(directory, allow_pickle=True)
-
-
-@pytest.mark.parametrize("kept", [(), ("tokenizer_config.json",)])
-def test_no_tokenizer(checkpoint: Checkpoint, kept: tuple[str, ...]) -> None:
-    directory = checkpoint("gpt2")
-    for path in directory.glob("*token*"):
-        if path.name not in kept:
-            path.unlink()
-    assert "tokenizer" in refusal(directory)
-
-
-@pytest.mark.parametrize("content", ["{", '{"model": {}}', "[]"])
-def test_a_damaged_tokenizer(checkpoint: Checkpoint, content: str) -> None:
-    directory = checkpoint("gpt2")
-    (directory / "tokenizer.json").write_text(content)
-    assert "the tokenizer of" in refusal(directory)
 
 
 def own_code(directory: Path) -> Path:

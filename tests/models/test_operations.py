@@ -80,14 +80,11 @@ def test_each_change_is_a_row_from_its_layer_on() -> None:
     assert WIDE.changed(40, [3], read=1) < WIDE.changed(40, [3])
 
 
-def test_what_is_held_grows_with_rows_and_tokens() -> None:
+def test_what_is_held_grows_and_every_head_is_counted() -> None:
     assert WIDE.numbers_kept(20) == 2 * WIDE.numbers_kept(10)
     one, two = (WIDE.numbers_inside(64, rows) for rows in (1, 2))
     assert two == pytest.approx(2 * one)
     assert one > 64 * (8 * 768 + 4 * 768)  # the residual's copies, and a feed-forward block
-
-
-def test_every_head_is_one_of_a_layer() -> None:
     assert Counter(WIDE.every_head()) == dict.fromkeys(range(12), 12)
 
 

@@ -85,11 +85,8 @@ def test_a_program_that_gave_numpy_fewer_threads_keeps_them() -> None:
     assert HELD["blas"] == 2
 
 
-def test_a_single_task_stays_where_it_is() -> None:
+def test_a_single_task_and_little_work_stay_where_they_are() -> None:
     assert spread(lambda task: threading.get_ident(), [0]) == [threading.get_ident()]
-
-
-def test_little_work_stays_where_it_is() -> None:
     here = threading.get_ident()
     assert set(spread(lambda task: threading.get_ident(), range(9), 1e6)) == {here}
 

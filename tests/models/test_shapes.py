@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-import transformers
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_shape
 from attnviz.models.resolve import LoadOptions, load, resolve
-from attnviz.models.shapes import Shape, find_shape, hint, read_shape_file, shape_names
-
-# Published counts, of the bare encoder with its pooler for BERT.
-PUBLISHED = {
-    "gpt2": 124_439_808,
-    "gpt2-medium": 354_823_168,
-    "bert-base": 109_482_240,
-    "t5-small": 60_506_624,
-    "llama-3.2-1b": 1_235_814_400,
-    "qwen3-0.6b": 596_049_920,
-}
+from attnviz.models.shapes import Shape, find_shape, hint
 
 SMALL = Shape(
     name="small",
@@ -46,49 +33,9 @@ SMALL = Shape(
 )
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_as_published(name: str) -> None:
-    fields = dict(find_shape(name).config)
-    config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
-    with torch.device("meta"):
-        model = transformers.AutoModel.from_config(config)
-    assert sum(weight.numel() for weight in model.parameters()) == PUBLISHED[name]
-
-
-def test_every_shape_says_where_it_comes_from() -> None:
-    assert set(PUBLISHED) <= set(shape_names())
-    for name in shape_names():
-        shape = find_shape(name)
-        assert shape.name == name
-        assert shape.source.startswith("https://")
-        if shape.config:
-            assert shape.hub
-            assert hasattr(transformers, shape.config["architectures"][0])
-
-
-def test_a_shape_without_a_config_is_not_built() -> None:
+def test_what_cannot_be_built_is_said() -> None:
     with pytest.raises(LoadError, match=r"can be counted .* but not built: transformers has no"):
         load_shape(find_shape("openvla-7b"))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("= 1", "cannot be read as a shape"),
-        ("name = 'a'", "no [config] table with a model_type"),
-        ("[config]\nmodel_type = 'gpt2'", "names no architectures"),
-    ],
-)
-def test_a_file_that_is_no_shape(tmp_path: Path, text: str, says: str) -> None:
-    path = tmp_path / "a.toml"
-    path.write_text(text)
-    with pytest.raises(LoadError) as caught:
-        read_shape_file(path)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_shape_that_no_library_knows() -> None:
     unknown = replace(SMALL, config={"model_type": "gpt77", "architectures": ["GPT77"]})
     with pytest.raises(LoadError, match="is no model that transformers") as caught:
         load_shape(unknown)
@@ -143,12 +90,6 @@ def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(memory, "free_memory", lambda device: 2_000_000_000)
     with pytest.raises(LoadError, match=r"need 4\.94 GB, and 2\.00 GB are free on cpu"):
         load_shape(find_shape("llama-3.2-1b"))
-
-
-def test_free_memory_is_a_number_here() -> None:
-    free = memory.free_memory(torch.device("cpu"))
-    assert free is not None
-    assert 0 < free < 1 << 50
 
 
 @pytest.mark.parametrize(
@@ -215,14 +156,3 @@ def test_built_in_models_load() -> None:
     assert load("tiny").info.name == "tiny"
     info = load("mha", LoadOptions(d_model=12, heads=6, kv_heads=2, causal=True, seed=7)).info
     assert (info.heads, info.kv_heads, info.head_dim, info.seed) == (6, 2, 2, 7)
-
-
-def test_resolving_imports_nothing_heavy() -> None:
-    script = (
-        "import sys; from attnviz.models.resolve import resolve; resolve('gpt2'); "
-        "print({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "set()\n"

@@ -19,13 +19,7 @@ from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.models import cgroup, threads
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
-from attnviz.models.threads import (
-    allowed_processors,
-    suit,
-    threads_for,
-    threads_kept,
-    use_threads,
-)
+from attnviz.models.threads import allowed_processors, suit, threads_for, threads_kept, use_threads
 
 SENTENCE, OTHER = "The cat sat on the mat.", "The dog sat on the mat."
 LARGE = 10**9
@@ -113,20 +107,16 @@ def test_a_model_gets_fewer_threads_never_more_than_the_program_has(
     assert numbers() == {3}
 
 
-@pytest.mark.parametrize("number", ["3", "3,2", " 3"])
-def test_what_a_person_set_stays(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "threads"), [("3", 3), ("3,2", 3), (" 3", 3), ("", 1), ("0", 1), ("many", 1)]
+)
+def test_what_a_person_set_stays_where_it_is_a_number(
+    number: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", number)
     with threads_kept():
         suit(Bundled())
-        assert numbers() == {3}
-
-
-@pytest.mark.parametrize("number", ["", "0", "many"])
-def test_what_is_no_number_decides_nothing(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", number)
-    with threads_kept():
-        suit(Bundled())
-        assert numbers() == {1}
+        assert numbers() == {threads}
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(1, 1), (2, 2), (5, 5), (100, 8)])
@@ -186,8 +176,9 @@ CALLS: dict[str, Callable[[Model | str], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize(
+    ("name", "by_name"), [(name, bool(at % 2)) for at, name in enumerate(CALLS)]
+)
 def test_functions_set_the_threads_and_give_them_back(
     name: str, by_name: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,10 +240,7 @@ def test_two_threads_of_a_program_leave_its_number_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
-    [
-        ({}, "PASSIVE 0"),
-        ({"OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "9"}, "ACTIVE 9"),
-    ],
+    [({}, "PASSIVE 0"), ({"OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "9"}, "ACTIVE 9")],
 )
 @pytest.mark.parametrize("first", ["attnviz.cli.main", "attnviz.api.opening"])
 def test_threads_wait_without_spinning_but_where_a_person_wants_it(

@@ -50,6 +50,7 @@ def best(scores: ModelScores, name: str, probe: str) -> float:
     return max(one.mean for row in scored.heads for one in row)
 
 
+@pytest.mark.long
 def test_every_score_of_the_card_is_what_its_weights_give(scores: ModelScores) -> None:
     stated = tables()
     assert len(stated) == 2
@@ -65,6 +66,7 @@ def test_every_score_of_the_card_is_what_its_weights_give(scores: ModelScores) -
             np.testing.assert_allclose(table[head], means, rtol=0, atol=ROUNDED)
 
 
+@pytest.mark.long
 def test_the_losses_of_the_card_are_what_its_weights_give(scores: ModelScores) -> None:
     second = re.search(r"second copy \*\*([\d.]+) ±", CARD)
     first = re.search(r"first copy ([\d.]+) ±", CARD)
@@ -74,6 +76,7 @@ def test_the_losses_of_the_card_are_what_its_weights_give(scores: ModelScores) -
     assert float(first[1]) == pytest.approx(scores.first_copy.mean, abs=ROUNDED)
 
 
+@pytest.mark.long
 def test_the_loss_on_text_is_that_of_transformers_on_the_same_windows() -> None:
     """The card's loss is over all of five books; the windows here are an even sample of them."""
     stated = re.search(r"\*\*([\d.]+) nats per token\*\*", CARD)
@@ -90,6 +93,7 @@ def test_the_loss_on_text_is_that_of_transformers_on_the_same_windows() -> None:
     assert float(stated[1]) < 3.6
 
 
+@pytest.mark.long
 def test_it_shows_what_it_is_bundled_for(scores: ModelScores) -> None:
     config = open_decoder(TINY).shape
     assert config.layers * config.heads >= 24

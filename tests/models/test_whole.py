@@ -66,13 +66,15 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("question", "spoil", "said"),
     [
-        (dropped, "3 of its modules have attention, and its config names 4"),
-        (skipped, "1 of its 4 attention modules take no part in a forward pass"),
-        (halved, r"q_proj is \d+ × 6, and its config names \d+ × \d+"),
+        ("heads", dropped, "3 of its modules have attention, and its config names 4"),
+        ("why", halved, r"q_proj is \d+ × 6, and its config names \d+ × \d+"),
+        *(
+            (question, skipped, "1 of its 4 attention modules take no part in a forward pass")
+            for question in QUESTIONS
+        ),
     ],
 )
 def test_a_layer_that_takes_no_part_is_missed(
@@ -111,7 +113,9 @@ def test_layers_that_share_their_weights_are_whole() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
-@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])
+@pytest.mark.parametrize(
+    "wrap", [nn.DataParallel, pytest.param(torch.compile, marks=pytest.mark.long)]
+)
 def test_a_wrapper_that_holds_the_whole_model_is_opened(
     wrap: Any, checkpoint: Callable[[str], Path]
 ) -> None:

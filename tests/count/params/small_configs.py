@@ -76,11 +76,11 @@ LATENT = {
     "qk_rope_head_dim": 4,
     "v_head_dim": 5,
 }
-WHISPER = {
-    **_ENCODER_DECODER,
-    "num_mel_bins": 7,
-    "max_source_positions": 41,
-    "max_target_positions": 43,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+WHISPER = dict(
+    _ENCODER_DECODER,
+    num_mel_bins=7,
+    max_source_positions=41,
+    max_target_positions=43,
+    bos_token_id=1,
+    eos_token_id=2,
+)

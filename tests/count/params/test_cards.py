@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,12 +47,9 @@ def test_the_memory_is_the_advertised_one_in_gib_less_at_most_a_tenth(
     assert 0.9 * advertised <= entry["memory_mib"] / 1024 <= advertised
 
 
-def test_names_are_unlike() -> None:
+def test_names_are_unlike_each_other_and_shapes() -> None:
     names = [card.name for card in all_cards()]
     assert len(names) == len(set(names)) == len(ENTRIES) >= 15
-
-
-def test_cards_are_no_shapes() -> None:
     assert not {path.stem for path in FILES} & set(shape_names())
     assert "gpus" not in shape_names()
 
@@ -117,7 +113,3 @@ def test_the_rate_is_the_fastest_of_equal_or_wider_dtypes(
     card: str, dtype: str, rate: float
 ) -> None:
     assert find_cards([card])[0].rate(dtype) == rate
-
-
-def test_the_folder_is_beside_the_shapes() -> None:
-    assert (Path(configs_directory()) / "gpt2.toml").is_file()

@@ -16,7 +16,7 @@ from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 
 MakeCase = Callable[..., Case]
-WIDTHS = (20, 31, 47, 80, 120, 200, 1000)
+WIDTHS = (20, 47, 80, 200)
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 BARE, FORMULAS = ParamsRequest(), ParamsRequest(formula=True)
@@ -46,8 +46,9 @@ def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
                 return
 
 
-@pytest.mark.parametrize("theme", [PLAIN, ASCII], ids=["plain", "ascii"])
-@pytest.mark.parametrize("formula", [False, True])
+@pytest.mark.parametrize(
+    ("formula", "theme"), [(False, PLAIN), (True, ASCII)], ids=["plain", "formulas in ascii"]
+)
 def test_no_line_is_wider_than_the_room(any_case: Case, formula: bool, theme: Theme) -> None:
     for width in WIDTHS:
         lines = drawn(any_case, width, ParamsRequest(formula=formula, per_layer=True), theme)
@@ -58,7 +59,7 @@ def test_no_line_is_wider_than_the_room(any_case: Case, formula: bool, theme: Th
 
 
 @pytest.mark.parametrize("formulas", [False, True])
-@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("width", [80, 200])
 def test_the_printed_column_adds_up(any_case: Case, width: int, formulas: bool) -> None:
     if total_of(any_case) > 10**40:
         width = 200  # numbers of 60 digits leave no room for the shares

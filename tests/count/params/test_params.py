@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,8 @@ import pytest
 from attnviz.cli.options import complete_shape
 from attnviz.cli.params import EXAMPLES
 from attnviz.models.shapes import shape_names
+
+from ...quick import one_in
 
 GOLDEN = Path(__file__).parent / "golden"
 SHAPE = ("--d-model", "4096", "--heads", "32")
@@ -59,19 +60,6 @@ def test_screen(run: Run, name: str) -> None:
     assert result.out == path.read_text(encoding="utf-8")
     widest = 40 if name == "narrow" else 80
     assert max(map(len, result.lines)) <= widest
-
-
-@pytest.mark.parametrize(
-    ("arguments", "total"),
-    [
-        (SHAPE, 67_108_864),
-        ((*SHAPE, "--bias"), 67_125_248),
-        ((*SHAPE, "--kv-heads", "8"), 41_943_040),
-        (("--d-model", "64", "--heads", "8", "--bias"), 16_640),
-    ],
-)
-def test_the_textbook_shapes(counted: Any, arguments: tuple[str, ...], total: int) -> None:
-    assert counted(*arguments)["attention"]["total"] == total
 
 
 def test_json_of_a_shape(counted: Any) -> None:
@@ -115,26 +103,11 @@ def test_json_of_a_model(counted: Any) -> None:
     assert document["memory"]["tokens"] == 4096
 
 
-def test_json_says_what_the_screen_says(run: Run, counted: Any) -> None:
-    lines = run("params", "llama-2-70b", "--quiet").lines
-    document = counted("llama-2-70b")
-    for part in document["parts"]:
-        name = "LM head" if part["role"] == "head" else part["name"].replace("feed-forward", "MLP")
-        start = "  " * part["detail"] + name + " "
-        assert any(line.startswith(start) and f" {part['count']:,} " in line for line in lines)
-    assert any(f"{document['total']:,}" in line for line in lines if line.startswith("total"))
-    (cache,) = [line for line in lines if line.startswith("  one token") and "bytes" in line]
-    assert f"{document['kv_cache']['bytes_per_token']:,} bytes" in cache
-
-
-def test_integers_stay_whole(counted: Any) -> None:
+def test_json_of_several_and_of_huge_numbers(counted: Any) -> None:
     wide = 10**15
     document = counted("--d-model", str(wide), "--heads", "10", "--layers", str(wide))
     assert document["total"] == 4 * wide**2 * wide
     assert "e+" not in json.dumps(document)
-
-
-def test_several_models(counted: Any) -> None:
     document = counted("gpt2", "bert-base")
     assert list(document) == ["schema", "models"]
     assert [model["model"]["name"] for model in document["models"]] == ["gpt2", "bert-base"]
@@ -177,13 +150,10 @@ def test_any_option_can_be_compared(counted: Any, wish: str, values: list[int | 
     assert ["error" in row for row in rows] == [value == "x" for value in values]
 
 
-def test_a_model_is_compared_by_how_it_runs(counted: Any) -> None:
+def test_dtypes_and_batches_are_counted(counted: Any) -> None:
     rows = counted("gpt2", "--compare", "batch=1,4")["rows"]
     first, last = (row["kv_cache"]["bytes"] for row in rows)
     assert last == 4 * first
-
-
-def test_dtypes(counted: Any) -> None:
     document = counted("mixtral-8x7b", "--dtype", "int4")
     assert document["weights"]["bytes"] == 46_702_792_704 // 2
     assert document["kv_cache"]["dtype"] == "bfloat16"
@@ -206,12 +176,6 @@ def test_dtypes(counted: Any) -> None:
 def test_what_fits_is_said_in_words(run: Run, arguments: tuple[str, ...], said: str) -> None:
     text = " ".join(run("params", *arguments, "--quiet").out.split())
     assert said in text
-
-
-def test_the_longest_context_is_the_longest(counted: Any) -> None:
-    fit = counted("llama-2-7b", "--memory", "15GB")["memory"]
-    used = 2 * 6_738_415_616 + 524_288 * fit["tokens"]
-    assert used <= 15 * 10**9 < used + 524_288
 
 
 def test_a_directory_is_counted(run: Run, counted: Any, checkpoint: Any) -> None:
@@ -248,41 +212,12 @@ def test_a_class_that_no_arithmetic_knows_is_built(run: Run, tmp_path: Path) -> 
     assert f"total,sum,{built}" in (tmp_path / "odd.csv").read_text()
 
 
-def test_without_colour_no_escape_is_written(run: Run) -> None:
-    plain = run("params", *SHAPE)
-    assert "\x1b" not in plain.out
-    coloured = run("params", *SHAPE, "--color", "always")
-    assert re.sub(r"\x1b\[[\d;]*m", "", coloured.out) == plain.out
-    assert "\x1b[38;2;" in coloured.out
-
-
-def test_an_ascii_stream_gets_ascii(run: Run) -> None:
-    result = run("params", "gpt2", "--formula", "--explain", encoding="ascii")
-    assert result.code == 0
-    assert "\\u" not in result.out
-    assert "4096" not in result.out
-
-
 def test_hints_only_where_they_help(run: Run) -> None:
     hints = run("params", *SHAPE).lines[-1]
     assert "--memory" in run("params", *SHAPE).lines[-2] + hints
     assert "--memory" not in run("params", *SHAPE, "--quiet").out
     assert "--memory" not in run("params", *SHAPE, "--memory", "1GB").out
     assert "--formula" not in run("params", *SHAPE, "--formula").out
-
-
-def test_help(run: Run) -> None:
-    result = run("params", "--help", env={"COLUMNS": "100"})
-    assert (result.code, result.err) == (0, "")
-    for name in (
-        *("--d-model", "--heads", "--kv-heads", "--head-dim", "--v-head-dim", "--bias", "--layers"),
-        *("--d-ff", "--ffn", "--vocab", "--tied", "--untied", "--norm", "--positions", "--window"),
-        *("--max-positions", "--experts", "--active-experts", "--shared-experts", "--d-expert"),
-        *("--q-lora", "--kv-lora", "--rope-dim", "--nope-dim", "--tokens", "--batch", "--dtype"),
-        *("--memory", "--compare", "--formula", "--per-layer", "--model", "--json", "--save"),
-    ):
-        assert re.search(rf"{name}\b", result.out), name
-    assert max(map(len, result.lines)) <= 100
 
 
 def test_every_example_of_the_help_runs(run: Run) -> None:
@@ -297,7 +232,7 @@ def test_shapes_are_offered_to_the_shell() -> None:
     assert complete_shape("") == list(shape_names())
 
 
-@pytest.mark.parametrize("name", shape_names())
+@pytest.mark.parametrize("name", one_in(3, shape_names()))
 def test_every_named_shape_has_a_screen(run: Run, name: str) -> None:
     result = run("params", name, "--formula", "--per-layer", "--explain")
     assert (result.code, result.err) == (0, "")

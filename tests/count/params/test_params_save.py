@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,6 @@ def saved(run: Run, tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_json_is_what_is_printed(run: Run, tmp_path: Path, name: str) -> None:
-    result = run("params", *REQUESTS[name], "--save", "x.json", "--json")
-    assert json.loads((tmp_path / "x.json").read_text()) == result.document
-
-
-@pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("ending", [".csv", ".md", ".svg", ".html", ".txt"])
 def test_the_total_is_in_every_file(saved: Any, name: str, ending: str) -> None:
     text = saved(name, ending)
@@ -46,15 +39,12 @@ def test_the_total_is_in_every_file(saved: Any, name: str, ending: str) -> None:
     assert text.endswith("\n")
 
 
-def test_csv_adds_up(saved: Any) -> None:
+def test_csv_adds_up_and_names_what_is_compared(saved: Any) -> None:
     rows = list(csv.DictReader(saved("one", ".csv").splitlines()))
     parts = [row for row in rows if row["section"] == "parameters"]
     assert sum(int(row["value"]) for row in parts if not row["detail"]) == TOTAL["one"]
     (total,) = [row for row in parts if row["item"] == "total"]
     assert int(total["value"]) == TOTAL["one"]
-
-
-def test_csv_of_a_comparison_has_the_option(saved: Any) -> None:
     rows = list(csv.DictReader(saved("compared", ".csv").splitlines()))
     assert {row["kv_heads"] for row in rows} == {"8", "3", "1"}
     (refused,) = [row for row in rows if row["section"] == "refused"]
@@ -78,9 +68,3 @@ def test_names_of_strangers_are_harmless(run: Run, tmp_path: Path) -> None:
         assert "\x1b" not in text, file
         if not file.endswith((".txt", ".csv")):
             assert "<script>" not in text, file
-
-
-def test_saving_says_so(run: Run) -> None:
-    result = run("params", "gpt2", "--save", "x.md")
-    assert result.err == "saved x.md\n"
-    assert run("params", "gpt2", "--save", "x.md", "--quiet").err == ""

@@ -16,12 +16,9 @@ def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:
     return case.cost, part_lines(case.cost.parameters)
 
 
-def test_lines_add_up_to_the_total(any_case: Case) -> None:
+def test_lines_and_roles_add_up(any_case: Case) -> None:
     cost, lines = lines_of(any_case)
     assert sum(line.number for line in lines if not line.detail) == cost.parameters.total
-
-
-def test_roles_add_up_to_the_shares(any_case: Case) -> None:
     cost, lines = lines_of(any_case)
     for role in ("attention", "feed_forward", "norm", "head"):
         counted = sum(line.number for line in lines if line.role == role and not line.detail)

@@ -40,10 +40,6 @@ def test_the_golden_values(options: dict[str, Any], total: int) -> None:
     assert counted(d_model=4096, heads=32, **options).parameters.total == total
 
 
-def test_own_attention() -> None:
-    assert counted(d_model=64, heads=8, bias=True).parameters.total == 16_640
-
-
 def test_options_that_are_not_given_are_none() -> None:
     missing = dict.fromkeys(set(SHAPE) - {"d_model", "heads"})
     assert spec_from_options(d_model=6, heads=2, **missing) == spec_from_options(d_model=6, heads=2)
@@ -67,15 +63,12 @@ def test_a_whole_decoder() -> None:
     assert gpt2.parameters.total == 124_439_808
 
 
-def test_one_layer_has_no_norm_behind_it() -> None:
+def test_norms_and_heads_are_counted_once() -> None:
     one = counted(d_model=6, heads=2, d_ff=5, norm="rmsnorm").parameters
     assert one.shares.norm == 12
     assert (
         counted(d_model=6, heads=2, d_ff=5, norm="rmsnorm", layers=1).parameters.shares.norm == 18
     )
-
-
-def test_a_head_that_is_tied_and_one_that_is_not() -> None:
     shape = {"d_model": 6, "heads": 2, "vocab": 11}
     tied, untied = counted(**shape, tied=True), counted(**shape, tied=False)
     assert counted(**shape).parameters.total == tied.parameters.total == 144 + 66
@@ -169,12 +162,9 @@ def test_what_does_not_fit_together(options: dict[str, Any], says: str) -> None:
     assert says in refused(**{"d_model": 12, "heads": 4, **options})
 
 
-def test_a_shape_needs_a_width_and_heads() -> None:
+def test_what_is_missing_or_does_not_divide_is_named() -> None:
     assert refused(heads=2) == "--d-model is missing: a shape needs --d-model and --heads"
     assert refused(d_model=2).startswith("--heads is missing")
-
-
-def test_of_many_divisors_the_nearest_are_named() -> None:
     message = refused(d_model=5040, heads=11)
     assert "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18 do; or" in message
 

@@ -4,11 +4,14 @@ heads' parts are what the model loses without them while everything else stays a
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 
 import pytest
 import torch
 
+from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.third_party import third_party
@@ -19,19 +22,23 @@ from ..every_causal import WORDS, causal_kinds, small_causal
 from .frozen_replay import FrozenReplay
 
 IDS = torch.randint(4, WORDS, (1, 13), generator=torch.Generator().manual_seed(3))
+GIVEN = Input.of_ids(IDS[0].tolist())
+ASKED = AskedLogit(None, None, None, ())
 ANSWER, FOIL = 5, 7
 ROUNDING = 5e-6
 
 LOST = {"jetmoe", "zamba"}
 """Experts that read heads; heads that only a mixer reads."""
 
+STREAMS = {"deepseek_v4", "gemma3n_text", "hrm_text", "hy_v4", "xlm"}
+"""The lens refuses several residual streams, loops over blocks, blocks taken apart into lists."""
+
 TWO_STEPS = {"deepseek_v4"}
 """The replay knows no output projection of two linear maps."""
 
 COMPARED = (
-    *("gpt2", "falcon", "bert", "mixtral", "deepseek_v3", "llama4_text", "gpt_neox", "granite"),
-    *("beam", "inkling_text", "lfm3", "qwen3_next", "kimi_linear", "zaya", "cohere", "olmo2"),
-    *("mpt", "recurrent_gemma", "minicpm3", "xlm", "longcat_flash"),
+    *("bert", "deepseek_v3", "llama4_text", "inkling_text", "qwen3_next", "kimi_linear", "zaya"),
+    *("recurrent_gemma", "longcat_flash"),
 )
 """Gates, convolutions, mixers, experts, multipliers, soft caps, two attentions in a block."""
 
@@ -44,12 +51,11 @@ def opened(kind, dtype=torch.float32):
             model = small_causal(kind)
             runs(model, IDS)
             model = model.to(dtype)
-        return model, patchable_transformers(model, "self", Input.of_ids(IDS[0].tolist()))
+        return model, patchable_transformers(model, "self", GIVEN)
 
 
 def taken_apart(patchable, **options):
-    given = Input.of_ids(IDS[0].tolist())
-    return TorchAttributor(patchable, given).attribute(given, foil=FOIL, **options)
+    return TorchAttributor(patchable, GIVEN).attribute(GIVEN, foil=FOIL, **options)
 
 
 def apart(kind):
@@ -78,9 +84,10 @@ def test_a_heads_part_is_what_is_lost_without_it_and_nothing_else(kind):
 
 
 @pytest.mark.long
-def test_every_causal_class_tallies_or_is_refused(capsys):
-    tallied, differ, refused, compared = {}, {}, {}, {}
-    for kind in causal_kinds():
+def test_every_causal_class_tallies_and_is_read_or_is_refused():
+    """The replay, which takes most of the time, is compared with every fourth of them."""
+    differ, refused, far, tallied = {}, {}, {}, 0
+    for at, kind in enumerate(causal_kinds()):
         try:
             model, patchable = opened(kind)
             found = taken_apart(patchable)
@@ -89,30 +96,28 @@ def test_every_causal_class_tallies_or_is_refused(capsys):
         except UnsupportedError as error:
             refused[kind] = str(error)
             continue
-        logits = runs(model, IDS).logits[0, -1].double()
-        own = float(logits[found.answer] - logits[FOIL])
-        tallied[kind] = found
+        logits = runs(model, IDS).logits[0, -1]
+        own = float(logits[found.answer].double() - logits[FOIL].double())
+        tallied += 1
         if not found.tallies or abs(found.logit - own) > found.tolerance:
             differ[kind] = found.sum, found.logit, own
         try:
-            compared[kind] = None if kind in TWO_STEPS else apart(kind)
-        except LoadError:  # it has no float64
-            compared[kind] = None
-    with capsys.disabled():
-        print(
-            f"\n{'class':24} {'logit':>10} {'gap':>8} {'allowed':>8} {'replay':>8} heads with rows"
-        )
-        for kind, found in tallied.items():
-            gap, far = abs(found.sum - found.decomposed), compared[kind]
-            print(
-                f"{kind:24} {found.logit:10.5f} {gap:8.1e} {found.tolerance:8.1e} "
-                f"{'-' if far is None else f'{far:.1e}':>8} {len(found.rows)} of {len(found.heads)}"
-            )
-        for kind, said in refused.items():
-            print(f"{kind}: {said}")
+            lens = torch_lens(TorchAttributor(patchable, GIVEN), GIVEN, ASKED)
+        except UnsupportedError as error:
+            refused[kind] = str(error)
+        else:
+            read = lens.blocks[-1].probability
+            assert lens.tallies, kind
+            assert read == pytest.approx(float(logits.softmax(-1).max()), abs=1e-5), kind
+        if not at % 4 and kind not in TWO_STEPS:
+            with suppress(LoadError):  # it has no float64
+                far[kind] = apart(kind)
     assert differ == {}
-    assert {kind: far for kind, far in compared.items() if far and far > ROUNDING} == {}
-    assert len(tallied) >= 140
-    assert sum(far is not None for far in compared.values()) >= 110
-    assert {kind for kind, said in refused.items() if "cannot be followed" in said} == LOST
+    assert {kind: gap for kind, gap in far.items() if gap and gap > ROUNDING} == {}
+    assert tallied >= 140
+    assert sum(gap is not None for gap in far.values()) >= 25
+    for words, kinds in (("cannot be followed", LOST), ("between its blocks", STREAMS)):
+        assert {kind for kind, said in refused.items() if words in said} == kinds & {
+            *causal_kinds()
+        }
     assert not any("\n" in said for said in refused.values())

@@ -22,7 +22,7 @@ def ready(name):
     return model, prepared(name, model, None, CPU, seed=0)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gemma2"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("gemma2", marks=pytest.mark.long)])
 def test_the_share_is_that_of_a_loop_over_tokens_and_heads(name):
     model, opened = ready(name)
     before = state_of(model)

@@ -3,7 +3,6 @@ what heads raise is what ``why`` says of them, word by word."""
 
 from __future__ import annotations
 
-import warnings
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -17,25 +16,19 @@ from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.backend import backend_of
-from attnviz.errors import LoadError, UnsupportedError
+from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input
 
 from ..every_causal import causal_kinds
-from .test_attribution_every import IDS, opened
-from .test_attribution_numpy import SHAPES, TEXT
-from .test_attribution_numpy import directory as directory
+from .test_attribution_every import GIVEN, IDS, STREAMS, opened
+from .test_on_numpy import SHAPES, TEXT
+from .test_on_numpy import directory as directory
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
-GIVEN = Input.of_ids(IDS[0].tolist())
-COMPARED = ("gpt2", "llama", "gemma2", "gpt_neox", "qwen3", "falcon", "cohere", "gpt_bigcode")
+COMPARED = ("gpt2", "gemma2", "falcon", "cohere", "gpt_bigcode")
 """Norms of both kinds, a softcap, a logit factor, parallel blocks, one that fixes its batch."""
-
-APART = {"deepseek_v4", "gemma3n_text", "hrm_text", "hy_v4", "xlm"}
-"""Several residual streams, loops over the blocks, blocks that are taken apart into lists."""
-
-LOST = {"jetmoe", "zamba"}
 
 
 def asked(position: int | None = None, answer: int | None = None) -> AskedLogit:
@@ -160,29 +153,6 @@ def test_numpy_reads_what_torch_reads(directory: Any, kind: str) -> None:
 
 
 def test_what_has_several_streams_is_refused() -> None:
-    kind = next(kind for kind in sorted(APART) if kind in causal_kinds())
+    kind = next(kind for kind in sorted(STREAMS) if kind in causal_kinds())
     with pytest.raises(UnsupportedError, match="more between its blocks"):
         read(kind)
-
-
-@pytest.mark.long
-def test_every_causal_class_is_read_or_refused() -> None:
-    apart, lost, right = set(), set(), 0
-    for kind in causal_kinds():
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model, patchable = opened(kind)
-        except (LoadError, UnsupportedError):
-            continue
-        try:
-            found = torch_lens(TorchAttributor(patchable, GIVEN), GIVEN, asked())
-        except UnsupportedError as error:
-            (apart if "between its blocks" in str(error) else lost).add(kind)
-            continue
-        assert found.tallies, kind
-        own = model(IDS, use_cache=False).logits[0, -1].softmax(-1)
-        assert found.blocks[-1].probability == pytest.approx(float(own.max()), abs=1e-5), kind
-        right += 1
-    assert right >= 140
-    assert (apart, lost) == (APART & set(causal_kinds()), LOST)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attribution.paths import path_effects
+from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
+from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patching import PathRead
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import random_copies
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load
 from attnviz.models.stack_model import StackModel
-from attnviz.records import Input
+from attnviz.records import Input, Tokens
 
+from ...attention.test_families import IDS, MODELS, made, stack
 from ...attention.test_families import stack as stack_of
 from ..architectures import ARCHITECTURES, small_model, state_of
+from ..stacks import once_quick
 from .attribution_oracle import ROUTES, Recorded
 
 CLEAN, CORRUPT = (7, 5, 11, 42, 13, 5), (7, 5, 23, 42, 31, 5)
@@ -157,3 +165,39 @@ def test_a_model_that_does_not_show_its_queries_is_refused():
     opened = prepared("gpt_neo", small_model("gpt_neo"), None, torch.device("cpu"), seed=0)
     with pytest.raises(UnsupportedError):
         path_effects(opened, Input.of_ids(CLEAN), Input.of_ids(CORRUPT), [SENDER])
+
+
+CHANGED = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
+SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]
+
+
+def _equal(found: PathRead, expected: PathRead, near: float) -> None:
+    assert (found.kind, found.layer, found.what) == (expected.kind, expected.layer, expected.what)
+    size = np.abs(expected.clean).max()
+    for name in ("clean", "difference", "whole"):
+        ours, theirs = getattr(found, name), getattr(expected, name)
+        assert ours.shape == theirs.shape
+        assert np.abs(ours - theirs).max() <= near * size, name
+    assert found.alone.keys() == expected.alone.keys()
+    for sender, part in expected.alone.items():
+        assert np.abs(found.alone[sender] - part).max() <= near * size
+
+
+@pytest.mark.parametrize(
+    "name", once_quick([name for name in MODELS if not name.startswith("gpt-neo")])
+)
+def test_every_family_reads_what_torch_reads(name: str, tmp_path: Path) -> None:
+    model = made(tmp_path, name).double()
+    ours, read = stack(tmp_path)
+    ours.__init__(read.shape, ours.tensors.stored, np.float64)  # type: ignore[misc]
+    texts = Tokens.bare(IDS), Tokens.bare(CHANGED)
+    found = numpy_path_reads(ours, *texts, SENDERS)
+    inputs = Input(texts[0]), Input(texts[1])
+    patchable = patchable_transformers(model, "self", inputs[0])
+    expected = torch_path_reads(patchable, *inputs, SENDERS)
+    assert len(found) == 3 * read.shape.layers
+    by_place = {(one.layer, one.what): one for one in expected}
+    assert by_place
+    for one in found:
+        if one.alone:
+            _equal(one, by_place[one.layer, one.what], 1e-6)

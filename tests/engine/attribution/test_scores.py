@@ -33,18 +33,18 @@ CLOSE = 1e-4
 GQA = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10}
 SMALL = {"num_hidden_layers": 3, "intermediate_size": 56, "max_position_embeddings": 64}
 FAMILIES = {
-    "llama": {**GQA, **SMALL, "hidden_size": 40},
+    "llama": dict(GQA, **SMALL, hidden_size=40),
     "gpt2": {"n_embd": 40, "n_layer": 3, "n_head": 4, "n_positions": 64},
-    "gemma2": {
-        **GQA,
+    "gemma2": dict(
+        GQA,
         **SMALL,
-        "hidden_size": 40,
-        "query_pre_attn_scalar": 12,
-        "attn_logit_softcapping": 5.0,
-        "sliding_window": 5,
-    },
-    "gpt_neox": {**SMALL, "hidden_size": 48, "num_attention_heads": 4, "rotary_pct": 0.5},
-    "qwen3": {**GQA, **SMALL, "hidden_size": 40},
+        hidden_size=40,
+        query_pre_attn_scalar=12,
+        attn_logit_softcapping=5.0,
+        sliding_window=5,
+    ),
+    "gpt_neox": dict(SMALL, hidden_size=48, num_attention_heads=4, rotary_pct=0.5),
+    "qwen3": dict(GQA, **SMALL, hidden_size=40),
 }
 
 
@@ -109,11 +109,11 @@ def test_leads_and_parts_are_those_of_hooks_in_float64(name):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_every_head_and_key_tallies_with_the_models_own_weights(name):
+def test_every_layer_and_key_tallies_with_the_models_own_weights(name):
     model, tokens = opened(name), len(GOLDEN[name]["ids"])
     for layer in range(model.info.layers):
-        for head in range(model.info.heads):
-            for query in (tokens // 2, tokens - 1) if name != "tiny" else (3, 7, 10):
+        for head in (layer % 2, model.info.heads - 1):
+            for query in (tokens // 2, tokens - 1):
                 found, *_ = split(name, layer, head, query, query)
                 assert found.gap <= found.tolerance <= 5e-5
                 for key in found.visible:
@@ -125,8 +125,9 @@ def test_every_head_and_key_tallies_with_the_models_own_weights(name):
                     assert {part.kind for part in found.parts} <= {"token", "position", "bias"}
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-@pytest.mark.parametrize("than", [None, 6])
+@pytest.mark.parametrize(
+    ("name", "than"), [(name, (None, 6)[at % 2]) for at, name in enumerate(GOLDEN)]
+)
 def test_leads_in_other_texts_are_those_of_their_own_splits(name, than):
     ids = GOLDEN[name]["ids"]
     given = Input.of_ids(ids)
@@ -163,14 +164,6 @@ def test_what_a_head_read_adds_up_to_its_part(name):
         assert row.shape == (len(GOLDEN[name]["ids"]),)
         whole = matrix.sum(1 if side == "query" else 0)[at]
         assert row.sum() == pytest.approx(whole, abs=1e-5)
-
-
-def test_a_head_is_found_to_write_what_the_token_before_made_it_write():
-    found, matrix, _ = split("tiny", 1, 2, 10, 4)
-    at = found.parts.index(StreamPart("head", 0, 0))
-    row = found.sources["key", at]
-    assert int(row.argmax()) == 3
-    assert row[3] > 0.95 * matrix.sum(0)[at]
 
 
 def test_without_a_part_is_what_the_norm_makes_of_the_rest():
@@ -287,32 +280,6 @@ def test_a_part_that_is_equal_at_every_key_leads_to_nothing_without_rotary_posit
     assert np.abs(matrix[:, at]).max() <= 1e-5 < np.abs(matrix[at]).max()
 
 
-def test_shuffled_heads_of_the_writing_layer_are_shuffled_parts():
-    model = small_model("gpt2")
-    given, asked = Input.of_ids((7, 5, 11, 42, 13, 5, 23, 31)), AskedLink(("self", 1, 1), 6, 3)
-
-    def found():
-        opened = prepared("gpt2", model, None, torch.device("cpu"), seed=0)
-        return backend_of(opened).open_splitter("self", given).split(given, asked)
-
-    before = found()
-    attention = model.transformer.h[0].attn
-    heads = model.config.n_head
-    order = [heads - 1, *range(heads - 1)]
-    width, dim = model.config.n_embd, model.config.n_embd // heads
-    columns = torch.arange(width).view(heads, dim)[order].flatten()
-    with torch.no_grad():
-        every = torch.cat([columns, width + columns, 2 * width + columns])
-        attention.c_attn.weight.copy_(attention.c_attn.weight[:, every])
-        attention.c_attn.bias.copy_(attention.c_attn.bias[every])
-        attention.c_proj.weight.copy_(attention.c_proj.weight[columns])
-    after = found()
-    for at, part in enumerate(before.parts):
-        moved = part._replace(head=order.index(part.head)) if part.kind == "head" else part
-        there = after.parts.index(moved)
-        assert before.key[at] == pytest.approx(after.key[there], abs=1e-5)
-
-
 def test_a_head_that_is_not_there_is_refused():
     given = Input.of_ids((7, 5, 11, 42))
     model = opened("gpt2")
@@ -325,7 +292,7 @@ OWN = ("bloom", "falcon", "mpt", "gpt_neo", "openai-gpt")
 
 
 def outcome(kind):
-    """``tallies`` on every layer, and on the last in other texts at once, or why not."""
+    """``tallies`` on both outer layers, and on the last in other texts at once, or why not."""
     ids = torch.randint(4, WORDS, (13,), generator=torch.Generator().manual_seed(3)).tolist()
     given, draw = Input.of_ids(ids), np.random.default_rng(3)
     with warnings.catch_warnings():
@@ -336,7 +303,7 @@ def outcome(kind):
             opened = prepared(kind, model, None, torch.device("cpu"), seed=0)
             splitter = backend_of(opened).open_splitter("self", given)
             calls = [one for one in splitter._opened.hook_points.found if one.kind == "self"]
-            for call in calls:
+            for call in {calls[0].layer: calls[0], calls[-1].layer: calls[-1]}.values():
                 asked = AskedLink(("self", call.layer, call.heads - 1), 12, 8)
                 known = splitter.split(given, asked)
                 if not known.tallies:
@@ -355,7 +322,7 @@ def outcome(kind):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        *((kind, "tallies") for kind in ("deepseek_v3", "gemma3_text", "gpt_oss", "qwen3_next")),
+        ("gpt_oss", "tallies"),
         ("deepseek_v2", "tallies"),  # its queries and keys are turned as complex numbers
         *((kind, "tallies") for kind in OWN),
     ],
@@ -365,8 +332,8 @@ def test_some_causal_classes_tally_or_are_refused(kind, expected):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", causal_kinds())
-def test_every_causal_class_tallies_or_is_refused(kind):
-    found = outcome(kind)
-    assert "\n" not in found
-    assert found not in ("does not tally", "differs among other texts")
+def test_every_third_causal_class_tallies_or_is_refused():
+    found = {kind: outcome(kind) for kind in causal_kinds()[1::3]}
+    assert not any("\n" in said for said in found.values())
+    assert not {"does not tally", "differs among other texts"} & set(found.values())
+    assert sum(said == "tallies" for said in found.values()) >= 40

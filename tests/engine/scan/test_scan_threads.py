@@ -14,11 +14,10 @@ from attnviz.attention.growing import GrowingRun
 from attnviz.models import cgroup
 
 TEXTS = ["The cat sat on the mat.", "The dog ran to the old house.", "Once there was a small fox."]
-LONG = " ".join(8 * TEXTS)
+LONG = " ".join(3 * TEXTS)
 OTHER = LONG.replace("cat", "dog")
 QUESTIONS: dict[str, Callable[[], Any]] = {
     "ablate": lambda: attnviz.ablate("tiny", TEXTS),
-    "ablate by other texts": lambda: attnviz.ablate("tiny", TEXTS, mode="resample"),
     "ablate one text": lambda: attnviz.ablate("tiny", LONG, mode="mean"),
     "patch": lambda: attnviz.patch("tiny", LONG, OTHER, what="value", answer=" a", foil=" on"),
     "prune": lambda: attnviz.prune("tiny", TEXTS, fraction=0.2, draws=2),
@@ -29,7 +28,10 @@ def without_seconds(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != "seconds"}
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "name",
+    ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])],
+)
 def test_three_threads_give_what_one_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "processors", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)), raising=False)

@@ -94,10 +94,6 @@ MANY: dict[str, Question] = {
     "heads": lambda model, _: attnviz.heads(model, TEXT),
     "patch": lambda model, _: attnviz.patch(model, *PROMPTS, what="query"),
     "pooled": lambda model, _: attnviz.heads(model, TEXT, reduce="fused"),
-}
-"""What is asked of one of them."""
-
-EVERY: dict[str, Question] = {
     "gradient": lambda model, _: attnviz.ablate(model, [TEXT], method="gradient"),
     "cut": lambda model, _: attnviz.cut(model, TEXT, "mat→cat"),
     "head": lambda model, _: attnviz.head(model, "L0H1", TEXT, [TEXT, OTHER]),
@@ -115,14 +111,12 @@ EVERY: dict[str, Question] = {
     ),
     "scaling": lambda model, _: attnviz.scaling(model, TEXT),
 }
-"""What a test that takes longer asks of it."""
+"""What is asked of one of them."""
 
 
-def questions(name: str, every: bool = False) -> dict[str, Question]:
-    """Return what is asked of a model of ``MODELS``. every: whether all else is asked instead."""
-    if name == "grouped":
-        return EVERY if every else MANY
-    return {} if every else FEW
+def questions(name: str) -> dict[str, Question]:
+    """Return what is asked of a model of ``MODELS``."""
+    return MANY if name == "grouped" else FEW
 
 
 def flat(found: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """One of the processes that share a model: asks it everything, and prints the answers as JSON.
 
-Its arguments: the directory with the checkpoints, and ``every`` for the questions that are seldom
+Its arguments: the directory with the checkpoints, and ``quick`` where the command line alone is
 asked.
 """
 
@@ -26,7 +26,7 @@ from attnviz.errors import AttnvizError
 from attnviz.models.prepare import handed_over
 from tests.engine.split.asked import MODELS, REFUSED, TEXT, questions
 
-SELDOM = sys.argv[2:] == ["every"]
+QUICK = sys.argv[2:] == ["quick"]
 
 
 def opened(path: Path, **ways: int) -> Any:
@@ -59,13 +59,13 @@ def commanded(*arguments: str) -> list[Any]:
 def everything(root: Path) -> dict[str, Any]:
     """Return all answers by model and question."""
     found: dict[str, Any] = {}
-    for name in MODELS if not SELDOM else ("grouped",):
+    for name in MODELS:
         path, rules = root / name, root / "rules.toml"
         model = handed_over(opened(path, tp_size=2), AutoTokenizer.from_pretrained(path))
         found[name] = {
-            each: asked(partial(ask, model, rules)) for each, ask in questions(name, SELDOM).items()
+            each: asked(partial(ask, model, rules)) for each, ask in questions(name).items()
         }
-    for name, (_, _, ways) in REFUSED.items() if not SELDOM else ():
+    for name, (_, _, ways) in REFUSED.items():
         path = root / name.replace("/", " ")
         model, tokenizer = opened(path, **ways), AutoTokenizer.from_pretrained(path)
         found[name] = asked(partial(attnviz.capture, model, TEXT, tokenizer=tokenizer))
@@ -76,12 +76,11 @@ logging.set_verbosity_error()
 logging.disable_progress_bar()
 dist.init_process_group("gloo")
 directory = Path(sys.argv[1])
-answers = everything(directory)
+answers = {} if QUICK else everything(directory)
 model = str(directory / "grouped")
 loading = ("--model", model, "--tp")
 saved = str(directory / "saved.json")
 answers["shown"] = commanded("heads", TEXT, *loading, "--save", saved)
 answers["wrong"] = commanded("heads", TEXT, *loading, "--head", "L9H9")
-answers["alone"] = commanded("prune", *loading)
 dist.destroy_process_group()
 (directory / f"{os.environ['RANK']}.json").write_text(json.dumps(answers), encoding="utf-8")

@@ -10,18 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import attnviz
-from attnviz.models.model import Model
 
 from .asked import MODELS, REFUSED, RULES, TEXT, flat, questions, saved
-
-pytestmark = pytest.mark.long  # two processes load torch and six models
 
 _REPOSITORY = Path(__file__).parents[3]
 
@@ -92,30 +88,19 @@ def processes(checkpoints: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def whole(checkpoints: Path) -> Any:
-    """The models in this one process, each loaded once."""
-
-    @cache
-    def opened(name: str) -> Model:
-        return attnviz.load(checkpoints / name)
-
-    return opened
+def commands(checkpoints: Path) -> list[dict[str, Any]]:
+    """What the command line says in both processes."""
+    return answers_of(checkpoints, "quick")
 
 
-@pytest.mark.parametrize(
-    ("name", "question"), [(name, question) for name in MODELS for question in questions(name)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
 def test_two_processes_find_what_one_finds(
-    name: str, question: str, checkpoints: Path, processes: list[dict[str, Any]], whole: Any
+    name: str, checkpoints: Path, processes: list[dict[str, Any]]
 ) -> None:
-    ask = questions(name)[question]
-    compare(ask(whole(name), checkpoints / "rules.toml"), processes, name, question)
-
-
-def test_every_other_command_finds_it_too(checkpoints: Path, whole: Any) -> None:
-    found = answers_of(checkpoints, "every")
-    for question, ask in questions("grouped", every=True).items():
-        compare(ask(whole("grouped"), checkpoints / "rules.toml"), found, "grouped", question)
+    model = attnviz.load(checkpoints / name)
+    for question, ask in questions(name).items():
+        compare(ask(model, checkpoints / "rules.toml"), processes, name, question)
 
 
 def compare(report: Any, processes: list[dict[str, Any]], name: str, question: str) -> None:
@@ -138,12 +123,14 @@ def compare(report: Any, processes: list[dict[str, Any]], name: str, question: s
                 assert found[path] == value, path
 
 
+@pytest.mark.long
 def test_the_screen_says_that_the_model_is_split(processes: list[dict[str, Any]]) -> None:
     for answers in processes:
         notes = answers["grouped"]["patterns"]["model"]["notes"]
         assert "its weights are split over 2 processes" in notes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_cannot_be_put_together_is_refused_in_words(
     words: str, processes: list[dict[str, Any]]
@@ -154,22 +141,29 @@ def test_what_cannot_be_put_together_is_refused_in_words(
 
 
 def test_the_first_process_alone_prints_and_writes(
-    checkpoints: Path, processes: list[dict[str, Any]]
+    checkpoints: Path, commands: list[dict[str, Any]]
 ) -> None:
-    (code, out, err), other = processes[0]["shown"], processes[1]["shown"]
+    (code, out, err), other = commands[0]["shown"], commands[1]["shown"]
     assert (code, other) == (0, [0, "", ""])
     assert "its weights are split over 2 processes" in out
     assert err.startswith("saved ")
-    assert json.loads((checkpoints / "saved.json").read_text())["heads"]
+    found = json.loads((checkpoints / "saved.json").read_text())
+    expected = attnviz.heads(attnviz.load(checkpoints / "grouped"), TEXT).to_dict()
+    for (path, value), (_, other) in zip(
+        flat(found["heads"]), flat(expected["heads"]), strict=True
+    ):
+        close = pytest.approx(other, rel=CLOSE, abs=CLOSE) if isinstance(other, float) else other
+        assert value == close, path
 
 
-def test_one_process_says_in_one_line_why_all_end(processes: list[dict[str, Any]]) -> None:
-    codes, outs, errs = zip(*(answers["wrong"] for answers in processes), strict=True)
+def test_one_process_says_in_one_line_why_all_end(commands: list[dict[str, Any]]) -> None:
+    codes, outs, errs = zip(*(answers["wrong"] for answers in commands), strict=True)
     assert (codes, outs) == ((2, 2), ("", ""))
     assert "".join(errs).startswith("attnviz: ")
     assert "".join(errs).count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ended", "sent", "code"), [((0, 1), signal.SIGINT, 130), ((1,), signal.SIGKILL, 3)]
 )

@@ -59,7 +59,7 @@ def test_the_width_is_kept(name: str, request: pytest.FixtureRequest) -> None:
     assert screen.isascii() or SCREENS[name][1] is not ASCII
 
 
-@pytest.mark.parametrize("room", [20, 23, 37, 41, 59, 76, 79, 81, 119, 141, 142, 143, 159, 240])
+@pytest.mark.parametrize("room", [20, 41, 80, 142, 240])
 @pytest.mark.parametrize("theme", [PLAIN, ASCII, Theme()])
 def test_every_width(
     room: int, theme: Theme, random_report: ScalingReport, head_report: ScalingReport
@@ -118,25 +118,6 @@ def test_the_bars_are_the_histograms(random_report: ScalingReport) -> None:
             assert height == pytest.approx(min(share / top, 1) * 48, abs=1)
             assert (height > 0) == (share > 0)
     assert max(map(max, drawn)) == 48
-
-
-def test_sides_have_colours_of_the_palette(random_report: ScalingReport) -> None:
-    def colours(palette: str) -> set[str]:
-        block = screen_of(random_report, Theme(palette), 80)
-        return {
-            str(segment.style.color)
-            for line in block.lines
-            for segment in line
-            if segment.style is not None and segment.style.color is not None
-        }
-
-    assert len(colours("viridis")) == len(colours("magma")) == 2
-    assert colours("viridis") != colours("magma")
-    assert not any(
-        segment.style is not None and segment.style.color is not None
-        for line in screen_of(random_report, PLAIN, 80).lines
-        for segment in line
-    )
 
 
 def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) -> None:
@@ -213,21 +194,6 @@ def test_first_screens(
     document = request.getfixturevalue(name).document(hints=True)
     shown = first_screen(document, PLAIN, columns, lines - 1)
     golden(f"first_{name.removesuffix('_report')}_{columns}", shown.plain)
-
-
-def test_the_first_screen_has_columns_for_each_d_k(random_report: ScalingReport) -> None:
-    document = random_report.document()
-    lines = first_screen(document, PLAIN, 80, 23).plain.splitlines()
-    (header,) = [line for line in lines if line.startswith("without → with")]
-    assert header.split()[-6:] == ["d_k", "8", "d_k", "64", "d_k", "512"]
-    (row,) = [line for line in lines if line.startswith("score variance")]
-    found = [float(word) for word in re.findall(r"\d[\d.]*", row)]
-    measured = [
-        side.measures["score_variance"].value
-        for case in random_report.cases
-        for side in (case.plain, case.scaled)
-    ]
-    assert found == pytest.approx(measured, rel=2e-3)
 
 
 def test_a_tall_first_screen_has_every_measure_and_the_theory(random_report: ScalingReport) -> None:

@@ -349,8 +349,5 @@ def test_what_cannot_be_measured_is_refused() -> None:
     narrow = OwnAttention(3, 3)
     with pytest.raises(UnsupportedError, match="does not scale its scores"):
         model_scaling(narrow, narrow.encode(TEXT))
-
-
-def test_memory_grows_with_the_square_of_the_text() -> None:
     assert needed_text_bytes(2000) == 4 * needed_text_bytes(1000)
     assert needed_text_bytes(10**6) > 10**13

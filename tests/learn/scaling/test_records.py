@@ -27,19 +27,13 @@ def case(d_k: int = 8, **changes: int) -> ScalingCase:
     return ScalingCase(d_k, side(), side(0.5), queries=2, weights=4, **changes)
 
 
-def test_the_bins_are_quarters_of_powers_of_ten() -> None:
+def test_bins_shares_and_names() -> None:
     assert (BIN_EDGES[0], BIN_EDGES[1], BIN_EDGES[-1]) == (0.0, 1e-8, 1.0)
     assert len(BIN_EDGES) == 34
     for low, high in pairwise(BIN_EDGES[1:]):
         assert high / low == pytest.approx(10**0.25)
-
-
-def test_shares() -> None:
     assert side().shares()[0] == 0.75
     assert sum(side().shares()) == 1
-
-
-def test_names() -> None:
     report = ScalingReport((case(),), seed=0, keys=2, index_base=1)
     assert report.name(case()) == "d_k 8"
     assert report.name(case(layer=2)) == "layer 3"

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.draw.numbers import percent
 from attnviz.learn.scaling.records import Estimate, ScalingReport
 from attnviz.learn.scaling.words import error_digits, measured, plain, seen, whole
 
@@ -68,14 +67,6 @@ def test_plain(value: float, shown: str) -> None:
 @pytest.mark.parametrize(("value", "shown"), [(64.0, "64"), (0.25, "0.250"), (1e4, "10,000")])
 def test_whole(value: float, shown: str) -> None:
     assert whole(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("share", "shown"),
-    [(0, "0%"), (1, "100%"), (1e-6, "under 0.01%"), (0.0044, "0.44%"), (0.516, "51.6%")],
-)
-def test_percent(share: float, shown: str) -> None:
-    assert percent(share) == shown
 
 
 def changed(report: ScalingReport, place: int, name: str, estimate: Estimate) -> ScalingReport:

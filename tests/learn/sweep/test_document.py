@@ -51,30 +51,24 @@ def test_no_line_is_wider_than_the_screen(sweeps: Sweeps, room: int, colour: boo
         assert cell_len(line) <= room, line
 
 
-def test_the_rows_of_the_table(sweeps: Sweeps) -> None:
+def test_rows_of_the_table_with_one_seed_or_more(sweeps: Sweeps) -> None:
     lines = sweep_screen(sweeps(), Theme(colour=False), 140).plain.splitlines()
     rows = {line.partition("  ")[0]: line.split()[-8:] for line in lines}
     assert rows["4 heads"] == ["0.062", "0.062", "96.9%", "3.1%", "8", "16.0", "15,136", "3"]
     assert rows["1 head"] == ["0.625", "0.125", "68.8%", "6.2%", "32", "4.0", "15,136", "3"]
     assert "2.197" in rows["chance: 9 letters"]
     assert rows["best possible"][-2:] == ["0.000", "100.0%"]
-
-
-def test_one_seed_has_no_spread(sweeps: Sweeps) -> None:
     screen = sweep_screen(sweeps({1: (0.5,), 2: (0.25,)}), Theme(colour=False), 120).plain
     assert "±" not in screen
     assert "seed 0" in screen
 
 
-def test_what_was_interrupted_says_so(sweeps: Sweeps) -> None:
+def test_interruptions_and_other_parameters_are_told(sweeps: Sweeps) -> None:
     report = sweeps({1: (0.5, 0.75), 2: (0.25,)}, notes=("interrupted: 3 of 4 models",))
     screen = sweep_screen(report, Theme(colour=False), 120).plain
     assert "interrupted: 3 of 4 models" in screen
     lines = [line.split() for line in screen.splitlines()]
     assert [line[-1] for line in lines if "15,136" in line][-2:] == ["2", "1"]
-
-
-def test_parameters_that_differ_are_told(sweeps: Sweeps) -> None:
     report = sweeps({1: (0.5,), 2: (0.25,)})
     one, two = report.models
     unequal = replace(report, models=(one, replace(two, parameters=17)))

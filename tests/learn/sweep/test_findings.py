@@ -59,18 +59,12 @@ def test_a_difference_that_every_seed_shows(sweeps: Sweeps) -> None:
     )
 
 
-def test_the_more_pairs_the_more_it_takes(sweeps: Sweeps) -> None:
+def test_few_seeds_and_many_pairs_say_little(sweeps: Sweeps) -> None:
     losses = {1: (0.5, 0.75, 0.625), 2: (0.5, 0.5, 0.5), 4: (0.125, 0.25, 0.0)}
     assert "(not significant, p=0.061 over 3 seeds)" in finding(sweeps(losses))
-
-
-def test_two_seeds_say_little(sweeps: Sweeps) -> None:
     assert "(not significant, p=0.07 over 2 seeds)" in finding(
         sweeps({1: (0.5, 0.75), 2: (0.0, 0.125)})
     )
-
-
-def test_one_seed_proves_nothing(sweeps: Sweeps) -> None:
     assert finding(sweeps({1: (0.5,), 2: (0.25,)})) == (
         "2 heads reached the lowest held-out loss, 0.250 nats, and 1 head the highest, 0.500 "
         "(needs ≥ 2 seeds)."
@@ -96,9 +90,6 @@ def test_who_reached_it(sweeps: Sweeps) -> None:
     )
     lines = details(sweeps({1: (0.5,), 2: (0.25,)}))
     assert "Reached 99% accuracy: none within 100 steps." in lines
-
-
-def test_nobody_reaches_what_has_no_known_best(sweeps: Sweeps) -> None:
     report = sweeps()
     unknown = replace(report, task=replace(report.task, best=None))
     assert not any(line.startswith("Reached") for line in details(unknown))
@@ -114,20 +105,14 @@ def test_patterns(sweeps: Sweeps) -> None:
         "Shared: one head scores highest both for 2 tokens back and for 3 tokens back with "
         "1 head in 3 of 3 seeds and with 4 heads in 0 of 3 seeds."
     )
-
-
-def test_nothing_is_said_where_nobody_shares(sweeps: Sweeps) -> None:
     lines = details(sweeps({2: (0.5, 0.75, 0.625), 4: (0.125, 0.25, 0.0)}))
     assert not any(line.startswith("Shared") for line in lines)
 
 
-def test_alone(sweeps: Sweeps) -> None:
+def test_of_one_seed_each_or_one_count_nothing_is_compared(sweeps: Sweeps) -> None:
     report = sweeps({2: (0.25, 0.0, 0.125)})
     assert finding(report).startswith("2 heads reached a held-out loss of 0.125 ± 0.125 nats")
     assert [line.partition(":")[0] for line in details(report)] == ["Reached 99% accuracy"]
-
-
-def test_models_of_other_seeds_are_not_compared(sweeps: Sweeps) -> None:
     report = sweeps({1: (0.5, 0.5), 2: (0.25, 0.25)})
     kept = [one for one in report.models if (one.heads, one.seed) in ((1, 1), (2, 0))]
     assert finding(replace(report, models=tuple(kept))).endswith("0.500 (needs ≥ 2 seeds).")

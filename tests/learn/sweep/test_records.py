@@ -24,9 +24,6 @@ def test_models_by_heads(sweeps: Sweeps) -> None:
     assert found.measured == (1, 2)
     assert not found.complete
     assert sweeps({1: (0.5, 0.75), 2: (0.25, 0.5)}).complete
-
-
-def test_heads_without_a_model_were_not_measured(sweeps: Sweeps) -> None:
     assert sweeps({1: (), 2: (0.25,)}).measured == (2,)
 
 

@@ -8,7 +8,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attnviz.errors import UsageError
 from attnviz.learn.sweep.tasks import (
     BEGINNING,
     DUPLICATE,
@@ -70,7 +69,7 @@ def test_what_counts_in_induction_followed_before_and_nothing_else_did(
                 assert not followers or followers == {letter}
 
 
-def test_induction_between_chance_and_the_best() -> None:
+def test_keys_of_induction_hold_the_answer() -> None:
     task = Induction(letters=7, strands=1, period=(3, 3), length=11)
     samples = task.draw(5, np.random.default_rng(0))
     assert task.chance().loss == pytest.approx(math.log(7))
@@ -80,9 +79,6 @@ def test_induction_between_chance_and_the_best() -> None:
     best = task.best()
     assert best is not None
     assert (best.loss, best.accuracy) == (0.0, 1.0)
-
-
-def test_the_keys_of_induction_hold_the_answer() -> None:
     task = Induction(letters=7, strands=3, period=(3, 5), length=31)
     samples = task.draw(11, np.random.default_rng(2))
     keys = next(one for one in task.patterns if one.name == "induction").keys(samples)
@@ -94,7 +90,7 @@ def test_the_keys_of_induction_hold_the_answer() -> None:
     assert (keys.any(-1) == samples.counted).all()
 
 
-def test_a_copy_is_a_copy() -> None:
+def test_copies_and_their_keys() -> None:
     sizes = set()
     for letters, counted in rows(Copying(letters=5, size=(2, 7)), 67):
         size = letters.index(6)
@@ -104,9 +100,6 @@ def test_a_copy_is_a_copy() -> None:
         assert counted == [size < at <= 2 * size for at in range(len(letters))]
         assert max(letters[:size]) <= 5
     assert sizes == set(range(2, 8))
-
-
-def test_the_keys_of_a_copy_hold_the_answer() -> None:
     task = Copying(letters=5, size=(2, 7))
     samples = task.draw(11, np.random.default_rng(2))
     keys = next(one for one in task.patterns if one.name == "copy").keys(samples)
@@ -156,11 +149,6 @@ def test_evenly() -> None:
     rule = evenly("two or eight", np.array([2.0, 8.0]))
     assert rule.loss == pytest.approx((math.log(2) + math.log(8)) / 2)
     assert rule.accuracy == pytest.approx((1 / 2 + 1 / 8) / 2)
-
-
-def test_an_unknown_task() -> None:
-    with pytest.raises(UsageError, match=r"unknown task 'sort': expected induction, copy, majorit"):
-        named_task("sort")
 
 
 def test_facts_are_measured_on_the_samples() -> None:

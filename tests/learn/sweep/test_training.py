@@ -120,13 +120,10 @@ def test_the_best_head_is_the_one_of_the_captured_weights() -> None:
     assert found.even == pytest.approx(np.mean([1 / (i + 1) for i in range(1, 11)]))
 
 
-def test_no_hook_stays() -> None:
+def test_no_hook_stays_and_what_is_not_shown_is_left_out() -> None:
     training = HeadsTraining(plan(), 2, 3, CPU)
     best_heads(training.model, (back(1),), plan().measured_on())
     assert not any(layer.self_attn.weights_point.watched for layer in training.model.layers)
-
-
-def test_a_pattern_that_no_sequence_shows_is_left_out() -> None:
     wanted = plan(steps=1)
     model = HeadsTraining(wanted, 2, 3, CPU).model
     assert best_heads(model, (back(11),), wanted.measured_on()) == ()

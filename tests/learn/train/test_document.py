@@ -23,18 +23,11 @@ from attnviz.learn.train.records import TrainReport
 
 from ...first_screens import SIZES, fitting
 
-THEMES = {
-    "plain": Theme(colour=False),
-    "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
-}
+THEMES = {"plain": Theme(colour=False), "ascii": Theme(colour=False, ascii=True, encoding="ascii")}
 
 
 def train_screen(
-    result: TrainReport,
-    theme: Theme,
-    room: int,
-    hints: bool = False,
-    explain: bool = False,
+    result: TrainReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
 ) -> Block:
     return terminal_block(result.document(hints=hints, explain=explain), theme, room)
 
@@ -48,7 +41,7 @@ def test_the_screen_is_as_it_was(
     golden(f"{name}_{room}", text)
 
 
-@pytest.mark.parametrize("room", [20, 33, 60, 80, 100, 200])
+@pytest.mark.parametrize("room", [20, 60, 200])
 @pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
 def test_nothing_is_cut_or_acts(made: TrainReport, theme: Theme, room: int) -> None:
     text = train_screen(made, theme, room, hints=True, explain=True).plain

@@ -162,15 +162,12 @@ def test_the_share_of_a_budget_that_is_used() -> None:
     assert str(TrainingBudget(minutes=1.5)) == "1.5 minutes"
 
 
-def test_phases_follow_one_another() -> None:
+def test_phases_follow_one_another_by_share_or_tokens() -> None:
     recipe = Recipe(phases=(Phase("a", 0.25), Phase("b", 0.5), Phase("c")))
     assert recipe.phase(0.3, index=1, read=10**9) == 1
     assert [recipe.phase(used) for used in (0, 0.24, 0.25, 0.49, 0.5, 0.99, 1)] == [
         *(0, 0, 1, 1, 2, 2, 2)
     ]
-
-
-def test_a_phase_ends_after_its_tokens_or_at_its_share() -> None:
     recipe = Recipe(phases=(Phase("a", 0.5, tokens=100), Phase("b", 0.75, tokens=100), Phase("c")))
     assert [recipe.phase(0.1, 0, read) for read in (0, 99, 100, 500)] == [0, 0, 1, 1]
     assert recipe.phase(0.5, 0, 10) == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Card, Optimiser, Recipe, TrainingBudget, Validation
+from attnviz.learn.train.records import TrainReport
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode
 from attnviz.learn.train.trainer import Trainer
@@ -45,22 +48,30 @@ def same(one: list[np.ndarray[Any, Any]], two: list[np.ndarray[Any, Any]]) -> bo
     return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
+@pytest.fixture(scope="module")
+def finished(
+    texts: Texts, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainingRun, TrainReport]:
+    """A run that never stopped, and its result; no test changes them."""
+    trained = run(texts, recipe, tmp_path_factory.mktemp("finished") / "m")
+    points_of(trained)
+    return trained, trained.finish()
+
+
 def test_attnviz_and_transformers_read_what_it_leaves(
-    texts: Texts, recipe: Recipe, tmp_path: Path
+    finished: tuple[TrainingRun, TrainReport],
 ) -> None:
-    trained = run(texts, recipe, tmp_path / "m")
-    points = points_of(trained)
-    result = trained.finish()
+    trained, result = finished
     theirs, report = LlamaForCausalLM.from_pretrained(
-        tmp_path / "m", output_loading_info=True, attn_implementation="eager"
+        trained.directory, output_loading_info=True, attn_implementation="eager"
     )
     assert not any(report.values())
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
+    tokenizer = AutoTokenizer.from_pretrained(trained.directory)
     ids = tokenizer("the cat sat on the log")["input_ids"]
     assert ids == trained.tokenizer.encode("the cat sat on the log").ids
     with torch.inference_mode():
         expected = theirs(torch.tensor([ids]), output_attentions=True)
-    checkpoint = open_checkpoint(tmp_path / "m")
+    checkpoint = open_checkpoint(trained.directory)
     ours = llama_stack(checkpoint.config, checkpoint.tensors)
     np.testing.assert_allclose(ours.logits(ids), expected.logits[0].numpy(), atol=2e-5)
     seen: dict[int, np.ndarray[Any, Any]] = {}
@@ -68,15 +79,13 @@ def test_attnviz_and_transformers_read_what_it_leaves(
     for layer, attention in enumerate(expected.attentions):
         np.testing.assert_allclose(seen[layer], attention[0].numpy(), atol=1e-6)
     assert result.model.revision == checkpoint.metadata["revision"]
-    assert result.points == tuple(points)
     assert result.finished
     assert result.parameters == sum(one.numel() for one in theirs.parameters())
 
 
-def test_its_numbers_add_up(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    trained = run(texts, recipe, tmp_path / "m")
-    points = points_of(trained)
-    result = trained.finish()
+def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
+    trained, result = finished
+    points = result.points
     assert sum(result.shares.values()) == pytest.approx(1)
     assert 5000 <= points[-1].tokens < 5000 + 5 * 23
     assert [point.step for point in points] == sorted({point.step for point in points})
@@ -92,8 +101,9 @@ def test_its_numbers_add_up(texts: Texts, recipe: Recipe, tmp_path: Path) -> Non
         result.valid_loss * result.valid.tokens / result.valid.bytes / np.log(2)
     )
     assert result.tokens_per_second == points[-1].tokens / points[-1].seconds
-    trained.save_state()
-    with (tmp_path / "m" / "log.csv").open(newline="") as stream:
+    assert result.whole
+    assert result.valid_tokens == result.valid.tokens
+    with (trained.directory / "log.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [int(row["tokens"]) for row in rows] == [point.tokens for point in points]
     assert float(rows[-1]["loss"]) == pytest.approx(points[-1].loss, abs=5e-5)
@@ -136,25 +146,26 @@ def test_the_curve_may_be_measured_in_windows_of_its_own(
     assert last.valid_loss == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("stop", [1, 17, 40])
 def test_a_resumed_run_ends_as_one_that_never_stopped(
-    texts: Texts, recipe: Recipe, tmp_path: Path, stop: int
+    texts: Texts, recipe: Recipe, tmp_path: Path, finished: tuple[TrainingRun, TrainReport]
 ) -> None:
-    whole = run(texts, recipe, tmp_path / "whole")
-    points = points_of(whole)
+    """It stops in its first phase, is resumed, and stops again in its second."""
+    whole, result = finished
     begun = run(texts, recipe, tmp_path / "m")
-    list(itertools.islice(begun.trainer.steps(), stop))
-    begun.save_state()
-    resumed = run(texts, recipe, tmp_path / "m", resume=True)
-    assert same(weights(begun), weights(resumed))
+    for steps in (17, 23):
+        list(itertools.islice(begun.trainer.steps(), steps))
+        begun.save_state()
+        resumed = run(texts, recipe, tmp_path / "m", resume=True)
+        assert same(weights(begun), weights(resumed))
+        begun = resumed
     points_of(resumed)
     assert same(weights(whole), weights(resumed))
     assert whole.trainer.sequences == resumed.trainer.sequences
-    for one, two in zip(points, resumed.trainer.points, strict=True):
+    for one, two in zip(result.points, resumed.trainer.points, strict=True):
         assert replace(one, seconds=0) == replace(two, seconds=0)
-    revisions = {trained.finish().model.revision for trained in (whole, resumed)}
-    files = {(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "m")}
-    assert len(revisions) == len(files) == 1
+    assert resumed.finish().model.revision == result.model.revision
+    files = {(one.directory / "model.safetensors").read_bytes() for one in (whole, resumed)}
+    assert len(files) == 1
 
 
 def test_words_for_the_card_may_change_before_a_run_is_resumed(
@@ -194,33 +205,38 @@ def _one_other_byte(content: bytes) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
+def _other(**fields: Any) -> Callable[[bytes], bytes]:
+    """Change fields of a state that is whole."""
+
+    def change(content: bytes) -> bytes:
+        changed = io.BytesIO()
+        torch.save({**torch.load(io.BytesIO(content), weights_only=True), **fields}, changed)
+        return changed.getvalue()
+
+    return change
+
+
+NO_STATE = "is no state of a training run, or is damaged"
+
+
 @pytest.mark.parametrize(
-    "damaged",
-    [lambda _: b"", lambda _: b"no archive", lambda content: content[:-1000], _one_other_byte],
+    ("damaged", "said"),
+    [
+        (lambda _: b"", NO_STATE),
+        (lambda _: b"no archive", NO_STATE),
+        (lambda content: content[:-1000], NO_STATE),
+        (_one_other_byte, NO_STATE),
+        (_other(points=[{"step": 1, "far": 2}]), r"training.pt. is damaged .*: begin again"),
+        (_other(form=0), "another version of attnviz"),
+    ],
 )
 def test_what_is_no_state_is_said(
-    texts: Texts, recipe: Recipe, tmp_path: Path, damaged: Callable[[bytes], bytes]
+    texts: Texts, recipe: Recipe, tmp_path: Path, damaged: Callable[[bytes], bytes], said: str
 ) -> None:
     run(texts, recipe, tmp_path).save_state()
     path = tmp_path / STATE_FILE
     path.write_bytes(damaged(path.read_bytes()))
-    with pytest.raises(LoadError, match="is no state of a training run, or is damaged"):
-        run(texts, recipe, tmp_path, resume=True)
-
-
-def test_a_curve_of_other_points_is_damage(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
-    torch.save({**stored, "points": [{"step": 1, "far": 2}]}, tmp_path / STATE_FILE)
-    with pytest.raises(LoadError, match=r"training.pt. is damaged .*: begin again"):
-        run(texts, recipe, tmp_path, resume=True)
-
-
-def test_a_state_of_another_version_is_said(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
-    torch.save({**stored, "form": 0}, tmp_path / STATE_FILE)
-    with pytest.raises(LoadError, match="another version of attnviz"):
+    with pytest.raises(LoadError, match=said):
         run(texts, recipe, tmp_path, resume=True)
 
 
@@ -287,22 +303,6 @@ def test_minutes_hold_with_what_is_measured_at_the_end(
     assert 100 <= trainer.closing_tokens <= known
 
 
-def test_a_budget_in_tokens_reads_the_whole_validation_text(
-    texts: Texts, recipe: Recipe, tmp_path: Path
-) -> None:
-    trained = run(texts, recipe, tmp_path)
-    points_of(trained)
-    result = trained.finish()
-    assert result.whole
-    assert result.valid_tokens == result.valid.tokens
-
-
-def test_nothing_to_resume(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="nothing to resume"):
-        run(texts, recipe, tmp_path / "none", resume=True)
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(
     texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
@@ -354,8 +354,8 @@ import pickle, sys
 from pathlib import Path
 import torch
 from attnviz.learn.train.run import TrainingRun
-texts, recipe, directory, resume = pickle.loads(sys.stdin.buffer.read())
-trained = TrainingRun(*texts, recipe, Path(directory), torch.device("cpu"), resume=resume)
+texts, recipe, directory = pickle.loads(sys.stdin.buffer.read())
+trained = TrainingRun(*texts, recipe, Path(directory), torch.device("cpu"))
 for number, _ in enumerate(trained.trainer.steps()):
     if number % 3 == 0:
         trained.save_state()
@@ -364,12 +364,13 @@ trained.finish()
 """
 
 
-def child(
-    texts: Texts, recipe: Recipe, directory: Path, *, resume: bool, kill_after: int | None
-) -> int:
-    """Train in a process of its own, killed once it has saved so often."""
-    import pickle
-
+@pytest.mark.long
+@POSIX
+@pytest.mark.usefixtures("one_thread")
+def test_killed_at_any_moment_it_goes_on_to_the_same_file(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD],
         stdin=subprocess.PIPE,
@@ -379,24 +380,17 @@ def child(
     assert process.stdin is not None
     assert process.stdout is not None
     with process:
-        process.stdin.write(pickle.dumps((texts, recipe, str(directory), resume)))
+        process.stdin.write(pickle.dumps((texts, recipe, str(killed))))
         process.stdin.close()
         for number, _ in enumerate(process.stdout, start=1):
-            if number == kill_after:
+            if number == 5:
                 process.kill()
                 break
-    return process.wait()
-
-
-@pytest.mark.long
-@POSIX
-def test_killed_at_any_moment_it_goes_on_to_the_same_file(
-    texts: Texts, recipe: Recipe, tmp_path: Path
-) -> None:
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    assert child(texts, recipe, killed, resume=False, kill_after=5) < 0
-    assert child(texts, recipe, killed, resume=True, kill_after=None) == 0
-    assert child(texts, recipe, whole, resume=False, kill_after=None) == 0
+    assert process.wait() < 0
+    for directory, resume in ((killed, True), (whole, False)):
+        trained = run(texts, recipe, directory, resume=resume)
+        points_of(trained)
+        trained.finish()
     names = ("model.safetensors", "config.json", "tokenizer.json")
     for name in names:
         assert (killed / name).read_bytes() == (whole / name).read_bytes()

@@ -117,26 +117,6 @@ def test_python_gives_what_the_command_prints(run: Run, texts: Path) -> None:
     assert without_times(found) == without_times(made)
 
 
-def test_the_same_seed_makes_the_same_file(run: Run, texts: Path) -> None:
-    for name, seed in (("one", "5"), ("two", "5"), ("three", "6")):
-        arguments = ("--config", "quick.toml", "--out", name, "--seed", seed, "--quiet")
-        result = run("train", "books", *arguments)
-        assert (result.code, result.err) == (0, "")
-        assert "train longer" not in result.out
-    one, two, three = (
-        (texts / name / "model.safetensors").read_bytes() for name in ("one", "two", "three")
-    )
-    assert one == two != three
-
-
-def test_the_screen_keeps_to_its_width_and_signs(run: Run, texts: Path) -> None:
-    result = run("train", "books", *QUICK, "--width", "40", "--explain", "--ascii")
-    assert result.code == 0
-    assert max(map(len, result.lines)) <= 40
-    assert "How to read this" in result.out
-    assert result.out.isascii()
-
-
 @pytest.mark.parametrize(
     ("arguments", "spread"),
     [
@@ -145,10 +125,7 @@ def test_the_screen_keeps_to_its_width_and_signs(run: Run, texts: Path) -> None:
             ["a", *["--valid", "b", "--valid", "c", "--out", "d"]],
         ),
         (["--valid", "b", "--valid", "c", "d"], ["--valid", "b", "--valid", "c", "--valid", "d"]),
-        (
-            ["a", "--valid=b", "c", "-q", "e"],
-            ["a", "--valid", "b", "--valid", "c", "-q", "e"],
-        ),
+        (["a", "--valid=b", "c", "-q", "e"], ["a", "--valid", "b", "--valid", "c", "-q", "e"]),
         (["--valid", "b", "--", "c"], ["--valid", "b", "--", "c"]),
         (["a", "--valid", "--out", "d"], ["a", "--valid", "--out", "d"]),
         (["a", "--validate", "b", "c"], ["a", "--validate", "b", "c"]),
@@ -204,8 +181,13 @@ def test_a_text_is_never_both_learned_and_validated(
 
 
 def test_a_finished_model_is_never_overwritten(run: Run, refused: Refused, texts: Path) -> None:
+    """What a run that was killed before its first save left, is."""
+    (texts / "m").mkdir()
+    for left in (".attnviz-0123.part", ".config.json.77.tmp"):
+        (texts / "m" / left).write_text("half")
     assert run("train", "books", *QUICK, "-q").code == 0
     before = {path.name: path.read_bytes() for path in (texts / "m").iterdir()}
+    assert not [name for name in before if name.startswith(".")]
     assert "holds a trained model already" in refused(2, "train", "books", *QUICK)
     line = refused(2, "train", "books", *QUICK, "--resume")
     assert "is finished, nothing is left to resume" in line
@@ -231,62 +213,34 @@ def begin(
     raise AssertionError("the run did not get there")
 
 
+@pytest.mark.long
 @POSIX
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_it_saves_and_says_how_to_go_on(
-    program: Sequence[str],
-    environment: dict[str, str],
-    refused: Refused,
-    texts: Path,
-    number: signal.Signals,
+def test_stopped_it_saves_and_says_how_to_go_on_and_does(
+    program: Sequence[str], environment: dict[str, str], run: Run, refused: Refused, texts: Path
 ) -> None:
-    process = begin(program, environment, texts)
-    time.sleep(0.3)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    lines = " ".join(said.decode().split())
-    assert process.returncode == 130, said
-    assert "saved in 'm': the same command with --resume goes on" in lines
-    assert lines.endswith("attnviz: interrupted")
-    assert "Traceback" not in lines
-    line = refused(2, "train", "books", "--config", "long.toml", "--out", "m")
-    assert "holds a run that is not finished: --resume goes on with it" in line
-    line = refused(
-        2, "train", "books", "--config", "long.toml", "--out", "m", "--resume", "--seed", "1"
-    )
-    assert "is of another run: its seed is 0, asked for is 1" in line
-
-
-@POSIX
-def test_killed_it_goes_on(
-    program: Sequence[str], environment: dict[str, str], run: Run, texts: Path
-) -> None:
-    process = begin(program, environment, texts)
-    process.kill()
-    process.communicate(timeout=60)
+    """Stopped twice, by either signal; what a killed process leaves half written is swept away."""
     part = texts / "m" / ".attnviz-0123.part"
-    part.write_text("what a process that was killed while it wrote leaves")
-    resumed = begin(program, environment, texts, "--resume")
-    for _ in range(6000):
-        if not part.exists():
-            break
-        time.sleep(0.01)
-    time.sleep(0.3)
-    resumed.send_signal(signal.SIGINT)
-    _, said = resumed.communicate(timeout=60)
-    assert resumed.returncode == 130, said
-    assert not part.exists()
+    for number, options in ((signal.SIGTERM, ()), (signal.SIGINT, ("--resume",))):
+        process = begin(program, environment, texts, *options)
+        for _ in range(6000):
+            if not part.exists():
+                break
+            time.sleep(0.01)
+        time.sleep(0.3)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        lines = " ".join(said.decode().split())
+        assert process.returncode == 130, said
+        assert "saved in 'm': the same command with --resume goes on" in lines
+        assert lines.endswith("attnviz: interrupted")
+        assert "Traceback" not in lines
+        assert not part.exists()
+        part.write_text("half")
+    again = ("train", "books", "--config", "long.toml", "--out", "m")
+    assert "holds a run that is not finished: --resume goes on with it" in refused(2, *again)
+    line = refused(2, *again, "--resume", "--seed", "1")
+    assert "is of another run: its seed is 0, asked for is 1" in line
     assert run("heads", "the cat", "--model", "m").code == 0  # it can be looked at on its way
-
-
-@pytest.mark.parametrize("left", [".attnviz-0123.part", ".config.json.77.tmp"])
-def test_what_a_killed_run_left_before_its_first_save_is_swept_away(
-    run: Run, texts: Path, left: str
-) -> None:
-    (texts / "m").mkdir()
-    (texts / "m" / left).write_text("half")
-    assert run("train", "books", *QUICK, "-q").code == 0
-    assert not (texts / "m" / left).exists()
 
 
 def test_places_that_are_none(refused: Refused, texts: Path) -> None:

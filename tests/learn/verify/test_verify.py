@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import attnviz
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.cli.verify import EXAMPLES
-from attnviz.engine.attention_calls import AttentionCall
 from attnviz.learn.verify.native import OwnExaminee
 
 from ...models.test_numpy_checkpoint import made
@@ -64,51 +64,16 @@ def test_json_has_every_pair(document: Any, dtype: str) -> None:
             assert 0 <= measure["difference"] <= measure["tolerance"] < 1e5 * np.finfo(dtype).eps
 
 
-def test_the_screen_has_the_numbers_of_json(run: Any, document: Any) -> None:
-    options = ("--no-keras", "--d-model", "6", "--heads", "2")
-    lines = run("verify", *options).lines
-    shown = [line.split() for line in lines if line.startswith("PASS") and "loop" in line]
-    checks = document(*options)["checks"]
-    for row, measure in ((shown[0], 0), (shown[3], 1)):
-        mine = [one for one in checks if (one["name"], one["against"]) == ("NumPy", "naive loop")]
-        expected = [one["measures"][measure]["difference"] for one in mine]
-        assert [float(word) for word in row[-5:]] == pytest.approx(expected, rel=0.05)
-    for case in CASES:
-        (row,) = [line.split() for line in lines if line.startswith(f"PASS  {case}")]
-        measures = [one for c in checks if c["case"] == case for one in c["measures"]]
-        worst = max(measures, key=lambda one: one["difference"] / one["tolerance"])
-        numbers = [worst["difference"], worst["tolerance"], len(measures)]
-        assert [float(word) for word in row[-3:]] == pytest.approx(numbers, rel=0.05)
-
-
-def _shifted(self: Any, right: Any) -> Any:
-    weight = self.output_weight.copy()
-    weight[0, 0] += 0.01
-    return right(
-        NumpyAttention(
-            self.query_weight,
-            self.key_weight,
-            self.value_weight,
-            weight,
-            self.heads,
-            self.kv_heads,
-            self.query_bias,
-            self.key_bias,
-            self.value_bias,
-            self.output_bias,
-            self.causal,
-        )
-    )
-
-
 def _break_the_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """One number of one weight is off, in NumPy alone."""
     right = NumpyAttention.joined
-    monkeypatch.setattr(
-        NumpyAttention,
-        "joined",
-        lambda self, outputs: _shifted(self, lambda other: right(other, outputs)),
-    )
+
+    def joined(self: NumpyAttention, outputs: Any) -> Any:
+        weight = self.output_weight.copy()
+        weight[0, 0] += 0.01
+        return right(replace(self, output_weight=weight), outputs)
+
+    monkeypatch.setattr(NumpyAttention, "joined", joined)
 
 
 def test_a_fault_fails_with_exit_1_and_everything_is_shown(
@@ -129,16 +94,10 @@ def test_a_fault_fails_with_exit_1_and_everything_is_shown(
     assert "and 7 more" in line
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     assert {row["check"] for row in rows if row["verdict"] == "fail"} == {"NumPy", "torch"}
-
-
-def test_json_of_a_fault_is_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    _break_the_own_attention(monkeypatch)
     result = run("verify", "--no-keras", "--json")
-    assert result.code == 1
+    assert (result.code, result.err.count("\n")) == (1, 1)
     found = json.loads(result.out)
-    assert found["passed"] is False
-    assert found["failures"] == 10
-    assert result.err.count("\n") == 1
+    assert (found["passed"], found["failures"]) == (False, 10)
 
 
 def test_steps_can_be_followed_on_paper(document: Any) -> None:
@@ -194,29 +153,7 @@ def test_the_screen_of_the_steps(run: Any) -> None:
     assert " 6 shared · query heads 2k … 2k + 1 read key/value head k" in shared
 
 
-@pytest.mark.parametrize(
-    ("model", "sizes"),
-    [("", (80, 24, 120, 40, 200, 60)), ("bert", (80, 24, 120, 40, 200, 60)), ("tiny", (80, 24))],
-)
-@pytest.mark.usefixtures("one_thread")
-def test_first_screens_fit_the_terminal(
-    redrawn: Any, checkpoint: Any, model: str, sizes: tuple[int, ...]
-) -> None:
-    asked = ["--no-keras"]
-    if model:
-        place = str(checkpoint(model)) if model == "bert" else model
-        asked = ["--model", place, "the cat sat on the mat " * 65, "--truncate"]
-    for columns, lines in zip(sizes[::2], sizes[1::2], strict=True):
-        terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
-        result = redrawn("verify", *asked, "--no-full", env=terminal)
-        assert result.code == 0, result
-        assert len(result.lines) < lines
-        assert max(map(len, result.lines)) <= columns
-        assert " checks pass, " in result.lines[1]
-        assert "worst error" in result.lines[1]
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+@pytest.mark.parametrize("name", ["llama", "t5"])
 @pytest.mark.usefixtures("one_thread")
 def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
     found = document("the cat sat on the mat", "--model", str(checkpoint(name)))
@@ -272,27 +209,6 @@ def test_a_named_shape(document: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_damaged_model_fails_with_exit_1(
-    run: Any, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = AttentionCall.eager
-
-    def eager(self: AttentionCall) -> Any:
-        output, weights = right(self)
-        return output, None if weights is None else weights * 1.001
-
-    monkeypatch.setattr(AttentionCall, "eager", eager)
-    result = run("verify", "the cat sat", "--model", str(checkpoint("gpt2")))
-    assert result.code == 1
-    assert "FAIL  rows sum to one" in result.out
-    assert "PASS  causality" in result.out
-    assert re.fullmatch(
-        r"attnviz: 3 of 10 checks failed: rows sum to one \(max row-sum error .*",
-        result.err.strip(),
-    )
-
-
-@pytest.mark.usefixtures("one_thread")
 def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OwnExaminee, "parameters", 5)
     result = run("verify", "--model", "mha", "--causal")
@@ -301,18 +217,13 @@ def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "5 in the loaded model, 16,640 by attnviz params" in result.out
 
 
+@pytest.mark.long
 def test_every_example_of_the_help_runs(run: Any) -> None:
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) == 5
     for example in examples:
         if "./my-checkpoint" not in example:
             assert run(*shlex.split(example)[1:]).code == 0, example
-
-
-def test_help(run: Any) -> None:
-    result = run("verify", "--help", env={"COLUMNS": "100"})
-    for name in ("--steps", "--seq", "--keras", "--model", "--target", "--dtype", "--json"):
-        assert re.search(rf"{name}\b", result.out), name
 
 
 @pytest.mark.parametrize(
@@ -337,10 +248,6 @@ def test_help(run: Any) -> None:
         (2, ["--no-keras", "--model", "tiny"], "--no-keras is about the library's own"),
         (2, ["--d-model", "64", "--model", "tiny"], "add --model mha"),
         (2, ["--model", "tiny", "--target", "a"], "--target is a decoder's text: 'tiny' has one"),
-        (2, ["", "--model", "tiny"], "the text is empty"),
-        (2, ["word " * 2000, "--model", "tiny"], "tokens, 'tiny' takes at most"),
-        (2, ["--save", "a.xyz"], "end it in one of .json"),
-        (2, ["--width", "10"], "--width is 10 columns"),
         (3, ["--model", "./absent"], "no directory './absent' here"),
         (3, ["--model", "tiny", "--file", "absent.txt"], "cannot read absent.txt"),
         (4, ["--model", "tinny", "--offline"], "cannot be used offline"),
@@ -348,14 +255,6 @@ def test_help(run: Any) -> None:
 )
 def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
     assert line in refused(code, "verify", *arguments)
-
-
-def test_keras_that_is_missing(run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.learn.verify.others._KERAS", "keras_that_nobody_has_installed")
-    result = run("verify", "--d-model", "4", "--heads", "2")
-    assert result.code == 0
-    assert "SKIP  keras    not installed, skipped" in result.out
-    assert "Keras is not installed: pip install keras" in refused(2, "verify", "--keras")
 
 
 # The two backends -----------------------------------------------------------------------------
@@ -391,13 +290,11 @@ def test_the_backends_are_compared(document: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_narrow_dtype_is_allowed_its_own_rounding(
-    document: Any, tmp_path: Path, dtype: str
-) -> None:
+def test_a_narrow_dtype_is_allowed_its_own_rounding(document: Any, tmp_path: Path) -> None:
+    dtype = "bfloat16"
     directory = made(tmp_path, "bert")
     file = directory / "model.safetensors"
-    tensors = {name: held.to(getattr(torch, dtype)) for name, held in load_file(file).items()}
+    tensors = {name: held.to(torch.bfloat16) for name, held in load_file(file).items()}
     save_file(tensors, file, {"format": "pt"})
     config = directory / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": dtype}))

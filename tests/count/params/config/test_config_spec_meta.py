@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers.utils import logging as transformers_logging
 
 from attnviz.count.params.config.read import families, spec_from_config
@@ -15,6 +13,7 @@ from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.meta_count import count_on_meta
 from attnviz.count.params.specs import ModelSpec
 
+from ....quick import one_in
 from ..small_configs import BART, BERT, DECODER, GPT, LATENT, ROUTED, SLIDING, T5, VIT, WIDE
 
 transformers_logging.set_verbosity_error()
@@ -37,79 +36,72 @@ COMPLETED: dict[str, dict[str, Any]] = {
 
 # Sizes that cannot be mistaken for one another, and switches away from their defaults.
 ODD: dict[str, list[dict[str, Any]]] = {
-    "llama": [
-        WIDE,
-        {**WIDE, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
-    ],
-    "mistral": [{**WIDE, **SLIDING}, {**DECODER, "head_dim": None, "sliding_window": None}],
-    "ministral": [{**WIDE, **SLIDING}],
-    "mixtral": [{**WIDE, "num_local_experts": 5, "num_experts_per_tok": 3}],
-    "qwen2": [DECODER, {**DECODER, **SLIDING, "use_sliding_window": True, "max_window_layers": 2}],
+    "llama": [WIDE, dict(WIDE, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)],
+    "mistral": [dict(WIDE, **SLIDING), dict(DECODER, head_dim=None, sliding_window=None)],
+    "ministral": [dict(WIDE, **SLIDING)],
+    "mixtral": [dict(WIDE, num_local_experts=5, num_experts_per_tok=3)],
+    "qwen2": [DECODER, dict(DECODER, **SLIDING, use_sliding_window=True, max_window_layers=2)],
     "qwen2_moe": [
-        {
-            **DECODER,
-            "num_experts": 5,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 13,
-            "shared_expert_intermediate_size": 19,
-            "decoder_sparse_step": 2,
-            "mlp_only_layers": [3],
-            "qkv_bias": False,
-        }
+        dict(
+            DECODER,
+            num_experts=5,
+            num_experts_per_tok=2,
+            moe_intermediate_size=13,
+            shared_expert_intermediate_size=19,
+            decoder_sparse_step=2,
+            mlp_only_layers=[3],
+            qkv_bias=False,
+        )
     ],
-    "qwen3": [{**WIDE, "attention_bias": True}],
+    "qwen3": [dict(WIDE, attention_bias=True)],
     "qwen3_moe": [
-        {**WIDE, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13},
-        {**WIDE, "num_experts": 5, "moe_intermediate_size": 13, "decoder_sparse_step": 3},
+        dict(WIDE, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=13),
+        dict(WIDE, num_experts=5, moe_intermediate_size=13, decoder_sparse_step=3),
     ],
-    "gemma": [{**WIDE, "attention_bias": True}],
-    "gemma2": [{**WIDE, **SLIDING, "tie_word_embeddings": False}],
-    "gemma3_text": [{**WIDE, **SLIDING}],
-    "phi": [DECODER, {**DECODER, "qk_layernorm": True, "tie_word_embeddings": True}],
-    "phi3": [{**DECODER, **SLIDING}],
-    "phimoe": [
-        {**DECODER, "num_local_experts": 5, "attention_bias": True, "lm_head_bias": True},
-    ],
-    "olmo": [DECODER, {**DECODER, "attention_bias": True}],
-    "olmo2": [DECODER, {**DECODER, "attention_bias": True}],
-    "olmo3": [{**DECODER, **SLIDING}],
-    "olmoe": [{**DECODER, "num_experts": 5, "num_experts_per_tok": 2}],
-    "cohere": [DECODER, {**DECODER, "use_qk_norm": True, "attention_bias": True}],
-    "cohere2": [{**WIDE, **SLIDING}],
+    "gemma": [dict(WIDE, attention_bias=True)],
+    "gemma2": [dict(WIDE, **SLIDING, tie_word_embeddings=False)],
+    "gemma3_text": [dict(WIDE, **SLIDING)],
+    "phi": [DECODER, dict(DECODER, qk_layernorm=True, tie_word_embeddings=True)],
+    "phi3": [dict(DECODER, **SLIDING)],
+    "phimoe": [dict(DECODER, num_local_experts=5, attention_bias=True, lm_head_bias=True)],
+    "olmo": [DECODER, dict(DECODER, attention_bias=True)],
+    "olmo2": [DECODER, dict(DECODER, attention_bias=True)],
+    "olmo3": [dict(DECODER, **SLIDING)],
+    "olmoe": [dict(DECODER, num_experts=5, num_experts_per_tok=2)],
+    "cohere": [DECODER, dict(DECODER, use_qk_norm=True, attention_bias=True)],
+    "cohere2": [dict(WIDE, **SLIDING)],
     "stablelm": [
         DECODER,
-        {**DECODER, "use_qkv_bias": True, "qk_layernorm": True, "use_parallel_residual": True},
+        dict(DECODER, use_qkv_bias=True, qk_layernorm=True, use_parallel_residual=True),
     ],
-    "starcoder2": [DECODER, {**DECODER, "use_bias": False, "tie_word_embeddings": False}],
-    "granite": [{**DECODER, "attention_bias": True, "mlp_bias": True}],
-    "granitemoe": [{**DECODER, "num_local_experts": 5}],
-    "smollm3": [{**DECODER, "attention_bias": True, "mlp_bias": True}],
-    "gpt_oss": [{**WIDE, **SLIDING, "num_local_experts": 5}, {**WIDE, "attention_bias": False}],
-    "glm": [WIDE, {**WIDE, "attention_bias": False}],
+    "starcoder2": [DECODER, dict(DECODER, use_bias=False, tie_word_embeddings=False)],
+    "granite": [dict(DECODER, attention_bias=True, mlp_bias=True)],
+    "granitemoe": [dict(DECODER, num_local_experts=5)],
+    "smollm3": [dict(DECODER, attention_bias=True, mlp_bias=True)],
+    "gpt_oss": [dict(WIDE, **SLIDING, num_local_experts=5), dict(WIDE, attention_bias=False)],
+    "glm": [WIDE, dict(WIDE, attention_bias=False)],
     "glm4": [WIDE],
-    "glm4_moe": [{**WIDE, **ROUTED, "use_qk_norm": True, "attention_bias": True}],
-    "dots1": [{**WIDE, **ROUTED}, {**WIDE, **ROUTED, "n_shared_experts": 1}],
-    "nemotron": [{**WIDE, "attention_bias": True, "mlp_bias": True}],
+    "glm4_moe": [dict(WIDE, **ROUTED, use_qk_norm=True, attention_bias=True)],
+    "dots1": [dict(WIDE, **ROUTED), dict(WIDE, **ROUTED | {"n_shared_experts": 1})],
+    "nemotron": [dict(WIDE, attention_bias=True, mlp_bias=True)],
     "persimmon": [
-        {**DECODER, "num_key_value_heads": 6},
-        {**DECODER, "num_key_value_heads": 6, "qk_layernorm": False},
+        dict(DECODER, num_key_value_heads=6),
+        dict(DECODER, num_key_value_heads=6, qk_layernorm=False),
     ],
-    "exaone4": [{**WIDE, **SLIDING}],
-    "seed_oss": [
-        {**WIDE, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True},
-    ],
-    "arcee": [{**WIDE, "attention_bias": True, "mlp_bias": True}],
-    "ernie4_5": [WIDE, {**WIDE, "use_bias": True}],
+    "exaone4": [dict(WIDE, **SLIDING)],
+    "seed_oss": [dict(WIDE, attention_bias=False, attention_out_bias=True, mlp_bias=True)],
+    "arcee": [dict(WIDE, attention_bias=True, mlp_bias=True)],
+    "ernie4_5": [WIDE, dict(WIDE, use_bias=True)],
     "deepseek_v2": [
-        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
-        {**DECODER, **ROUTED, **LATENT, "q_lora_rank": None, "attention_bias": True},
+        dict(DECODER, **ROUTED, **LATENT, num_key_value_heads=6),
+        dict(DECODER, **ROUTED, **LATENT | {"q_lora_rank": None}, attention_bias=True),
     ],
     "deepseek_v3": [
-        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6, "attention_bias": True},
+        dict(DECODER, **ROUTED, **LATENT, num_key_value_heads=6, attention_bias=True),
         {**DECODER, **ROUTED, **LATENT, "q_lora_rank": None, "first_k_dense_replace": 5},
     ],
-    "gpt2": [GPT, {**GPT, "n_inner": 17, "tie_word_embeddings": False}],
-    "gpt_bigcode": [{**GPT, "n_inner": 17}, {**GPT, "multi_query": False}],
+    "gpt2": [GPT, dict(GPT, n_inner=17, tie_word_embeddings=False)],
+    "gpt_bigcode": [dict(GPT, n_inner=17), dict(GPT, multi_query=False)],
     "gpt_neo": [
         {
             "vocab_size": 29,
@@ -121,36 +113,31 @@ ODD: dict[str, list[dict[str, Any]]] = {
             "attention_types": [[["global"], 1], [["local"], 2]],
         }
     ],
-    "gptj": [{**GPT, "n_inner": 17, "rotary_dim": 2}],
-    "codegen": [{**GPT, "n_embd": 32, "n_head": 8, "n_inner": 17, "rotary_dim": 2}],
-    "gpt_neox": [DECODER, {**DECODER, "attention_bias": False, "tie_word_embeddings": True}],
+    "gptj": [dict(GPT, n_inner=17, rotary_dim=2)],
+    "codegen": [dict(GPT, n_embd=32, n_head=8, n_inner=17, rotary_dim=2)],
+    "gpt_neox": [DECODER, dict(DECODER, attention_bias=False, tie_word_embeddings=True)],
     "bloom": [{"vocab_size": 29, "hidden_size": 30, "n_layer": 3, "n_head": 5}],
     "falcon": [
-        {**DECODER, "bias": True, "num_kv_heads": 6},
-        {**DECODER, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 17},
-        {**DECODER, "new_decoder_architecture": True, "num_kv_heads": 2},
-        {**DECODER, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1},
-        {**DECODER, "alibi": True, "multi_query": False},
+        dict(DECODER, bias=True, num_kv_heads=6),
+        dict(DECODER, multi_query=False, parallel_attn=False, ffn_hidden_size=17),
+        dict(DECODER, new_decoder_architecture=True, num_kv_heads=2),
+        dict(DECODER, new_decoder_architecture=True, num_ln_in_parallel_attn=1),
+        dict(DECODER, alibi=True, multi_query=False),
     ],
     "mpt": [{"vocab_size": 29, "d_model": 30, "n_heads": 5, "n_layers": 3, "max_seq_len": 37}],
     "opt": [
-        {**DECODER, "ffn_dim": 17, "word_embed_proj_dim": 7},
-        {**DECODER, "ffn_dim": 17, "word_embed_proj_dim": 48, "enable_bias": False},
-        {**DECODER, "ffn_dim": 17, "word_embed_proj_dim": 48, "do_layer_norm_before": False},
-        {
-            **DECODER,
-            "ffn_dim": 17,
-            "word_embed_proj_dim": 48,
-            "layer_norm_elementwise_affine": False,
-        },
+        dict(DECODER, ffn_dim=17, word_embed_proj_dim=7),
+        dict(DECODER, ffn_dim=17, word_embed_proj_dim=48, enable_bias=False),
+        dict(DECODER, ffn_dim=17, word_embed_proj_dim=48, do_layer_norm_before=False),
+        dict(DECODER, ffn_dim=17, word_embed_proj_dim=48, layer_norm_elementwise_affine=False),
     ],
-    "bert": [BERT, {**BERT, "tie_word_embeddings": False}],
-    "roberta": [BERT, {**BERT, "tie_word_embeddings": False}],
-    "xlm-roberta": [BERT, {**BERT, "tie_word_embeddings": False}],
-    "camembert": [BERT, {**BERT, "tie_word_embeddings": False}],
+    "bert": [BERT, dict(BERT, tie_word_embeddings=False)],
+    "roberta": [BERT, dict(BERT, tie_word_embeddings=False)],
+    "xlm-roberta": [BERT, dict(BERT, tie_word_embeddings=False)],
+    "camembert": [BERT, dict(BERT, tie_word_embeddings=False)],
     "electra": [
-        {**BERT, "embedding_size": 7},
-        {**BERT, "embedding_size": 30, "tie_word_embeddings": False},
+        dict(BERT, embedding_size=7),
+        dict(BERT, embedding_size=30, tie_word_embeddings=False),
     ],
     "distilbert": [
         {
@@ -165,31 +152,31 @@ ODD: dict[str, list[dict[str, Any]]] = {
         for tied in (True, False)
     ],
     "albert": [
-        {**BERT, "embedding_size": 7},
-        {**BERT, "embedding_size": 30, "tie_word_embeddings": False},
+        dict(BERT, embedding_size=7),
+        dict(BERT, embedding_size=30, tie_word_embeddings=False),
     ],
-    "t5": [T5, {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}],
+    "t5": [T5, dict(T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)],
     "mt5": [T5],
-    "umt5": [{**T5, "feed_forward_proj": "relu"}, T5],
+    "umt5": [dict(T5, feed_forward_proj="relu"), T5],
     "bart": [BART],
     "mbart": [BART],
-    "marian": [{**BART, "decoder_vocab_size": 29}],
+    "marian": [dict(BART, decoder_vocab_size=29)],
     "pegasus": [BART],
     "blenderbot": [BART],
     "m2m_100": [BART],
     "whisper": [
-        {
-            **BART,
-            "num_mel_bins": 7,
-            "max_source_positions": 41,
-            "max_target_positions": 43,
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-        }
+        dict(
+            BART,
+            num_mel_bins=7,
+            max_source_positions=41,
+            max_target_positions=43,
+            bos_token_id=1,
+            eos_token_id=2,
+        )
     ],
-    "vit": [VIT, {**VIT, "pooler_output_size": 13, "num_labels": 5}],
-    "deit": [{**VIT, "num_labels": 7}],
-    "dinov2": [{**VIT, "mlp_ratio": 3}, {**VIT, "mlp_ratio": 2, "use_mask_token": False}],
+    "vit": [VIT, dict(VIT, pooler_output_size=13, num_labels=5)],
+    "deit": [dict(VIT, num_labels=7)],
+    "dinov2": [dict(VIT, mlp_ratio=3), dict(VIT, mlp_ratio=2, use_mask_token=False)],
 }
 
 
@@ -210,16 +197,21 @@ def test_at_least_25_architectures_are_claimed() -> None:
     assert set(ODD) == set(families())
 
 
-@pytest.mark.parametrize(("kind", "architecture"), CLASSES)
+@pytest.mark.parametrize(("kind", "architecture"), one_in(2, dict(CLASSES).items()))
 def test_default_sizes(kind: str, architecture: str) -> None:
     compare(kind, architecture, COMPLETED.get(kind, {}))
 
 
 @pytest.mark.parametrize(
     ("kind", "architecture", "fields"),
-    [(kind, name, fields) for kind, name in CLASSES for fields in ODD[kind]],
+    [
+        (kind, name, fields)
+        for kind, name in CLASSES
+        for fields in (ODD[kind] if dict(CLASSES)[kind] == name else ODD[kind][:1])
+    ],
 )
 def test_odd_sizes(kind: str, architecture: str, fields: dict[str, Any]) -> None:
+    """Of every class the first fields, and of the last class of a kind all of them."""
     spec = compare(kind, architecture, fields)
     # What the library writes into a config.json reads as the same design.
     written = transformers.AutoConfig.for_model(kind, **fields).to_diff_dict()
@@ -258,35 +250,3 @@ def test_the_same_layers_slide(kind: str, fields: dict[str, Any]) -> None:
         indices = range(group.repeat) if group.indices is None else group.indices
         windows |= dict.fromkeys(indices, attention.window)
     assert [windows[layer] for layer in range(spec.main.depth)] == slides
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt2", "bert", "deepseek_v3", "falcon"])
-@settings(max_examples=8)
-@given(draw=st.data())
-def test_random_sizes(kind: str, draw: st.DataObject) -> None:
-    small = st.integers(1, 9)
-    groups, share = draw.draw(small), draw.draw(st.integers(1, 4))
-    fields: dict[str, Any] = {
-        "vocab_size": draw.draw(st.integers(3, 50)),
-        "hidden_size": 2 * groups * share * draw.draw(small),
-        "num_hidden_layers": draw.draw(st.integers(1, 4)),
-        "num_attention_heads": groups * share,
-        "max_position_embeddings": draw.draw(st.integers(3, 50)),
-        "tie_word_embeddings": draw.draw(st.booleans()),
-        "pad_token_id": 0,
-    }
-    if kind != "falcon":
-        fields |= {"intermediate_size": draw.draw(small), "num_key_value_heads": groups}
-    if kind in ("llama", "qwen3_moe"):
-        fields |= {"head_dim": 2 * draw.draw(small), "attention_bias": draw.draw(st.booleans())}
-    if kind in ("qwen3_moe", "deepseek_v3"):
-        fields |= {"num_experts": 4, "num_experts_per_tok": draw.draw(st.integers(1, 4))}
-        fields |= {"moe_intermediate_size": draw.draw(small)}
-    if kind == "deepseek_v3":
-        fields |= {key: draw.draw(small) for key in LATENT} | {"n_group": 1, "topk_group": 1}
-        fields |= {"qk_rope_head_dim": 4, "num_key_value_heads": groups * share}
-        fields |= {"first_k_dense_replace": draw.draw(st.integers(0, 5))}
-        fields |= {"n_routed_experts": fields.pop("num_experts")}
-    if kind == "falcon":
-        fields |= {"new_decoder_architecture": draw.draw(st.booleans()), "num_kv_heads": groups}
-    compare(kind, list(families()[kind].classes)[-1], fields)

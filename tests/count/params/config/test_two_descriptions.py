@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.attention.families import FAMILIES
@@ -52,6 +52,7 @@ def configs(draw: Any, family: Family) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_both_describe_the_same_tensors(family: Family, data: st.DataObject) -> None:
     fields = data.draw(configs(family))

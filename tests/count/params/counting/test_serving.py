@@ -172,7 +172,7 @@ EXPERTS = st.sampled_from([{}, {"experts": 6, "active_experts": 2}])
 DTYPES = st.sampled_from(["float32", "bfloat16", "int8", "int4"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(SHAPES, EXPERTS, DTYPES, st.integers(1, 3000), st.integers(1, 40), st.integers(20, 400))
 def test_one_more_never_fits_and_more_memory_never_holds_less(
     shape: dict[str, Any], experts: dict[str, Any], dtype: str, tokens: int, batch: int, mib: int

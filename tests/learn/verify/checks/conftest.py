@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -14,61 +13,7 @@ from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
 
-from ....small_models import (
-    GPT_OSS,
-    QWEN3_NEXT,
-    SPECIAL,
-    bert_fields,
-    gpt_fields,
-    llama_fields,
-    random_model,
-    t5_fields,
-)
-
-_LLAMA = llama_fields(24, 37, 31, (6, 2, 4))
-CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2": (
-        "GPT2LMHeadModel",
-        "GPT2Config",
-        gpt_fields(15, 31),
-    ),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", _LLAMA),
-    "bert": (
-        "BertForMaskedLM",
-        "BertConfig",
-        bert_fields(21, 37, 31),
-    ),
-    "t5": (
-        "T5ForConditionalGeneration",
-        "T5Config",
-        t5_fields(23, 5, 37),
-    ),
-    "gpt_oss": (
-        "GptOssForCausalLM",
-        "GptOssConfig",
-        _LLAMA | GPT_OSS,
-    ),
-    "gptj": (
-        "GPTJForCausalLM",
-        "GPTJConfig",
-        gpt_fields(24, 31) | {"rotary_dim": 4},
-    ),
-    "qwen3_next": (
-        "Qwen3NextForCausalLM",
-        "Qwen3NextConfig",
-        _LLAMA | QWEN3_NEXT | {"layer_types": ["linear_attention", "full_attention"]},
-    ),
-}
-
-
-def small(name: str, dtype: torch.dtype = torch.float32) -> TransformersModel:
-    """A random model whose weights are large enough for mistakes to show."""
-    torch.manual_seed(11)
-    model = random_model(CONFIGS[name], vocab_size=89, **SPECIAL)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    return prepared(name, model.to(dtype), None, torch.device("cpu"), seed=11)
+from ....engine.architectures import small_model
 
 
 def tokens(count: int, seed: int = 3) -> Tokens:
@@ -82,7 +27,7 @@ def examinee() -> Callable[..., tuple[TransformersModel, Examinee]]:
     """``examinee("gpt2")``: a model and its examinee over eleven tokens."""
 
     def make(name: str, dtype: torch.dtype = torch.float32) -> tuple[TransformersModel, Examinee]:
-        model = small(name, dtype)
+        model = prepared(name, small_model(name).to(dtype), None, torch.device("cpu"), seed=11)
         return model, open_examinee(model, tokens(11), tokens(7, 5) if name == "t5" else None)
 
     return make

@@ -76,10 +76,7 @@ class Made:
 
     def unobserved(self) -> tuple[ReferenceRun, ...]:
         outputs = self.outputs(self.passage) + (0.01 if self.broken == "moved" else 0)
-        return (
-            ReferenceRun("sdpa", False, outputs),
-            ReferenceRun("eager", True, outputs),
-        )
+        return (ReferenceRun("sdpa", False, outputs), ReferenceRun("eager", True, outputs))
 
     def sinks(self) -> dict[Any, np.ndarray]:
         if not self.sink:
@@ -160,7 +157,7 @@ def test_what_is_broken_fails_and_is_named(name: str, broken: str, where: str) -
     assert failed[0].where == where
 
 
-def test_what_does_not_apply_says_why() -> None:
+def test_what_does_not_apply_says_why_and_sinks_are_shown() -> None:
     assert (
         check(Made(causal=()), "causality").skipped
         == "bidirectional attention: no causal mask to test"
@@ -169,9 +166,6 @@ def test_what_does_not_apply_says_why() -> None:
     assert check(Made("no mask"), "padding").skipped == "takes no attention mask"
     one = Made(passage=Input.of_ids((11,)))
     assert check(one, "causality").skipped == "one token has no later one"
-
-
-def test_the_sinks_share_is_shown() -> None:
     found = check(Made(sink=True), "rows")
     assert found.verdict == "pass"
     assert found.notes == ("a learned sink takes 0.250 to 0.250 of a row",)

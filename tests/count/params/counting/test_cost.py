@@ -48,7 +48,7 @@ def test_the_formulas_of_the_definitions() -> None:
     assert flops.scores_per_token == layers * 4 * n * heads * dim
 
 
-def test_a_window_leaves_a_band() -> None:
+def test_pairs_that_are_seen() -> None:
     attention = AttentionSpec(8, 2, 2, 4, 4, window=5)
     flops = count_cost(decoder(attention), tokens=11).flops
     pairs = (11**2 - 6**2) / 2  # the triangle, less the triangle that slid out of sight
@@ -56,9 +56,6 @@ def test_a_window_leaves_a_band() -> None:
     assert flops.scores_per_token == 4 * 5 * 8
     short = count_cost(decoder(attention), tokens=5).flops
     assert short.attention_scores_visible == short.attention_scores // 2
-
-
-def test_an_encoder_sees_all_pairs() -> None:
     flops = count_cost(decoder(AttentionSpec(8, 2, 2, 4, 4), causal=False), tokens=11).flops
     assert flops.attention_scores_visible == flops.attention_scores
 
@@ -98,18 +95,18 @@ SHARED = {
 }
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama", "LlamaForCausalLM", WIDE),
-    ("mistral", "MistralForCausalLM", {**DECODER, "sliding_window": 5}),
-    ("mixtral", "MixtralForCausalLM", {**DECODER, "num_local_experts": 5}),
-    ("qwen2_moe", "Qwen2MoeForCausalLM", {**DECODER, **SHARED}),
+    ("mistral", "MistralForCausalLM", dict(DECODER, sliding_window=5)),
+    ("mixtral", "MixtralForCausalLM", dict(DECODER, num_local_experts=5)),
+    ("qwen2_moe", "Qwen2MoeForCausalLM", dict(DECODER, **SHARED)),
     (
         "deepseek_v3",
         "DeepseekV3ForCausalLM",
-        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
+        dict(DECODER, **ROUTED, **LATENT, num_key_value_heads=6),
     ),
     ("gpt2", "GPT2LMHeadModel", GPT),
     ("bert", "BertForMaskedLM", BERT),
     ("bert", "BertModel", BERT),
-    ("albert", "AlbertForMaskedLM", {**BERT, "embedding_size": 7}),
+    ("albert", "AlbertForMaskedLM", dict(BERT, embedding_size=7)),
     ("t5", "T5ForConditionalGeneration", T5),
     ("whisper", "WhisperForConditionalGeneration", WHISPER),
     ("vit", "ViTModel", VIT),

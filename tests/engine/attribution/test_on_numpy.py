@@ -16,54 +16,25 @@ from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input
 
-from ...small_models import WORDS, random_model, word_tokenizer
+from ...small_models import (
+    WORDS,
+    bert_fields,
+    gpt_fields,
+    llama_fields,
+    random_model,
+    word_tokenizer,
+)
 
 TEXT = "the cat sat on the mat because the cat"
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2": (
-        "GPT2LMHeadModel",
-        "GPT2Config",
-        {"n_embd": 21, "n_layer": 3, "n_head": 3, "n_positions": 37},
-    ),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", gpt_fields(21, 37, layers=3)),
     "llama": (
         "LlamaForCausalLM",
         "LlamaConfig",
-        {
-            "hidden_size": 20,
-            "intermediate_size": 23,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 6,
-            "max_position_embeddings": 37,
-            "attention_bias": True,
-            "mlp_bias": True,
-        },
+        dict(llama_fields(20, 23, 37, (4, 2, 6), 3), attention_bias=True, mlp_bias=True),
     ),
-    "gpt_neox": (
-        "GPTNeoXForCausalLM",
-        "GPTNeoXConfig",
-        {
-            "hidden_size": 24,
-            "intermediate_size": 29,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 3,
-            "max_position_embeddings": 37,
-        },
-    ),
-    "gemma": (
-        "GemmaForCausalLM",
-        "GemmaConfig",
-        {
-            "hidden_size": 20,
-            "intermediate_size": 23,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 1,
-            "head_dim": 6,
-            "max_position_embeddings": 37,
-        },
-    ),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", bert_fields(24, 29, 37, layers=3)),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", llama_fields(20, 23, 37, (4, 1, 6), 3)),
 }
 
 

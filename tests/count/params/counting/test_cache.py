@@ -1,13 +1,21 @@
-"""What fits, what maps take, bytes, lengths: exact at the border."""
+"""The cache, what fits and what maps take: by hand, at the border, and as the library keeps it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
+import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnviz.count.params.config.read import spec_from_config
 from attnviz.count.params.counting.cache import (
     BITS,
+    CacheCount,
+    Lengths,
     bits,
     byte_count,
     count_cache,
@@ -17,6 +25,79 @@ from attnviz.count.params.counting.cache import (
 from attnviz.count.params.counting.cost import DEFAULT_TOKENS, count_cost
 from attnviz.count.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
+
+from ..small_configs import T5
+
+TOKENS, SOURCE, BATCH = 13, 7, 3
+
+
+def cache(
+    *attentions: AttentionSpec, tokens: int, batch: int = 1, dtype: str = "bfloat16"
+) -> CacheCount:
+    groups = tuple(LayerGroup(LayerSpec((attention,)), 1) for attention in attentions)
+    spec = ModelSpec("test", "", (StackSpec("decoder", groups),))
+    return count_cache(spec, Lengths(tokens, SOURCE), batch=batch, dtype=dtype)
+
+
+def test_grouped_heads_keep_their_groups() -> None:
+    grouped = AttentionSpec(12, 6, 2, 2, 3)
+    count = cache(grouped, grouped, tokens=5, batch=7)
+    assert count.values_per_token == 2 * 2 * (2 + 3)
+    assert count.bytes_per_token == count.bytes_per_token_late == 40
+    assert count.bytes == 5 * 7 * 40
+    assert len(count.lines) == 1
+    assert count.lines[0].formula == "2 × 10 × 5 = 100"
+
+
+@pytest.mark.parametrize(("tokens", "held"), [(3, 3), (4, 4), (5, 4), (100, 4)])
+def test_a_sliding_layer_keeps_its_window(tokens: int, held: int) -> None:
+    sliding = AttentionSpec(8, 2, 1, 4, 4, window=4)
+    full = AttentionSpec(8, 2, 1, 4, 4)
+    count = cache(sliding, full, tokens=tokens, dtype="int8")
+    assert count.bytes == 8 * held + 8 * tokens
+    assert (count.bytes_per_token, count.bytes_per_token_late) == (16, 8)
+
+
+def test_linear_attention_keeps_a_state_that_does_not_grow() -> None:
+    linear = AttentionSpec(8, 2, 2, 4, 3, linear=True)
+    short, long = (cache(linear, tokens=tokens, dtype="float32") for tokens in (1, 10**9))
+    assert short.bytes == long.bytes == short.constant_bytes == 2 * 4 * 3 * 4
+    assert short.bytes_per_token == 0
+
+
+def test_half_bytes_are_rounded_only_at_the_end() -> None:
+    odd = AttentionSpec(3, 1, 1, 1, 2)
+    assert cache(odd, tokens=1, dtype="int4").bytes == 2
+    assert cache(odd, tokens=2, dtype="int4").bytes == 3
+    assert cache(odd, tokens=10**30, batch=3, dtype="int4").bytes == 45 * 10**29
+
+
+def test_an_encoder_keeps_nothing() -> None:
+    group = LayerGroup(LayerSpec((AttentionSpec(4, 2, 2, 2, 2),)), 3)
+    spec = ModelSpec("test", "", (StackSpec("encoder", (group,), causal=False),))
+    count = count_cache(spec, Lengths(5, 5), batch=1, dtype="float16")
+    assert (count.bytes, count.bytes_per_token, count.lines) == (0, 0, ())
+
+
+def test_the_library_keeps_as_many_bytes_of_two_towers() -> None:
+    """Of one tower ``config/test_every_config.py`` compares what the library keeps."""
+    torch.manual_seed(3)
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)).eval()
+    read, written = (torch.randint(0, 29, (BATCH, length)) for length in (SOURCE, TOKENS))
+    with torch.no_grad():
+        past = model(input_ids=read, decoder_input_ids=written, use_cache=True).past_key_values
+
+    def kept(layers: Iterable[Any]) -> int:
+        tensors = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    classes = ["T5ForConditionalGeneration"]
+    spec = spec_from_config({"model_type": "t5", "architectures": classes, **T5})
+    assert spec is not None
+    count = count_cache(spec, Lengths(TOKENS, SOURCE), batch=BATCH, dtype="float32")
+    assert count.cross_bytes == kept(past.cross_attention_cache.layers)
+    assert count.bytes - count.cross_bytes == kept(past.self_attention_cache.layers)
+
 
 PLAIN = AttentionSpec(8, 2, 2, 4, 4)  # 256 weights, 16 numbers a token
 SLIDING = AttentionSpec(8, 2, 2, 4, 4, window=10)
@@ -83,14 +164,11 @@ def test_one_token_more_would_not_fit(
     assert cache(fit.tokens + 1) > memory - fit.weights
 
 
-def test_weights_alone_may_not_fit() -> None:
+def test_weights_or_positions_may_end_before_the_memory() -> None:
     fit = longest_context(spec(PLAIN), 511)
     assert (fit.tokens, fit.binds, fit.left) == (0, "weights", -1)
     full = longest_context(spec(PLAIN), 512)
     assert (full.tokens, full.binds, full.left) == (0, "memory", 0)
-
-
-def test_positions_may_end_before_the_memory() -> None:
     fit = longest_context(spec(PLAIN, limit=7), 10**6)
     assert (fit.tokens, fit.binds, fit.cache) == (7, "positions", 224)
     assert fit.by_memory == (10**6 - 512) // 32
@@ -105,12 +183,9 @@ def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> No
     assert (limited.tokens, limited.binds) == (5, "positions")
 
 
-def test_a_window_that_does_not_fit_as_a_whole() -> None:
+def test_a_window_may_not_fit_and_memory_may_be_absurd() -> None:
     fit = longest_context(spec(SLIDING), 512 + 32 * 9)
     assert (fit.tokens, fit.binds) == (9, "memory")
-
-
-def test_an_absurd_memory() -> None:
     assert longest_context(spec(PLAIN), 512 + 32 * 10**50).tokens == 10**50
 
 
@@ -148,7 +223,7 @@ def test_lengths_of_two_towers() -> None:
             lengths(free, *numbers)
 
 
-def test_the_length_that_is_counted_unless_asked() -> None:
+def test_what_is_counted_unless_asked() -> None:
     assert count_cost(spec(PLAIN)).tokens == DEFAULT_TOKENS == 2048
     assert count_cost(spec(PLAIN, limit=77)).tokens == 77
     assert count_cost(spec(PLAIN, limit=10**6)).tokens == 2048
@@ -156,8 +231,5 @@ def test_the_length_that_is_counted_unless_asked() -> None:
         count_cost(spec(PLAIN), batch=0)
     with pytest.raises(UsageError, match="tokens must be 1 or more, not 0"):
         count_cost(spec(PLAIN), tokens=0)
-
-
-def test_the_cache_may_have_its_own_dtype() -> None:
     count = count_cost(spec(PLAIN), tokens=1, dtype="float32", cache_dtype="int8")
     assert (count.weight_bytes, count.cache.bytes, count.cache_dtype) == (1024, 16, "int8")

@@ -72,16 +72,10 @@ def test_the_record_holds_what_the_model_handed_over() -> None:
     assert record.kind == "self"
 
 
-def test_notes_of_the_model_and_of_the_run_are_joined() -> None:
+def test_notes_are_joined_and_chosen_heads_alone_are_kept() -> None:
     assert record_of(Fake([[CAUSAL]])).model.notes == ("made up", "2 words")
-
-
-def test_chosen_heads_only() -> None:
     record = record_of(Fake([[CAUSAL] * 3] * 3), heads={1: {0, 2}})
     assert [(layer.layer, layer.heads) for layer in record.layers] == [(1, (0, 2))]
-
-
-def test_layers_may_differ_in_their_heads() -> None:
     model = Fake([[CAUSAL] * 3, [CAUSAL]])
     assert [(at, head) for at, head, _ in record_of(model)] == [(0, 0), (0, 1), (0, 2), (1, 0)]
     kept = record_of(model, heads={0: {2}, 1: {2}})
@@ -98,9 +92,6 @@ def test_causal_is_what_every_kept_head_shows() -> None:
     model = Fake([[CAUSAL, CAUSAL], [CAUSAL, BOTH_WAYS]])
     assert not record_of(model).causal
     assert record_of(model, heads={0: {0, 1}, 1: {0}}).causal
-
-
-def test_one_token_shows_no_direction() -> None:
     assert not record_of(Fake([[[[1.0]]]]), "a").causal
 
 

@@ -32,6 +32,7 @@ NAMES = (
     "albert",
     "tiny",
 )
+MODES = list(zip(NAMES, ["zero", "mean"] * 5, strict=True))
 
 
 def scan_of(name, **options):
@@ -59,8 +60,7 @@ def compared(found, expected):
         np.testing.assert_allclose(found.metrics[metric], values, rtol=0, atol=1e-5, err_msg=metric)
 
 
-@pytest.mark.parametrize("mode", ["zero", "mean"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "mode"), MODES)
 def test_a_row_at_a_time_costs_the_same(name, mode, monkeypatch):
     whole, _ = measured(name, mode=mode)
     monkeypatch.setattr(scan_memory, "_BUFFER", 1)
@@ -79,8 +79,7 @@ def test_every_way_that_works_costs_the_same(name, monkeypatch):
     compared(apart, whole)
 
 
-@pytest.mark.parametrize("mode", ["zero", "mean"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "mode"), MODES)
 def test_a_last_block_cut_short_costs_the_same(name, mode, monkeypatch):
     short, plan = measured(name, positions="last", mode=mode)
     assert plan.ends_short == (name != "albert")  # a masked model is asked anywhere in its text

@@ -25,9 +25,6 @@ def test_the_peak_counts_what_is_alive_at_once():
         return torch.cat([second, second])  # 4,000 and 8,000
 
     assert peak_bytes(run, []) == 12_000
-
-
-def test_views_and_parameters_are_not_counted():
     layer = torch.nn.Linear(50, 60)
     row = torch.ones(1, 50)
     with torch.inference_mode():
@@ -63,8 +60,8 @@ class Ledger(TorchDispatchMode):
         return outputs
 
 
-@pytest.mark.parametrize("limit", [22_000_000, 32_000_000])
-def test_the_peak_of_a_scan_stays_under_the_limit(limit):
+def test_the_peak_of_a_scan_stays_under_the_limit():
+    limit = 22_000_000
     torch.manual_seed(0)
     config = GPT2Config(
         **gpt_fields(256, 64, heads=16), vocab_size=997, bos_token_id=1, eos_token_id=2

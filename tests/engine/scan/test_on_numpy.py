@@ -15,7 +15,7 @@ from attnviz.errors import UsageError
 from ...attention.test_families import IDS, MODELS
 from ..ablation_loop import PROJECTIONS, loop_metrics, outputs_without
 from ..scans import every, measured
-from ..stacks import HEADED, Both, both
+from ..stacks import HEADED, Both, both, once_quick
 
 OTHER = [*IDS[5:], *IDS[:5]]
 LONGER = [*OTHER, 8, 9]
@@ -40,27 +40,29 @@ def looped(model: Both, variant: Variant, ids=IDS, value=None) -> dict[str, floa
     )
 
 
-def compared(model: Both, variants, found, expected) -> None:
+def compared(model: Both, variants, found, expected, most=1e-4) -> None:
+    """Hold both backends against the loop. most: by how much torch in float32 may be off."""
     one, other = (measured(scan, variants) for scan in found)
     assert set(one) == set(other) == set(METRICS)
     for name in METRICS:
         oracle = np.array([row[name] for row in expected])
         ours(one[name], other[name], oracle, name)
+        np.testing.assert_allclose(other[name], oracle, rtol=most, atol=most, err_msg=name)
     assert (one["flip_rate"] == other["flip_rate"]).all()
 
 
-@pytest.mark.parametrize("name", HEADED)
+@pytest.mark.parametrize("name", once_quick(HEADED))
 def test_every_metric_equals_the_loop(name, tmp_path):
     model = both(name, tmp_path)
     heads = model.heads
-    some = [heads[0], heads[len(heads) // 2], heads[-1]]
+    some = [heads[0], heads[-1]]
     variants = [*(Variant((head,)) for head in some), Variant((heads[1], heads[-1]))]
     texts = [IDS[:6] if model.masked else IDS]
     expected = [looped(model, variant, texts[0]) for variant in variants]
     compared(model, variants, model.scans(texts, pair=(5, 7)), expected)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in HEADED])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in HEADED][::2])
 def test_models_without_words_have_their_output(name, tmp_path):
     model = both(name, tmp_path)
     numpy, other = (measured(scan, every(scan)) for scan in model.scans([IDS]))
@@ -104,13 +106,14 @@ def values_of(model: Both, mode: str) -> dict[tuple[int, int], torch.Tensor]:
     return {head: torch.cat([text[head] for text in texts]).mean(0) for head in model.heads}
 
 
-@pytest.mark.parametrize("name", FEW[:-1])
 @pytest.mark.parametrize(
-    ("mode", "references", "options"),
+    ("name", "mode", "references", "options"),
     [
-        ("mean", (IDS, LONGER), {"mode": "mean"}),
-        ("position", (IDS, OTHER), {"mode": "mean", "per_position": True}),
-        ("resample", (IDS, LONGER), {"mode": "resample"}),
+        ("gpt2", "mean", (IDS, LONGER), {"mode": "mean"}),
+        ("gpt-neo", "mean", (IDS, LONGER), {"mode": "mean"}),
+        ("neox", "position", (IDS, OTHER), {"mode": "mean", "per_position": True}),
+        ("qwen3", "resample", (IDS, LONGER), {"mode": "resample"}),
+        ("llama, biases", "resample", (IDS, LONGER), {"mode": "resample"}),
     ],
 )
 def test_replacements_equal_the_loop(name, mode, references, options, tmp_path):
@@ -124,7 +127,7 @@ def test_replacements_equal_the_loop(name, mode, references, options, tmp_path):
         assert found[0].notes == found[1].notes != []
 
 
-@pytest.mark.parametrize("name", FEW[:-1])
+@pytest.mark.parametrize("name", FEW[1:-1:2])
 def test_a_control_takes_off_a_random_direction(name, tmp_path):
     model = both(name, tmp_path)
     shape, held, seed = model.numpy.stack.shape, outputs(model, IDS), 3
@@ -141,7 +144,7 @@ def test_a_control_takes_off_a_random_direction(name, tmp_path):
     compared(model, variants, model.scans([IDS], pair=(5, 7), control=True, seed=seed), expected)
 
 
-@pytest.mark.parametrize("name", FEW[:-1])
+@pytest.mark.parametrize("name", FEW[1:-1:2])
 def test_the_last_position_alone(name, tmp_path):
     model = both(name, tmp_path)
     shape, variants = model.numpy.stack.shape, [Variant((head,)) for head in model.heads[::2]]
@@ -186,10 +189,9 @@ def test_draws_have_a_standard_error_and_tokens_their_losses(tmp_path):
 
 
 @pytest.mark.parametrize("name", FEW)
-@pytest.mark.parametrize("positions", ["all", "last"])
-def test_one_at_a_time_is_the_growing_pass(name, positions, tmp_path, monkeypatch):
+def test_one_at_a_time_is_the_growing_pass(name, tmp_path, monkeypatch):
     model = both(name, tmp_path)
-    options = {"pair": (5, 7), "positions": positions}
+    options = {"pair": (5, 7), "positions": ("all", "last")[FEW.index(name) % 2]}
     scan = model.scans([IDS], **options)[0]
     variants = [*every(scan), Variant((model.heads[0], model.heads[-1]))]
     grown = measured(scan, variants)
@@ -203,7 +205,7 @@ def test_one_at_a_time_is_the_growing_pass(name, positions, tmp_path, monkeypatc
     assert (grown["flip_rate"] == measured(alone, variants)["flip_rate"]).all()
 
 
-@pytest.mark.parametrize("name", [*FEW, "gemma", "distilbert", "roberta", "electra, as wide"])
+@pytest.mark.parametrize("name", [*FEW[::2], "electra, as wide"])
 def test_a_head_that_nothing_reads_costs_exactly_nothing(name, tmp_path):
     model = both(name, tmp_path)
     layer, head = model.heads[-2]

@@ -13,7 +13,7 @@ from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load
 from attnviz.records import Input
 
-from ..architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from ..architectures import ARCHITECTURES, inputs_of, quick_or_long, small_model, state_of
 from .attribution_oracle import ROUTES, Recorded, head_written, to_logits
 
 MASK, ANSWER, FOIL, MASKED = 96, 5, 7, 4
@@ -39,7 +39,7 @@ def opened(name, model, given):
     return TorchAttributor(patchable_transformers(model, kind, given, MASK), given)
 
 
-@pytest.mark.parametrize("name", PREDICTING)
+@pytest.mark.parametrize("name", quick_or_long(PREDICTING))
 def test_the_parts_add_up_to_the_models_own_logit(name):
     model, (inputs, given) = small_model(name), asked(name)
     before = state_of(model)

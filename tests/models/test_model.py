@@ -1,19 +1,32 @@
-"""Random repeated tokens of every kind of model, and their randomly initialised twins."""
+"""What models of every kind share: vocabularies, twins with random weights, notes about texts."""
 
 from __future__ import annotations
 
 import weakref
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import attnviz
+from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
+from attnviz.engine.capture import capture
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.huggingface import load_transformers
-from attnviz.models.model import Vocabulary, frame_of, random_copies
+from attnviz.models.model import (
+    Vocabulary,
+    frame_of,
+    random_copies,
+    stated_revision,
+    text_notes,
+    trained_tokens,
+)
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import random_twin
+from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
 
 from ..small_models import whole_weights
@@ -29,7 +42,7 @@ def test_a_vocabulary_does_not_keep_its_model_in_memory() -> None:
     assert kept.texts([5])
 
 
-def test_copies_of_random_tokens_in_their_frame() -> None:
+def test_random_copies_stand_in_their_frame() -> None:
     tokens = random_copies(Bundled().vocabulary(), 7, 3, seed=1)
     assert tokens.ids[0] == 0
     first, second, third = (tokens.ids[1 + 7 * n : 8 + 7 * n] for n in range(3))
@@ -38,9 +51,6 @@ def test_copies_of_random_tokens_in_their_frame() -> None:
     assert tokens.special == (True, *(False,) * 21)
     assert random_copies(Bundled().vocabulary(), 7, 3, seed=1) == tokens
     assert random_copies(Bundled().vocabulary(), 7, 3, seed=2) != tokens
-
-
-def test_more_tokens_than_there_are() -> None:
     nothing = Tokens((), (), ())
     few = Vocabulary(np.arange(3), nothing, nothing, False, lambda ids: ("x",) * len(ids))
     with pytest.raises(ValueError, match="4 distinct tokens of 3"):
@@ -115,3 +125,63 @@ def test_what_cannot_be_built_anew() -> None:
 
     with pytest.raises(UnsupportedError, match="cannot be built anew"):
         random_twin(Made(), 0)
+
+
+def tokens(*texts: str) -> Tokens:
+    return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
+
+
+@pytest.mark.parametrize(("unknown", "told"), [(1, False), (2, True), (10, True)])
+def test_unknown_tokens_above_a_tenth_are_told(unknown: int, told: bool) -> None:
+    read = tokens(*["[UNK]"] * unknown, *["word"] * (10 - unknown))
+    assert text_notes(None, read) == (
+        (f"{unknown} of 10 tokens are unknown to the tokenizer: the model cannot tell them apart",)
+        if told
+        else ()
+    )
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("command", ["heads", "patterns"])
+def test_a_screen_says_so(run: Any, checkpoint: Any, backend: str, command: str) -> None:
+    path: Path = checkpoint("bert")
+    result = run(command, "漢 字 the 猫 cat", "--model", str(path), "--backend", backend)
+    assert result.code == 0, result.err
+    assert "tokens are unknown to the tokenizer" in " ".join(result.out.split())
+
+
+TINY = Path(attnviz.__file__).parent / "data" / "tiny"
+
+
+def opened(directory: Path, metadata: dict[str, str]) -> tuple[TransformersModel, str]:
+    """The bundled model's tensors as ``attnviz train`` writes them, and their revision."""
+    tiny = open_checkpoint(TINY)
+    tensors = {name: tiny.tensors[name] for name in tiny.config.tensor_shapes()}
+    tokenizer = (TINY / "tokenizer.json").read_text(encoding="utf-8")
+    revision = save_checkpoint(directory, tiny.config, tensors, tokenizer, metadata=metadata)
+    return load_transformers(str(directory)), revision
+
+
+def test_a_text_longer_than_those_of_the_training_has_a_note(tmp_path: Path) -> None:
+    model, revision = opened(tmp_path, {"trained_tokens": "9"})
+    assert model.info.revision == revision
+    short = model.encode("The cat sat.")
+    assert len(short) <= 9
+    assert capture(model, short, kind="self").model.notes == ()
+    long = model.encode("The cat sat on the mat because it was tired.")
+    note = f"trained on sequences of up to 9 tokens, not {len(long)}"
+    assert capture(model, long, kind="self").model.notes == (note,)
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"trained_tokens": "many"}, {"trained_tokens": "9" * 999}]
+)
+def test_a_file_that_does_not_say_how_long(metadata: dict[str, str], tmp_path: Path) -> None:
+    assert trained_tokens(metadata) is None
+    model, _ = opened(tmp_path, metadata)
+    assert model.notes_for(model.encode("cat " * 300)) == ()
+
+
+@pytest.mark.parametrize("stated", ["", "main", "\x1b[31mabcdef0123456", "0123456789abcdef\n"])
+def test_a_revision_that_is_no_digest_is_not_repeated(stated: str) -> None:
+    assert stated_revision({"revision": stated}) is None

@@ -1,0 +1,266 @@
+"""The parameters of an attention, of a feed-forward part and of a whole model: what adds up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.count.params import specs
+from attnviz.count.params.counting.parameters import (
+    count_attention,
+    count_feed_forward,
+    count_layer,
+    count_parameters,
+)
+from attnviz.count.params.specs import (
+    AttentionSpec,
+    Dense,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LatentSpec,
+    LookupTable,
+    Norm,
+)
+
+SIZES = st.integers(1, 10**12)
+
+
+def attention(d_model: int, heads: int, **more: object) -> AttentionSpec:
+    dim = d_model // heads
+    plain = AttentionSpec(d_model, heads, heads, dim, dim)
+    return plain._replace(**more)  # type: ignore[arg-type]  # the fields of the dataclass
+
+
+BIASED = {"query_bias": True, "key_bias": True, "value_bias": True, "output_bias": True}
+
+
+def test_the_textbook_layer() -> None:
+    count = count_attention(attention(4096, 32))
+    assert (count.query, count.key, count.value, count.output) == (16_777_216,) * 4
+    assert count.total == 67_108_864
+    assert count.bias == 0
+    assert (count.per_head.query, count.per_head.key, count.per_head.value) == (524_288,) * 3
+    assert count.per_head.output == 524_288
+
+
+def test_biases_are_told_apart() -> None:
+    count = count_attention(attention(4096, 32, **BIASED))
+    assert count.total == 67_125_248
+    assert count.bias == 4 * 4096
+    biases = {term.label: term.number for term in count.terms if term.role == "bias"}
+    assert biases == {f"{name} bias": 4096 for name in ("query", "key", "value", "output")}
+    own = count_attention(attention(64, 8, **BIASED))
+    assert own.total == 16_640 == 4 * 64**2 + 4 * 64
+    one = count_attention(attention(64, 8, key_bias=True))
+    assert [term.label for term in one.terms if term.role == "bias"] == ["key bias"]
+    assert one.bias == 64
+
+
+def test_grouped_heads() -> None:
+    count = count_attention(attention(4096, 32, kv_heads=8))
+    assert count.total == 41_943_040
+    assert (count.query, count.key) == (16_777_216, 4_194_304)
+    assert count.per_head.key == 524_288  # one of eight
+
+
+def test_cross_attention_reads_another_width() -> None:
+    count = count_attention(AttentionSpec(7, 3, 3, 5, 5, cross=True, source_width=11))
+    assert (count.query, count.key, count.value, count.output) == (105, 165, 165, 105)
+
+
+def test_latent_attention_of_deepseek_v3() -> None:
+    latent = LatentSpec(kv_lora=512, rope_dim=64, nope_dim=128, q_lora=1536)
+    norms = (Norm("query norm", 1536), Norm("key and value norm", 512))
+    count = count_attention(AttentionSpec(7168, 128, 128, 192, 128, latent=latent, parts=norms))
+    assert count.query == 7168 * 1536 + 1536 * 128 * 192
+    assert count.latent == 7168 * (512 + 64)
+    assert count.key == 512 * 128 * 128
+    assert count.value == 512 * 128 * 128
+    assert count.output == 128 * 128 * 7168
+    assert count.norm == 1536 + 512
+    assert count.total == 187_107_328
+    assert count.per_head.query == 1536 * 192  # the way down is shared
+
+
+def test_latent_attention_without_a_squeezed_query() -> None:
+    latent = LatentSpec(kv_lora=11, rope_dim=2, nope_dim=3, down_bias=True)
+    count = count_attention(AttentionSpec(7, 4, 4, 5, 6, latent=latent, output_bias=True))
+    assert count.query == 7 * 4 * 5
+    assert count.latent == 7 * 13
+    assert count.bias == 13 + 7
+    assert count.total == 7 * 20 + 7 * 13 + 11 * 4 * (3 + 6) + 4 * 6 * 7 + 20
+    squeezed = latent._replace(q_lora=2)
+    assert count_attention(AttentionSpec(7, 4, 4, 5, 6, latent=squeezed)).bias == 13 + 2
+
+
+def test_what_else_an_attention_holds() -> None:
+    parts = (Norm("query norm", 5), Norm("key norm", 5, shift=True), LookupTable("sinks", 1, 3))
+    count = count_attention(AttentionSpec(7, 3, 3, 5, 5, parts=parts))
+    assert (count.norm, count.other) == (15, 3)
+    assert count.total == 4 * 105 + 18
+
+
+@given(SIZES, SIZES, st.integers(1, 99), SIZES, SIZES, st.booleans(), st.booleans())
+def test_the_formula_of_the_definitions(
+    d: int, groups: int, share: int, dim: int, value: int, bias: bool, output_bias: bool
+) -> None:
+    heads = groups * share
+    count = count_attention(
+        AttentionSpec(d, heads, groups, dim, value, bias, bias, bias, output_bias)
+    )
+    weights = d * heads * dim + d * groups * (dim + value) + heads * value * d
+    biases = bias * (heads * dim + groups * (dim + value)) + output_bias * d
+    assert count.total == weights + biases
+    assert count.bias == biases
+    assert sum(term.number for term in count.terms) == count.total
+
+
+@given(SIZES, st.integers(1, 50), SIZES)
+def test_each_line_shows_its_own_arithmetic(d: int, heads: int, dim: int) -> None:
+    count = count_attention(AttentionSpec(d, heads, heads, dim, dim, **BIASED))
+    for term in count.terms:
+        factors, _, result = term.formula.rpartition(" = ")
+        numbers = [int(factor) for factor in factors.split(" × ")] if factors else [term.number]
+        product = 1
+        for number in numbers:
+            product *= number
+        assert product == term.number == int(result.replace(",", ""))
+    assert count.terms[0].formula == f"{d} × {heads * dim} = {d * heads * dim:,}"
+
+
+def test_the_gated_part_of_llama_2_7b() -> None:
+    count = count_feed_forward(FeedForwardSpec(4096, 11008, gated=True))
+    assert count.total == count.active == 135_266_304
+    assert count.up == count.gate == count.down == 45_088_768
+    assert (count.bias, count.router, count.shared, count.per_expert) == (0, 0, 0, 0)
+
+
+@given(SIZES, SIZES, st.booleans(), st.booleans(), st.booleans())
+def test_plain_and_gated(d: int, f: int, gated: bool, up_bias: bool, down_bias: bool) -> None:
+    count = count_feed_forward(FeedForwardSpec(d, f, gated, up_bias, down_bias))
+    biases = up_bias * f * (1 + gated) + down_bias * d
+    assert count.bias == biases
+    assert count.total == (2 + gated) * d * f + biases
+    assert count.total == sum(term.number for term in count.terms)
+
+
+def test_a_mixture_counts_all_experts_and_one_token_passes_some() -> None:
+    expert = FeedForwardSpec(7, 11, gated=True)
+    shared = FeedForwardSpec(7, 13, gated=True)
+    gate = Dense("shared expert gate", 7, 1)
+    count = count_feed_forward(
+        ExpertsSpec(expert, 5, 2, shared=shared, router_bias=True, parts=(gate,))
+    )
+    assert count.per_expert == 3 * 7 * 11 == 231
+    assert count.router == 35
+    assert count.bias == 5  # the router's
+    assert count.shared == 3 * 7 * 13 == 273
+    assert count.other == 7
+    assert count.total == 5 * 231 + 35 + 5 + 273 + 7
+    assert count.total - count.active == 3 * 231
+
+
+def test_experts_with_biases() -> None:
+    expert = FeedForwardSpec(7, 11, gated=True, up_bias=True, down_bias=True)
+    count = count_feed_forward(ExpertsSpec(expert, 3, 1))
+    assert count.bias == 3 * (2 * 11 + 7)
+    assert count.per_expert == 231 + 29
+    assert count.total == 3 * 260 + 21
+    assert count.active == 260 + 21
+
+
+ATTENTION = specs.AttentionSpec(6, 2, 2, 3, 3)  # 144
+PLAIN = specs.LayerSpec(
+    (ATTENTION,), specs.FeedForwardSpec(6, 5), (specs.Norm("attention norm", 6),)
+)  # 210
+
+
+def spec(*groups: specs.LayerGroup, **more: object) -> specs.ModelSpec:
+    stack = specs.StackSpec("decoder", groups, **more)  # type: ignore[arg-type]
+    return specs.ModelSpec("test", "", (stack,))
+
+
+def test_a_layer_by_what_it_is_for() -> None:
+    count = count_layer(PLAIN)
+    shares = count.shares
+    assert (shares.attention, shares.feed_forward, shares.norm, shares.other) == (144, 60, 6, 0)
+    assert count.total == count.active == shares.total == 210
+    scaled = count_layer(specs.LayerSpec((ATTENTION,), parts=(specs.LookupTable("scale", 1, 6),)))
+    assert scaled.shares.other == 6
+
+
+def test_shares_add_up() -> None:
+    whole = spec(
+        specs.LayerGroup(PLAIN, 3),
+        embeddings=(
+            specs.LookupTable("token embedding", 11, 6),
+            specs.Dense("patches", 4, 6, bias=True),
+        ),
+        norms=(specs.Norm("final norm", 6, shift=True),),
+        parts=(specs.Dense("pooler", 6, 6, bias=True),),
+        head=specs.Dense("head", 6, 11),
+    )
+    count = count_parameters(whole)
+    shares = count.shares
+    assert (shares.attention, shares.feed_forward) == (3 * 144, 3 * 60)
+    assert (shares.embedding, shares.norm, shares.head, shares.other) == (66 + 30, 18 + 12, 66, 42)
+    assert count.total == shares.total == 630 + 96 + 12 + 66 + 42
+
+
+def test_what_is_used_again_is_stored_once() -> None:
+    tied = spec(
+        specs.LayerGroup(PLAIN, 1),
+        embeddings=(specs.LookupTable("token embedding", 11, 6),),
+        head=specs.Dense("head", 6, 11, bias=True, tied=True),
+    )
+    assert count_parameters(tied).total == 210 + 66 + 11
+    assert count_parameters(spec(specs.LayerGroup(PLAIN, 12, shared=True))).total == 210
+
+
+def test_idle_experts_are_not_active() -> None:
+    mixture = specs.ExpertsSpec(
+        specs.FeedForwardSpec(6, 5),
+        experts=4,
+        active=1,
+        buffers=(specs.Buffer("router correction", 4),),
+    )
+    sparse = specs.LayerSpec((ATTENTION,), mixture)
+    count = count_parameters(spec(*specs.group_layers([PLAIN, sparse, sparse])))
+    assert count.total == 210 + 2 * (144 + 4 * 60 + 24)
+    assert count.active == 210 + 2 * (144 + 60 + 24)
+    assert count.buffer_total == 8
+    assert count.buffers[0].formula == "2 × 4 = 8"
+    assert [group.indices for group in count.stacks[0].groups] == [(0,), (1, 2)]
+
+
+def test_tables_that_two_towers_share_count_once() -> None:
+    towers = tuple(
+        specs.StackSpec(
+            name, (specs.LayerGroup(PLAIN, 1),), buffers=(specs.Buffer("logits bias", 3),)
+        )
+        for name in ("encoder", "decoder")
+    )
+    shared = specs.ModelSpec(
+        "two", "", towers, embeddings=(specs.LookupTable("token embedding", 11, 6),)
+    )
+    count = count_parameters(shared)
+    assert count.total == 420 + 66
+    assert count.shares.embedding == 66
+    assert count.buffer_total == 6
+
+
+def test_absurdly_large_numbers_stay_exact() -> None:
+    wide = 10**40 + 7
+    layer = specs.LayerSpec((specs.AttentionSpec(wide, 1, 1, wide, wide),))
+    count = count_parameters(spec(specs.LayerGroup(layer, 10**30 + 1)))
+    assert count.total == 4 * wide**2 * (10**30 + 1)
+
+
+def test_equal_layers_are_put_together_in_the_order_of_the_first() -> None:
+    other = specs.LayerSpec((ATTENTION,))
+    groups = specs.group_layers([other, PLAIN, other])
+    assert [(group.layer, group.repeat, group.indices) for group in groups] == [
+        (other, 2, (0, 2)),
+        (PLAIN, 1, (1,)),
+    ]
+    assert specs.group_layers([PLAIN, PLAIN]) == (specs.LayerGroup(PLAIN, 2),)
