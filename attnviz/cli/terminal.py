@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.ranks import follows
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ColourChoice = Literal["auto", "always", "never"]
 
+_STDERR = 2
 _LEAST_WIDTH, _MOST_WIDTH = 20, 1000
 
 
@@ -29,6 +30,20 @@ def steady_streams() -> None:
             setattr(sys, name, os.fdopen(sink, "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if type(sys.stderr) is io.TextIOWrapper and sys.stderr.fileno() == _STDERR:
+        raw = io.BufferedWriter(_Messages(_STDERR, "w", closefd=False))
+        encoding, errors = sys.stderr.encoding, sys.stderr.errors
+        sys.stderr = io.TextIOWrapper(raw, encoding, errors, line_buffering=True)
+
+
+class _Messages(io.FileIO):
+    """Standard error, where what cannot be written is lost: that changes no result."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError:  # a full disk, a terminal that is gone
+            return len(content)
 
 
 def discard_output() -> None:

@@ -65,13 +65,15 @@ def _replaced(path: Path, named: bool) -> Path:
     Raises UsageError if something other than a regular file is there, LoadError if the path cannot
     be checked.
     """
+    mode = None
     try:
         final = path.resolve() if named else path.parent.resolve() / path.name
-        mode = path.stat(follow_symlinks=named).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return final
-    except (OSError, RuntimeError) as error:  # a name too long for the system, a loop of links
+        with suppress(FileNotFoundError, NotADirectoryError):
+            mode = path.stat(follow_symlinks=named).st_mode
+    except (OSError, RuntimeError) as error:  # a name too long, a loop of links, no directory here
         raise _failure(path, error) from error
+    if mode is None:
+        return final
     if not stat.S_ISREG(mode):
         special = "a link" if stat.S_ISLNK(mode) else "no regular file"
         what = "a directory" if stat.S_ISDIR(mode) else special
