@@ -165,9 +165,9 @@ def under_torchrun() -> bool:
 
 def is_corpus(file: Path) -> bool:
     """Return True if the texts of ``--texts`` are too many to be kept: a large file, or no file."""
-    if file.is_file():
+    if os.path.isfile(file):  # unlike Path, False for a name too long
         return file.suffix.lower() == ".parquet" or file.stat().st_size > TEXT_BYTES
-    return not file.exists() and _is_data_set(str(file))
+    return not os.path.exists(file) and _is_data_set(str(file))
 
 
 def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCorpus:
@@ -186,13 +186,14 @@ def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCo
         size = sum(len(line.text.encode("utf-8", "replace")) + 1 for line in lines)
         return TextCorpus(texts.source, lambda: iter(lines), size)
     path, shown = Path(named), visible(os.fspath(named))
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(f"--texts {shown} is a directory: name a file")
-    if path.suffix.lower() == ".parquet" and path.exists():
+    there = os.path.exists(path)
+    if path.suffix.lower() == ".parquet" and there:
         return TextCorpus(shown, lambda: _rows(shown, _parquet(path), _COLUMN))
     if shown == "-":
         return TextCorpus("standard input", lambda: _file_lines(path))
-    if path.exists():
+    if there:
         return TextCorpus(shown, lambda: _file_lines(path), path.stat().st_size)
     if not _is_data_set(os.fspath(named)):
         raise LoadError(f"cannot read {shown!r}: there is no such file")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 ColourChoice = Literal["auto", "always", "never"]
 
-_STDERR = 2
 _LEAST_WIDTH, _MOST_WIDTH = 20, 1000
 
 
@@ -30,8 +29,8 @@ def steady_streams() -> None:
             setattr(sys, name, os.fdopen(sink, "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if type(sys.stderr) is io.TextIOWrapper and sys.stderr.fileno() == _STDERR:
-        raw = io.BufferedWriter(_Messages(_STDERR, "w", closefd=False))
+    if sys.stderr is sys.__stderr__:
+        raw = io.BufferedWriter(_Messages(sys.stderr.fileno(), "w", closefd=False))
         encoding, errors = sys.stderr.encoding, sys.stderr.errors
         sys.stderr = io.TextIOWrapper(raw, encoding, errors, line_buffering=True)
 
