@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ from attnviz.texts import Texts, is_structured, text_field, texts_of
 
 BLOCK = 64
 """The number of texts in a block; only the last block of a corpus may have fewer."""
+
+MOST_SHARDS = 10**6
+"""The most shards that a corpus may be cut into."""
 
 RECKONED_TOKENS, RECKONED_TEXTS = 10**6, 10**4
 """How much a model is taken to run on: the same for all shards, which must use one backend."""
@@ -135,19 +139,20 @@ def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path
     typed: None stands for the whole corpus, or for the rank of one of several processes of
         torchrun, which gets a file of its own: ``part.record`` becomes ``part-2.record``. With
         ``--tp`` all of them measure the same texts.
-    Raises UsageError unless 0 ≤ K < N.
+    Raises UsageError unless 0 ≤ K < N ≤ 10⁶.
     """
     if typed is None and under_torchrun():
         shard = Shard(ranks.rank(), ranks.size())
         return shard, file and file.with_stem(f"{file.stem}-{shard.number}")
     typed = "0/1" if typed is None else typed
-    number, slash, of = typed.partition("/")
-    if not (slash and number.isdecimal() and of.isdecimal() and int(number) < int(of)):
+    parts = re.fullmatch("0*([0-9]{1,7})/0*([0-9]{1,7})", typed)
+    shard = Shard(*map(int, parts.groups())) if parts else Shard(1, 0)
+    if not shard.number < shard.of <= MOST_SHARDS:
         raise UsageError(
-            f"--shard {visible(typed)!r}: expected K/N, with K from 0 to N-1, such as 0/4 for the "
-            "first of four"
+            f"--shard {visible(typed)!r}: expected K/N, with K from 0 to N-1 and N at most "
+            f"{MOST_SHARDS:,}, such as 0/4 for the first of four"
         )
-    return Shard(int(number), int(of)), file
+    return shard, file
 
 
 def under_torchrun() -> bool:
@@ -160,9 +165,9 @@ def under_torchrun() -> bool:
 
 def is_corpus(file: Path) -> bool:
     """Return True if the texts of ``--texts`` are too many to be kept: a large file, or no file."""
-    if file.is_file():
+    if os.path.isfile(file):  # unlike Path, False for a name too long
         return file.suffix.lower() == ".parquet" or file.stat().st_size > TEXT_BYTES
-    return not file.exists() and _is_data_set(str(file))
+    return not os.path.exists(file) and _is_data_set(str(file))
 
 
 def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCorpus:
@@ -181,13 +186,14 @@ def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCo
         size = sum(len(line.text.encode("utf-8", "replace")) + 1 for line in lines)
         return TextCorpus(texts.source, lambda: iter(lines), size)
     path, shown = Path(named), visible(os.fspath(named))
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(f"--texts {shown} is a directory: name a file")
-    if path.suffix.lower() == ".parquet" and path.exists():
+    there = os.path.exists(path)
+    if path.suffix.lower() == ".parquet" and there:
         return TextCorpus(shown, lambda: _rows(shown, _parquet(path), _COLUMN))
     if shown == "-":
         return TextCorpus("standard input", lambda: _file_lines(path))
-    if path.exists():
+    if there:
         return TextCorpus(shown, lambda: _file_lines(path), path.stat().st_size)
     if not _is_data_set(os.fspath(named)):
         raise LoadError(f"cannot read {shown!r}: there is no such file")

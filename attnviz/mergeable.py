@@ -16,19 +16,28 @@ from functools import partial, reduce
 from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.corpus import Reading, Shard, TextBlock, TextCorpus
+from attnviz.corpus import BLOCK, MOST_SHARDS, Reading, Shard, TextBlock, TextCorpus
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.whole_file import check_writable, whole_file
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UsageError
+from attnviz.forms import Form, check_form
 from attnviz.measures.exact_sums import Floats, Integers
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
+from attnviz.reading import (
+    ARRAY_BYTES,
+    RESULT_BYTES,
+    WHOLE,
+    check_memory,
+    damaged,
+    fits,
+    read_bytes,
+)
 from attnviz.resume import refuse_other_run
 
 SCHEMA = "attnviz.record/1"
@@ -40,6 +49,19 @@ UNUSUAL = (
 
 _NAMED = 4
 """The most missing shards that are named."""
+
+_ADVICE = "it is no part of a corpus, or was changed; measure it again"
+
+_SHARD = tuple[Annotated[int, range(MOST_SHARDS)], Annotated[int, range(1, MOST_SHARDS + 1)]]
+_TEXTS = Annotated[int, range(10**8 + 1)]  # an exact sum has room for as many terms
+_HEAD = {
+    "command": str,
+    "run": dict,
+    "shown": dict,
+    "parts": list[tuple[_SHARD, _TEXTS, _TEXTS, str, WHOLE, str]],
+    "texts": dict,
+}
+"""The kinds of what a file says beside its arrays."""
 
 _SECONDS = 30.0
 """How often the file of a shard is written anew."""
@@ -76,7 +98,17 @@ class Tallies:
     best: Mapping[str, Floats] = field(default_factory=dict)
     texts: Mapping[int, Any] = field(default_factory=dict)
 
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays, by kind and name, such as ``sums.texts``."""
+        return {
+            f"{kind}.{name}": np.asarray(values, order="C")
+            for kind in _KINDS
+            for name, values in getattr(self, kind).items()
+        }
+
     def __add__(self, other: Tallies) -> Tallies:
+        """Return the numbers of both; raise LoadError if they are not of the same heads."""
         best = _joined(self.best, other.best, _best)
         texts = {**self.texts, **other.texts}
         if texts:
@@ -93,7 +125,12 @@ class Tallies:
 
 def _joined(one: Mapping[str, Any], other: Mapping[str, Any], join: Callable[..., Any]) -> Any:
     both = {**one, **other}
-    both |= {name: join(one[name], other[name]) for name in one.keys() & other.keys()}
+    for name in one.keys() & other.keys():
+        lists_heads = join is np.maximum and one[name].ndim == 2
+        same = (one[name] == other[name]).all if lists_heads else lambda: True
+        if one[name].shape != other[name].shape or not same():
+            raise LoadError(f"a record is damaged: its {name} are not those of the others")
+        both[name] = join(one[name], other[name])
     return dict(sorted(both.items()))
 
 
@@ -165,6 +202,12 @@ class CorpusRecord:
         """Return the name of the record in messages: ``shard 0/4``, or of several shards."""
         return f"shard {listed([str(part.shard) for part in self.parts])}"
 
+    def check(self, form: Form, name: str) -> None:
+        """Raise LoadError, which says ``name``, if a record from a file is not of its command."""
+        with damaged(name, _ADVICE):
+            facts, kept = {**self.run, **self.shown}, self.tallies
+            check_form(form, facts, kept.arrays, kept.texts, self.texts)
+
     @property
     def texts(self) -> int:
         """Return the number of texts that were measured."""
@@ -194,11 +237,7 @@ class CorpusRecord:
 
         facts = {name: getattr(self, name) for name in ("command", "run", "shown", "parts")}
         facts["texts"] = dict(self.tallies.texts)
-        arrays = {
-            f"{kind}.{name}": np.asarray(values, order="C")
-            for kind in _KINDS
-            for name, values in getattr(self.tallies, kind).items()
-        }
+        arrays = self.tallies.arrays
         told = json.dumps({"schema": SCHEMA, **facts})
         content = save(arrays, {"record": told, "sha256": _hash(told, arrays)})
         with whole_file(path, named=True) as stream:
@@ -225,9 +264,11 @@ def read_record(path: Path) -> CorpusRecord:
 
     shown = visible(str(path))
     content = read_bytes(path, name=shown, most=ARRAY_BYTES)
-    with damaged(shown, "it is no part of a corpus, or was changed; measure it again"):
+    with damaged(shown, _ADVICE):
         size = int.from_bytes(content[:8], "little")
-        facts = json.loads(content[8 : 8 + size])["__metadata__"]
+        told = content[8 : 8 + size].decode()
+        check_memory(told, shown, RESULT_BYTES)
+        facts = json.loads(told)["__metadata__"]
         head, arrays = json.loads(facts["record"]), load(content)
         if head["schema"] != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
@@ -239,11 +280,19 @@ def read_record(path: Path) -> CorpusRecord:
             if values.dtype != (np.float64 if kind == "best" else np.int64):
                 raise ValueError(f"{name} holds {values.dtype}")
             kinds[kind][rest] = values
+        for name, kind in _HEAD.items():
+            if not fits(head[name], kind):
+                raise ValueError(f"its {name} is {head[name]!r:.40}")
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
-        if not parts or not all(0 <= one.shard.number < one.shard.of for one in parts):
-            raise ValueError("it names no shard")
-        texts = {int(index): text for index, text in head["texts"].items()}
-        tallies = Tallies(**kinds, texts=texts)
+        shards = {part.shard for part in parts}
+        if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
+            raise ValueError("it names no shard, or one twice")
+        for (number, of), blocks, texts, _, whole, digest in parts:
+            own = len(range(number, -(-whole // BLOCK), of))
+            if number >= of or -(-texts // BLOCK) != blocks or (digest and blocks != own):
+                raise ValueError("its numbers of shards, blocks and texts do not go together")
+        kept = {int(index): text for index, text in head["texts"].items()}
+        tallies = Tallies(**kinds, texts=kept)
         return CorpusRecord(head["command"], head["run"], head["shown"], parts, tallies)
 
 
@@ -262,13 +311,14 @@ def recorded(
     shard: Shard,
     begun: CorpusRecord,
     measure: Callable[[TextBlock], Tallies],
+    form: Form,
     file: Path | None = None,
     watch: Watch = UNWATCHED,
 ) -> CorpusRecord:
     """Measure the blocks of a shard, and return its record.
 
     begun: the record of no text yet, which has the command and the facts of the run.
-    measure: returns the numbers of a block. file: where the record is kept from time to time and
+    measure: returns the numbers of a block. form: of the records of this command. file: where the record is kept from time to time and
         on Ctrl-C; if it is there, the run goes on where it ended. watch: is given the progress.
     Raises UsageError for a file of another run or of other texts, LoadError for one that cannot be
     read or written. A finished file is returned as it is, once the corpus was read and compared.
@@ -285,6 +335,7 @@ def recorded(
             if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
                 raise UsageError(f"{visible(str(file))} is of {kept.command}, {kept}: {mend}")
             refuse_other_run(visible(str(file)), kept.run, begun.run, mend)
+            kept.check(form, visible(str(file)))
             record = kept
     reading, blocks = Reading(corpus, shard), 0
     skipped, written = record.parts[0].blocks, time.monotonic()

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar, get_args, get_origin
 
 from attnviz.errors import AttnvizError, LoadError, UsageError
 
@@ -305,6 +305,32 @@ def finite(value: Any) -> float:
     if isinstance(value, bool | str) or not math.isfinite(number := float(value)):
         raise ValueError(f"expected a number, got {value!r:.40}")
     return number
+
+
+WHOLE = Annotated[int, range(2**53)]
+"""The kind of whole numbers from 0 that a float holds exactly, for ``fits``."""
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Return True if a JSON value is of a kind.
+
+    kind: a class, a union, a ``Literal``, ``list[…]``, ``tuple[…]`` for a list of fixed length, a
+        class ``Annotated`` with what contains its values, or kinds of an object's values by name.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if isinstance(kind, dict):
+        return type(value) is dict and all(n in value and fits(value[n], kind[n]) for n in kind)
+    if origin is list and inner[0] in (int, str):
+        return type(value) is list and {*map(type, value)} <= {*inner}
+    if origin is list:
+        return type(value) is list and all(fits(each, inner[0]) for each in value)
+    if origin is tuple:
+        return type(value) is list and len(value) == len(inner) and all(map(fits, value, inner))
+    if origin is Literal:
+        return any(type(value) is type(each) and value == each for each in inner)
+    if origin is Annotated:
+        return fits(value, inner[0]) and value in inner[1]
+    return any(fits(value, each) for each in inner) if inner else type(value) is kind
 
 
 def repeated(folded: Any, most: int) -> list[Any]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, lock, whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.reading import ARRAY_BYTES, parse_json, read_bytes
+from attnviz.reading import ARRAY_BYTES, finite, parse_json, read_bytes
 from attnviz.records import Tokens
 
 _LONGEST_VALUE = 40
@@ -124,7 +124,7 @@ class ResumeFile:
                 break
             entry = _entry(line)
             match entry:
-                case {"part": str(part), "text": int(text), "result": result} if text is not True:
+                case {"part": str(part), "text": int(text), "result": result} if type(text) is int:
                     done.append(Piece(part, text, result))
                 case _:
                     raise LoadError(
@@ -180,8 +180,11 @@ def stored(values: Iterable[float]) -> list[float | None]:
 
 
 def restored(values: Sequence[float | None]) -> NDArray[np.float64]:
-    """Return the numbers that ``stored`` turned into JSON values; NaN for None."""
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    """Return the numbers that ``stored`` turned into JSON values; NaN for None.
+
+    Raises TypeError or ValueError for anything else.
+    """
+    return np.array([math.nan if value is None else finite(value) for value in values])
 
 
 def digest(value: object) -> str:

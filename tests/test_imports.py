@@ -21,7 +21,7 @@ GROUND = {"records", "errors", "reading", "options", "interrupts", "progress", "
 
 SHARED = {
     *("measures", "attention", "models", "engine", "draw", "texts", "prompts"),
-    *("regions", "resume", "cli", "corpus", "mergeable"),
+    *("regions", "resume", "cli", "corpus", "forms", "mergeable"),
     *GROUND,
 }
 
@@ -49,7 +49,8 @@ MAY_IMPORT = {
     "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
     "corpus": {"draw", "texts"} | GROUND,
-    "mergeable": {"corpus", "draw", "measures", "resume"} | GROUND,
+    "forms": {"draw", "measures"} | GROUND,
+    "mergeable": {"corpus", "draw", "forms", "measures", "resume"} | GROUND,
     "cli": CAPABILITIES
     | {"draw", "engine", "models", "measures", "texts", "regions"}
     | {"corpus", "mergeable"}

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 
@@ -14,16 +15,28 @@ import pytest
 
 from attnviz import mergeable
 from attnviz.corpus import Shard, TextBlock, open_corpus
+from attnviz.draw.values import model_facts
 from attnviz.errors import LoadError, UsageError
+from attnviz.forms import Form
 from attnviz.measures.exact_sums import exact_sum, mean
-from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_record, recorded
+from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_record
+from attnviz.models.resolve import load
+from attnviz.reading import WHOLE
 from attnviz.texts import natural_texts
 
 from .command_line import Run
 
 TEXTS = [f"text number {place}" for place in range(300)]
 CORPUS = open_corpus(TEXTS)
-BEGUN = CorpusRecord("patterns", {"model": "tiny", "control": None}, {"top": 4}, (), Tallies())
+MODEL = model_facts(load("tiny").info)
+SHOWN = {"model": MODEL, "source": "texts", "index_base": 0, "top": 4}
+BEGUN = CorpusRecord("patterns", {"model": "tiny", "control": None}, SHOWN, (), Tallies())
+FORM = Form(
+    {"top": WHOLE},
+    lambda facts: {"wave": 2, "entry": 3, "row": 1},
+    {"wave": "±sum ±squares", "": "n", "#": "+most.last", "row entry 2": "*best.highest"},
+)
+recorded = partial(mergeable.recorded, form=FORM)
 
 
 def measured(block: TextBlock) -> Tallies:
@@ -127,11 +140,11 @@ def test_a_run_goes_on_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            recorded(CORPUS, Shard(), BEGUN, failing, path)
-    record = recorded(CORPUS, Shard(), BEGUN, failing, path)
+            recorded(CORPUS, Shard(), BEGUN, failing, file=path)
+    record = recorded(CORPUS, Shard(), BEGUN, failing, file=path)
     assert [index for index in done if index >= 0] == [0, 1, 2, 3, 4]
     assert same(record, shards(1)[0])
-    again = recorded(CORPUS, Shard(), BEGUN, failing, path)
+    again = recorded(CORPUS, Shard(), BEGUN, failing, file=path)
     assert same(again, record)
     assert len(done) == 7  # nothing was measured again
 
@@ -145,7 +158,7 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
         return measured(block)
 
     with pytest.raises(KeyboardInterrupt):
-        recorded(CORPUS, Shard(), BEGUN, stopped, path)
+        recorded(CORPUS, Shard(), BEGUN, stopped, file=path)
     before = path.read_bytes()
     other = replace(BEGUN, run={**BEGUN.run, "control": 0})
     for corpus, shard, begun, said in (
@@ -154,7 +167,7 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
         (open_corpus(["new", *TEXTS]), Shard(), BEGUN, "is of other texts than"),
     ):
         with pytest.raises(UsageError, match=said):
-            recorded(corpus, shard, begun, measured, path)
+            recorded(corpus, shard, begun, measured, file=path)
         assert path.read_bytes() == before
 
 
@@ -175,10 +188,10 @@ def test_a_file_of_other_texts_is_left_as_it_is(
     tmp_path: Path, shard: Shard, texts: list[str]
 ) -> None:
     path = tmp_path / "part"
-    recorded(CORPUS, shard, BEGUN, measured, path)
+    recorded(CORPUS, shard, BEGUN, measured, file=path)
     before = path.read_bytes()
     with pytest.raises(UsageError, match="part is of other texts than"):
-        recorded(open_corpus(texts), shard, BEGUN, measured, path)
+        recorded(open_corpus(texts), shard, BEGUN, measured, file=path)
     assert path.read_bytes() == before
 
 
@@ -216,9 +229,9 @@ def test_a_file_that_was_stopped_does_not_end_with_a_shorter_corpus(tmp_path: Pa
         return measured(block)
 
     with pytest.raises(KeyboardInterrupt):
-        recorded(CORPUS, Shard(), BEGUN, stopped, path)
+        recorded(CORPUS, Shard(), BEGUN, stopped, file=path)
     with pytest.raises(UsageError, match="part is of other texts than"):
-        recorded(open_corpus(TEXTS[:64]), Shard(), BEGUN, measured, path)
+        recorded(open_corpus(TEXTS[:64]), Shard(), BEGUN, measured, file=path)
 
 
 @pytest.mark.parametrize("cut", [0, 4, 100, 500, -1])
@@ -244,5 +257,5 @@ def test_a_file_with_one_other_bit_is_refused(tmp_path: Path, place: float) -> N
 def test_a_file_with_strange_facts_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "part"
     replace(shards(1)[0], parts=(ShardPart(Shard(2, 1)),)).save(path)
-    with pytest.raises(LoadError, match="names no shard"):
+    with pytest.raises(LoadError, match="numbers of shards"):
         read_record(path)

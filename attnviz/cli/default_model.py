@@ -80,10 +80,13 @@ def kept_file() -> Path:
 
 def kept_model() -> str | None:
     """Return the name that ``attnviz use`` stored, or None; LoadError for a damaged file."""
-    path = kept_file()
     mend = "attnviz use --none removes it"
     try:
-        with open_regular(path) as stream:
+        path = kept_file()
+    except LoadError:  # without a home nothing was kept
+        return None
+    try:
+        with open_regular(Path(os.path.realpath(path))) as stream:
             name = stream.read(_LONGEST).decode().removesuffix("\n")
     except (FileNotFoundError, NotADirectoryError):
         return None

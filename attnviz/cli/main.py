@@ -27,10 +27,12 @@ vars(sys)["modules"]["kernels"] = None
 gc.set_threshold(20_000, 50, 50)
 
 _INTERRUPTED = 130
+_COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def main() -> None:
     """Run the command line, and exit with the documented exit code; the program's entry point."""
+    chosen = _COMPILED in os.environ
     try:
         from attnviz.cli.boundary import run  # slow, so Ctrl-C must be caught
         from attnviz.interrupts import as_interrupt
@@ -44,6 +46,9 @@ def main() -> None:
         code = _INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
         _flush(stream)
+    if not chosen and _COMPILED in os.environ:  # torch made it for what it compiles, in vain
+        with suppress(OSError):  # others use it
+            os.rmdir(os.environ[_COMPILED])
     gc.freeze()  # saves a last search for cycles, a tenth of the run
     sys.exit(code)
 

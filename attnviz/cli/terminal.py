@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.ranks import follows
@@ -29,6 +29,20 @@ def steady_streams() -> None:
             setattr(sys, name, os.fdopen(sink, "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if sys.stderr is sys.__stderr__:
+        raw = io.BufferedWriter(_Messages(sys.stderr.fileno(), "w", closefd=False))
+        encoding, errors = sys.stderr.encoding, sys.stderr.errors
+        sys.stderr = io.TextIOWrapper(raw, encoding, errors, line_buffering=True)
+
+
+class _Messages(io.FileIO):
+    """Standard error, where what cannot be written is lost: that changes no result."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError:  # a full disk, a terminal that is gone
+            return len(content)
 
 
 def discard_output() -> None:

@@ -65,13 +65,15 @@ def _replaced(path: Path, named: bool) -> Path:
     Raises UsageError if something other than a regular file is there, LoadError if the path cannot
     be checked.
     """
+    mode = None
     try:
         final = path.resolve() if named else path.parent.resolve() / path.name
-        mode = path.stat(follow_symlinks=named).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return final
-    except (OSError, RuntimeError) as error:  # a name too long for the system, a loop of links
+        with suppress(FileNotFoundError, NotADirectoryError):
+            mode = path.stat(follow_symlinks=named).st_mode
+    except (OSError, RuntimeError) as error:  # a name too long, a loop of links, no directory here
         raise _failure(path, error) from error
+    if mode is None:
+        return final
     if not stat.S_ISREG(mode):
         special = "a link" if stat.S_ISLNK(mode) else "no regular file"
         what = "a directory" if stat.S_ISDIR(mode) else special
@@ -145,13 +147,18 @@ def check_new_directory(path: Path) -> None:
                 raise UsageError(f"{shown} is not empty: name a new directory, or empty it first")
         elif path.exists() or path.is_symlink():
             raise UsageError(f"{shown} is there and no directory: name a new one")
-        parent = path.resolve().parent
+        parent = path if _stays(path) else path.resolve().parent
         if not parent.is_dir():
             raise LoadError(f"cannot write {shown}: there is no directory {str(parent)!r}")
         if not os.access(parent, os.W_OK | os.X_OK):
             raise LoadError(f"cannot write {shown}: the directory {str(parent)!r} is not writable")
     except (OSError, RuntimeError) as error:  # a name too long, a loop of links, no access
         raise _failure(path, error) from error
+
+
+def _stays(path: Path) -> bool:
+    """Return True if ``path`` must be filled, not replaced: somebody stands or mounted in it."""
+    return path.is_dir() and (path.samefile(".") or os.path.ismount(path))
 
 
 @contextmanager
@@ -161,11 +168,15 @@ def whole_directory(path: Path) -> Iterator[Path]:
     Raises what ``check_new_directory`` raises, and LoadError if writing fails.
     """
     check_new_directory(path)
-    final = path.resolve()
-    draft = final.with_name(f".attnviz-{secrets.token_hex(8)}.part")
+    final, stays = path.resolve(), _stays(path)
+    draft = (final / "x" if stays else final).with_name(f".attnviz-{secrets.token_hex(8)}.part")
     try:
         draft.mkdir()  # not tempfile: its directories are private, this gets any new one's rights
         yield draft
+        if stays:
+            for entry in draft.iterdir():
+                os.replace(entry, final / entry.name)
+            return
         if final.is_dir():
             final.rmdir()
         os.replace(draft, final)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_HIGH, _LOW = 20, 36
+_HIGH, LOW = 20, 36
 """An exact sum is ``high · 2⁻²⁰ + low · 2⁻⁵⁶``, two whole numbers of 64 bits.
 
 There is room for 10⁸ terms, which add up to less than 8 · 10¹² in size.
@@ -27,7 +27,7 @@ def exact(values: ArrayLike) -> Integers:
     if not (np.abs(scaled) < 2.0**50).all():  # also False for NaN
         raise ValueError("an exact sum takes finite numbers below 2**30")
     high = np.floor(scaled)
-    low = np.rint(np.ldexp(scaled - high, _LOW))
+    low = np.rint(np.ldexp(scaled - high, LOW))
     return np.stack([high, low], -1).astype(np.int64)
 
 
@@ -45,7 +45,7 @@ def exact_sum(values: ArrayLike) -> Integers:
 def total(sums: Integers) -> Floats:
     """Return exact sums (..., 2) as floats (...)."""
     high, low = sums[..., 0].astype(np.float64), sums[..., 1].astype(np.float64)
-    found: Floats = np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - _LOW)
+    found: Floats = np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - LOW)
     return found
 
 
@@ -63,12 +63,12 @@ def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:
     counts: how many terms each sum has. NaN for fewer than two terms.
     """
     one, two = (
-        (each[..., 0].astype(object) << _LOW) + each[..., 1] for each in (sums, squares)
+        (each[..., 0].astype(object) << LOW) + each[..., 1] for each in (sums, squares)
     )  # whole numbers of any size, in units of 2⁻⁵⁶: a difference of floats would cancel
     number = np.broadcast_to(np.asarray(counts), one.shape)
     found = np.full(one.shape, np.nan)
     for at in zip(*np.nonzero(number > 1), strict=True):
         n, s, q = int(number[at]), one[at], two[at]
-        apart = (q * n << (_HIGH + _LOW)) - s * s
-        found[at] = max(apart, 0) / (n * (n - 1) << 2 * (_HIGH + _LOW))
+        apart = (q * n << (_HIGH + LOW)) - s * s
+        found[at] = max(apart, 0) / (n * (n - 1) << 2 * (_HIGH + LOW))
     return found

@@ -1,7 +1,7 @@
 """A chat as the text that a model reads, and where each message stands in it.
 
 A model's template is code from a stranger. transformers runs it in its sandbox, as it does for
-everybody else; that part of it does not import torch.
+everybody else, and here in a process with limits; that part of it does not import torch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.confined import confined
 from attnviz.models.model import ChatTemplate
 from attnviz.models.third_party import one_line, third_party
 
@@ -72,23 +73,26 @@ def _lost(name: str, number: int, message: Message) -> UnsupportedError:
 
 
 def _rendered(name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool) -> str:
-    with third_party(f"the chat template of {name!r} cannot be used"):
+    subject = f"the chat template of {name!r}"
+    with third_party(f"{subject} cannot be used"):
         from jinja2 import TemplateError
         from transformers.utils.chat_template_utils import render_jinja_template
 
+    def render() -> str:
         special: Mapping[str, Any] = template.special
-        try:
-            found: Any = render_jinja_template(
-                conversations=[[dict(message) for message in chat]],
-                chat_template=template.source,
-                add_generation_prompt=answering,
-                **special,
-            )
-        except TemplateError as error:
-            if type(error) is not TemplateError:  # only this one is the template's own message
-                raise
-            raise UsageError(
-                f"the chat template of {name!r} refuses this chat: {one_line(error)}"
-            ) from error
+        with third_party(f"{subject} cannot be used"):
+            try:
+                found: Any = render_jinja_template(
+                    conversations=[[dict(message) for message in chat]],
+                    chat_template=template.source,
+                    add_generation_prompt=answering,
+                    **special,
+                )
+            except TemplateError as error:
+                if type(error) is not TemplateError:  # only this one is the template's own message
+                    raise
+                raise UsageError(f"{subject} refuses this chat: {one_line(error)}") from error
         text: str = found[0][0]
         return text
+
+    return confined(subject, render)

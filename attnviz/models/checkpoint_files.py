@@ -40,6 +40,7 @@ _REPEATED = re.compile(
 _MOST_REPEATED = 2_000
 """The largest number of layers or other parts: building more would take minutes."""
 
+_ROTARY = re.compile("(rope|rotary).*(theta|base)")
 _EXPERTS = re.compile(r"(num|n)(_routed|_local)?_experts")
 _MOST_EXPERTS = 2**17
 """The largest number of experts in all layers; known models have up to 20,000."""
@@ -233,7 +234,19 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
             raise LoadError(
                 f"the config.json of {name!r} has {field} = {fields[field]!r}: expected {expected}"
             )
+    _check_rotary(name, fields)
     return fields
+
+
+def _check_rotary(name: str, fields: Mapping[str, Any]) -> None:
+    """Raise LoadError for a base of rotary positions that is no finite number above 0."""
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            _check_rotary(name, value)
+        elif _ROTARY.search(str(key)) and type(value) in (int, float) and not 0 < value < 1e30:
+            raise LoadError(
+                f"the config.json of {name!r} has {key} = {value!r:.40}: expected a number above 0"
+            )
 
 
 def _plain(value: Any) -> Any:

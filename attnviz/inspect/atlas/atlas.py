@@ -10,7 +10,7 @@ from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.atlas.records import AtlasReport
 from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.inspect.atlas.summary import report_of
+from attnviz.inspect.atlas.summary import FORM, report_of
 from attnviz.inspect.atlas.tally import SAMPLE, tallies
 from attnviz.mergeable import CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model, model_identity
@@ -53,4 +53,4 @@ def atlas(
         ]
         return tallies(probing, inputs, block.first, request.top)
 
-    return report_of(recorded(corpus, shard, begun, measure, file, watch))
+    return report_of(recorded(corpus, shard, begun, measure, FORM, file, watch))

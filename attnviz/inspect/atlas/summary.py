@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.values import json_number, model_of
+from attnviz.forms import Form
 from attnviz.inspect.atlas.records import HALF, AtlasReport, Fired, HeadAtlas, Preference, Side
-from attnviz.inspect.atlas.scan import FIRES, NAMES, distance_group
-from attnviz.inspect.atlas.tally import distances, edges, input_of
+from attnviz.inspect.atlas.scan import FARTHEST, FIRES, NAMES, distance_group
+from attnviz.inspect.atlas.tally import BINS, distances, edges, input_of
 from attnviz.inspect.head.records import Firing
 from attnviz.measures.exact_sums import mean
 from attnviz.mergeable import CorpusRecord, Tallies
+from attnviz.reading import WHOLE, fits
 from attnviz.records import Input, Kind, Tokens
 
 _TENTHS = 10
@@ -27,6 +29,46 @@ _DOUBT = 0.05
 _SIDES: tuple[Side, Side] = ("query", "key")
 
 Table = NDArray[np.float64]
+
+
+_TEXT = tuple[list[int], list[str], list[Literal[0, 1]]]
+_TEXTS = tuple[(*get_args(_TEXT), *get_args(_TEXT))]
+
+
+def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any]) -> None:
+    """Raise ValueError for a text that is none, or an entry that is no place of its text."""
+    if not all(fits(kept, _TEXT) or fits(kept, _TEXTS) for kept in texts.values()):
+        raise ValueError("a text is not its ids, tokens and marks")
+    given = {index: input_of(kept) for index, kept in texts.items()}
+    for name in arrays.keys() & {"best.places", "best.sample"}:
+        for _, text, query, key, *shares, _ in _there(arrays[name].reshape(-1, 7)):
+            sizes = len(given[text].target or given[text].text), len(given[text].text)
+            inside = 0 <= query < sizes[0] and 0 <= key < sizes[1]
+            if not inside or not all(-1e-5 <= share <= 1 + 1e-5 for share in shares):
+                raise ValueError(f"{name} has an entry that is no place of text {text:g}")
+
+
+FORM = Form(
+    {"kind": Kind, "top": WHOLE, "sample": WHOLE},
+    lambda facts: {
+        **{"score": NAMES, "distance": len(FARTHEST), "bin": BINS},
+        **{"top": facts["top"], "sample": facts["sample"]},
+    },
+    {
+        "2": "+texts",
+        "head 2 | texts": "+most.heads",
+        "score head": "measured compared",
+        "score head | measured": "~scores",
+        "score head | compared": "~chance",
+        "score head bin | measured": "histogram",
+        "head distance": "+links",
+        "head distance | links": "~weight ~even",
+        "head top 7 | texts": "*best.places",
+        "head sample 7 | texts": "*best.sample",
+    },
+    _check,
+)
+"""What the record of a shard may hold; see ``tally.tallies``."""
 
 
 def report_of(record: CorpusRecord) -> AtlasReport:

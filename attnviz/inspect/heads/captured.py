@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,14 @@ from attnviz.draw.labels import visible
 from attnviz.errors import LoadError
 from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
 from attnviz.measures.words import joined
-from attnviz.reading import ARRAY_BYTES, finite, typed
+from attnviz.reading import ARRAY_BYTES, finite, fits, typed
 from attnviz.records import AttentionRecord, Floats, HeadVectors, LayerWeights, ModelInfo, Tokens
 
 Arrays = Mapping[str, NDArray[Any]]
 
 CAPTURE = "attnviz.capture/1"
 _PARTS = ("query", "key", "sinks", "weights")
-TENSOR = rf"layer\.[0-9]{{1,6}}\.(?:{'|'.join(_PARTS)})"
+TENSOR = rf"layer\.(?:0|[1-9][0-9]{{0,5}})\.(?:{'|'.join(_PARTS)})"
 """The name of an array of a capture."""
 
 _FACTS = {
@@ -53,11 +53,11 @@ def read_tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
 
     texts, ids: of each token, from a file.
     """
-    known = tuple(typed(text, str) for text in texts)
-    if not known:
-        raise ValueError("no tokens")
+    if not texts or not fits(texts, list[str]) or not fits(ids, list[int]):
+        raise ValueError("expected tokens as a list of texts, and their ids as whole numbers")
+    known = tuple(texts)
     marks = (at in special or bool(_SPECIAL.fullmatch(text)) for at, text in enumerate(known))
-    return Tokens(tuple(typed(number, int) for number in ids), known, tuple(marks))
+    return Tokens(tuple(ids), known, tuple(marks))
 
 
 @dataclass(frozen=True)
@@ -127,12 +127,17 @@ def captured_heads(facts: Mapping[str, Any], arrays: Arrays, name: str) -> Heads
     cross, marks = "key_tokens" in facts, facts.get("special", ())
     queries = _tokens(facts, "token", () if cross else marks)
     keys = _tokens(facts, "key_token", marks) if cross else queries
+    if not fits([*marks], list[Annotated[int, range(len(keys))]]):
+        raise LoadError(f"{name}: special are no indices of its {len(keys):,} keys")
+    model = typed(facts.get("model", "a capture"), str)
+    if not model.isprintable():
+        raise LoadError(f"{name}: the model's name {model[:60]!r} cannot be printed: rename it")
     causal = typed(facts.get("causal", not cross), bool) and not cross
     layers, vectors = _layers(facts, arrays, name, (len(queries), len(keys)), causal)
     kept = arrays.get("layer.0.key", layers[0].weights)
     whole = min(each.weights.sum(-1).min() for each in layers) > 1 - ROUNDING
     info = ModelInfo(
-        name=visible(typed(facts.get("model", "a capture"), str)),
+        name=model,
         revision=None,
         architecture="capture",
         dtype=str(arrays.get("layer.0.query", kept).dtype),
@@ -171,6 +176,9 @@ def _layers(
     missing = [at for at in range(max(numbers, default=0) + 1) if at not in numbers]
     if missing:
         raise LoadError(f"{name} has no layer {missing[0]}: expected all layers from 0")
+    for key in ("scale", "window", "softcap"):
+        if isinstance(each := facts.get(key), list) and len(each) != len(numbers):
+            raise LoadError(f"{name}: {key} has {len(each)} numbers, expected one a layer")
     first = arrays.get("layer.0.query", arrays.get("layer.0.weights"))
     heads = len(first) if first is not None and first.ndim == 3 else 0
     needed = 4 * len(numbers) * heads * tokens[0] * tokens[1]
@@ -182,8 +190,9 @@ def _layers(
     for at in sorted(numbers):
         query, key, sinks, weights = (arrays.get(f"layer.{at}.{part}") for part in _PARTS)
         where = f"{name}, layer {at}"
-        if (weights is None) == (query is None or key is None):
-            raise LoadError(f"{where}: expected query and key, or weights")
+        parts = {part for part in _PARTS if f"layer.{at}.{part}" in arrays}
+        if parts not in ({"weights"}, {"query", "key"}, {"query", "key", "sinks"}):
+            raise LoadError(f"{where}: expected query and key, or weights; sinks go with query and key")
         width = 0 if query is None or query.ndim != 3 else query.shape[-1]
         layer = _Layer(
             where,
@@ -220,8 +229,6 @@ def _fact(facts: Mapping[str, Any], key: str, layer: int, where: str) -> float:
     """Return a layer's number, given for all layers at once or one a layer; 0 if not given."""
     value = facts.get(key)
     if isinstance(value, list):
-        if layer >= len(value):
-            raise LoadError(f"{where}: {key} has {len(value)} numbers, expected one a layer")
         value = value[layer]
     number = 0.0 if value is None else finite(value)
     if value is not None and (number <= 0 or (key == "window" and number % 1)):

@@ -23,7 +23,7 @@ from attnviz.draw.regions import read_regions
 from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
 from attnviz.inspect.heads import captured
-from attnviz.inspect.heads.data import SCHEMA
+from attnviz.inspect.heads.data import SCHEMA, TOKENS
 from attnviz.inspect.heads.report import NOTABLE, HeadsReport
 from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
@@ -59,9 +59,8 @@ _PACKED = 100
 """How many times smaller than its arrays an archive may be; NumPy's own are at most twice."""
 
 _VECTORS = ("value_norms", "queries", "keys", "query_key_factor")
-_READ = ("provenance", "weights", *_VECTORS)
-_WANTED = re.compile(rf"(({'|'.join(_READ)})(_[0-9]+)?|capture|{captured.TENSOR})\.npy")
-"""The names of the arrays that are read, with the index of a run."""
+_SAVED = re.compile(rf"(weights|layers|heads|{'|'.join((*TOKENS, *_VECTORS))})(_[0-9]+)?")
+"""The names of the arrays of runs, with the index of a run."""
 
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compressions that NumPy uses; the library unpacks others without a limit."""
@@ -135,10 +134,10 @@ def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
             raise ValueError("an archive that NumPy does not write")
         arrays = {}
         for member in members:
-            if not _WANTED.fullmatch(member.filename):
-                continue
             with archive.open(member) as stream:
                 name = member.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise ValueError(f"{visible(name)} is there twice")
                 arrays[name] = _array(stream, member.file_size)
         return arrays
 
@@ -215,6 +214,8 @@ def _tensor(name: str, dtype: str, shape: Sequence[int], data: bytes) -> NDArray
 
 
 def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
+    if strange := [name for name in arrays if not _SAVED.fullmatch(name)]:
+        raise ValueError(f"{visible(strange[0])[:60]!r} is no array of {SCHEMA}")
     variants: list[dict[str, Any]] = facts.get("variants") or [{}]
     reports, moved = [], []
     for variant, differs in enumerate(variants):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from attnviz.draw.labels import visible
 from attnviz.draw.report import Report
@@ -19,7 +20,8 @@ _MODULES: Mapping[str, str] = {
     "patterns": "attnviz.inspect.patterns.corpus",
     "retrieve": "attnviz.inspect.retrieve.corpus",
 }
-"""For each command that measures a corpus, the module whose ``report_of`` reports a record."""
+"""For each command that measures a corpus, the module with the ``FORM`` of its records and with
+``report_of``, which reports one."""
 
 
 def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
@@ -28,12 +30,21 @@ def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
     Raises UsageError, in words, if a shard is missing, not finished or of another run, LoadError
     for a file that cannot be read or is damaged.
     """
-    records = [
-        part if isinstance(part, CorpusRecord) else read_record(Path(part)) for part in parts
-    ]
-    whole = merged(records)
-    if whole.command not in _MODULES:
-        raise LoadError(f"a record of {visible(whole.command)!r}: this version cannot report it")
+    whole = merged(
+        [part if isinstance(part, CorpusRecord) else _read(Path(part)) for part in parts]
+    )
     with damaged(str(whole), "measure it again"):
-        report: Report = import_module(_MODULES[whole.command]).report_of(whole)
+        report: Report = _module(whole).report_of(whole)
     return report
+
+
+def _read(path: Path) -> CorpusRecord:
+    record = read_record(path)
+    record.check(_module(record).FORM, visible(str(path)))
+    return record
+
+
+def _module(record: CorpusRecord) -> Any:
+    if record.command not in _MODULES:
+        raise LoadError(f"a record of {visible(record.command)!r}: this version cannot report it")
+    return import_module(_MODULES[record.command])

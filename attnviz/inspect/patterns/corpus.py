@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.forms import TWIN, Form
 from attnviz.inspect.patterns.examples import Place
 from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import FEWEST, OWN, ProbeText
@@ -31,20 +33,38 @@ from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends
 from attnviz.measures.exact_sums import Floats, Integers, known_exact, mean, total, variance
 from attnviz.measures.labels import THRESHOLD
-from attnviz.measures.registry import DESCRIBED, LABELS, find_label
+from attnviz.measures.registry import DESCRIBED, LABELS, View, find_label
 from attnviz.measures.rows import Conditions
 from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.records import Tokens
+from attnviz.reading import WHOLE
+from attnviz.records import Kind, Tokens
 from attnviz.texts import encode_texts
 
 CORPUS = "corpus"
 """The name of the probe that a corpus is."""
 
 _SCORES = tuple(SCORES_OF[OWN])
-_TWIN = "random."
-"""What the names of the sums of the random baseline begin with."""
+FORM = Form(
+    {
+        **{"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None},
+        **{"watch": Literal[None, *LABELS], "stats": bool, "top": WHOLE | None, "seed": WHOLE},
+    },
+    lambda facts: {"score": _SCORES, "described": DESCRIBED},
+    {
+        "": "short noted +tokens ?texts ?random.texts",
+        "| texts": "+most.longest *most.shortest",
+        "head | texts": "lost ?±delimiter.#",
+        "head 2 | texts": "+most.places",
+        "score head | texts": "measured",
+        "score head | measured": "based agreeing ~scores ~squares ~reach",
+        "score head | based": "~base",
+        "described head | texts": "told",
+        "described head | told": "~described",
+    },
+)
+"""What the record of a shard may hold; see ``tallies_of``."""
 
 
 def patterns_over(
@@ -74,7 +94,7 @@ def patterns_over(
     def measured(block: TextBlock) -> Tallies:
         texts, found = _prepared(probing, block, request.truncate)
         if texts:
-            models = ((probing, ""), *([(twin, _TWIN)] if twin is not None else []))
+            models = ((probing, ""), *([(twin, TWIN)] if twin is not None else []))
             for each, prefix in models:
                 results = measure(each, texts, attention, heads, lambda work: None, request.reduce)
                 found += tallies_of(results, prefix)
@@ -96,7 +116,7 @@ def patterns_over(
         },
     }
     begun = CorpusRecord("patterns", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, file, watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file, watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 
@@ -197,7 +217,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
         return replace(empty, source=shown["source"], record=record)
     found = _summaries(sums, most["places"])
     twin = run["control"] is not None
-    chance = _summaries(_without(sums, _TWIN), most[_TWIN + "places"]) if twin else {}
+    chance = _summaries(_without(sums, TWIN), most[TWIN + "places"]) if twin else {}
     lost = {place for place, number in zip(found, sums["lost"].tolist(), strict=True) if number}
     probe = Probe(CORPUS, texts, -int(most["shortest"]), int(most["longest"]), _SCORES)
     if short := int(sums["short"]):

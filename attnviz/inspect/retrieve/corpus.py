@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from attnviz.corpus import Line, Shard, TextBlock, TextCorpus
+from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
+from attnviz.forms import Form
 from attnviz.inspect.retrieve import haystacks as hay
 from attnviz.inspect.retrieve.records import STREAMS, HeadRetrieval, LossChange, RetrieveReport
 from attnviz.inspect.retrieve.request import RetrieveRequest
@@ -39,12 +41,37 @@ from attnviz.measures.exact_sums import Integers, exact_sum, known_exact, mean, 
 from attnviz.mergeable import CorpusRecord, Tallies, read_record, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.reading import WHOLE
 
 FIRST = 8
 """The haystacks of each length, from the first text on, that name the heads to be ablated."""
 
 _SEARCHED = 1024
 """The texts, from the first on, among which these haystacks are."""
+
+
+FORM = Form(
+    {
+        **{"lengths": list[WHOLE], "needles": list, "seed": WHOLE, "top": WHOLE},
+        **{"notes": list[str], "caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]]},
+        "ablated": list[tuple[WHOLE, WHOLE]],
+    },
+    lambda facts: {"length": len(facts["lengths"]), "depth": len(hay.DEPTHS)},
+    {
+        "": "texts",
+        "length": "haystacks short",
+        "layer of_layer | haystacks": "seen",
+        "4 layer of_layer | seen": "~heads",
+        "layer of_layer | seen": "~squares",
+        "2 layer of_layer | seen": "±margins ~margin_squares",
+        "length depth | haystacks": "+asked",
+        "length depth layer of_layer | asked": "~cells",
+        "| asked": "+answer_tokens ±loss ~predicted ?writing",
+        "layer of_layer | writing": "±written",
+        "change | haystacks": "±changes ±change_squares",
+    },
+)
+"""What the record of a shard may hold; see ``_sums``."""
 
 
 def refuse_for_corpus(request: RetrieveRequest) -> None:
@@ -107,7 +134,7 @@ def retrieve_over(
         return _tallies(makes, block, heads)
 
     begun = CorpusRecord("retrieve", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, file, watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file, watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 
@@ -145,7 +172,11 @@ def _known(file: Path | None) -> list[Head] | None:
     if file is None or not file.exists():
         return None
     kept = read_record(file)  # what else differs is refused where the run goes on
-    return kept.run["ablated"] if kept.command == "retrieve" else []
+    if kept.command != "retrieve":
+        return []
+    kept.check(FORM, visible(str(file)))
+    heads: list[Head] = kept.run["ablated"]
+    return heads
 
 
 def _first_named(makes: _Haystacks, corpus: TextCorpus) -> tuple[list[Head], tuple[str, ...]]:
@@ -219,11 +250,8 @@ def _sums(
     }
     if written:
         sums |= {"written": exact_sum(written), "writing": np.array(len(written))}
-    known = [each for each in changes if each is not None]
-    if known:
-        sums["changes"] = np.stack([exact_sum(each) for each in known])
-        sums["change_squares"] = np.stack([exact_sum(each**2) for each in known])
-    return sums
+    known = np.array([each for each in changes if each is not None]).reshape(-1, len(haystacks))
+    return sums | {"changes": exact_sum(known.T), "change_squares": exact_sum(known.T**2)}
 
 
 def report_of(record: CorpusRecord) -> RetrieveReport:

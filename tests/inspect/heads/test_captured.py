@@ -14,7 +14,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import attnviz
+from attnviz.errors import LoadError
 from attnviz.inspect.heads import captured
+from attnviz.inspect.heads.files import read_heads
 
 TOKENS = ["<s>", "The", " cat", " sat", " on", " a", " mat"]
 LAYERS, HEADS, SHARED, WIDTH = 2, 6, 3, 5
@@ -149,9 +151,13 @@ def test_bfloat16_is_read(run: Any, tmp_path: Path) -> None:
         ({}, {"window": 0}, "window is 0, expected a number above 0"),
         ({}, {"window": 2.5}, "window is 2.5"),
         ({}, {"window": 3, "causal": False}, "a window is of causal attention"),
-        ({}, {"scale": [1.0]}, "layer 1: scale has 1 numbers, expected one a layer"),
+        ({}, {"scale": [1.0]}, "scale has 1 numbers, expected one a layer"),
         ({}, {"windows": 4}, "'windows' is no fact of attnviz.capture/1"),
         ({}, {"tokens": 5}, "is damaged"),
+        ({}, {"tokens": "pierces"}, "expected tokens as a list of texts"),
+        ({}, {"special": [7]}, "special are no indices of its 7 keys"),
+        ({}, {"model": "a\u009bb"}, "name 'a\\x9bb' cannot be printed"),
+        ({}, {"scale": [1.0, 1.0, 1.0]}, "scale has 3 numbers, expected one a layer"),
         ({}, {"tokens": []}, "is damaged"),
     ],
 )
@@ -202,3 +208,20 @@ def test_files_that_are_none_are_said(refused: Any, tmp_path: Path) -> None:
 def _bare(where: Path) -> bytes:
     np.savez(where / "bare", weights=np.zeros(3))
     return (where / "bare.npz").read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize(
+    "name", ["layer.0.sink", "Layer.0.sinks", "layers.0.sinks", "layer.00.key", "sinks"]
+)
+def test_an_array_that_no_capture_has_is_named(tmp_path: Path, ending: str, name: str) -> None:
+    path = write(tmp_path / f"a.{ending}", vectors() | {name: np.zeros(6, np.float32)})
+    with pytest.raises(LoadError, match=f"an array '{re.escape(name)}', expected layer.N.query"):
+        read_heads(path.read_bytes(), "a")
+
+
+def test_arrays_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    arrays = {"layer.0.weights": np.full((6, 7, 7), 1 / 7), "layer.0.sinks": np.zeros(6)}
+    path = write(tmp_path / "a.npz", arrays, causal=False)
+    with pytest.raises(LoadError, match="layer 0: expected query and key, or weights; sinks go"):
+        read_heads(path.read_bytes(), "a")

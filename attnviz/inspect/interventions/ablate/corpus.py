@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.capture import capture
-from attnviz.engine.effects import METRICS, Metric, Scores, Variant
+from attnviz.engine.effects import METRICS, Metric, Mode, Positions, Scores, Unit, Variant
 from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.forms import Form
 from attnviz.inspect.interventions.ablate.effects import Whole, ablation_effects
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.records import AblationReport
@@ -35,7 +36,8 @@ from attnviz.measures.one_text import head_scores
 from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.records import HeadLabel, Tokens
+from attnviz.reading import WHOLE
+from attnviz.records import HeadLabel, Kind, Tokens
 
 _KEPT = 1024
 """The number of texts, from the first on, whose effects are kept one by one."""
@@ -48,6 +50,33 @@ _LARGEST = 2.0**14
 
 _NAMES = tuple(METRICS)
 _BASELINE = ("loss", "logit_diff", "output_square")
+
+
+_HEAD = tuple[WHOLE, WHOLE]
+_TOKEN = tuple[WHOLE, str]
+
+FORM = Form(
+    {
+        **{"kind": Kind, "seed": WHOLE, "mode": Mode, "positions": Positions, "draws": WHOLE},
+        **{"unit": Unit, "metric": Metric | None, "top": WHOLE | None, "reference": str | None},
+        **{"text": str, "tokens": tuple[list[int], list[str], list[bool]]},
+        "removals": list[tuple[list[_HEAD], str | None]],
+        "labels": list[tuple[*get_args(_HEAD), list[str | float | int]]],
+        "pair": tuple[_TOKEN, _TOKEN] | None,
+    },
+    lambda facts: dict(removal=len(facts["removals"]), metric=len(_NAMES), loss=len(_BASELINE)),
+    {
+        "": "short ?texts ?copies",
+        "| texts": "noted +tokens",
+        "removal metric | texts": "measured broken ?controls",
+        "removal metric | measured": "±effects ±squares",
+        "removal metric | controls": "±control",
+        "loss | texts": "based",
+        "loss | based": "±baseline",
+        "# removal metric | texts": "*kept.#",
+    },
+)
+"""What the record of a shard may hold; see ``_tallies``."""
 
 
 def refuse_for_corpus(request: AblateRequest) -> None:
@@ -115,9 +144,8 @@ def ablate_over(
         copies = len(fitting) - len(found.texts)
         return tallies + Tallies({"short": np.array(short), "copies": np.array(copies)})
 
-    record = recorded(
-        corpus, shard, CorpusRecord("ablate", run, shown, (), Tallies()), measured, file, watch
-    )
+    begin = CorpusRecord("ablate", run, shown, (), Tallies())
+    record = recorded(corpus, shard, begin, measured, FORM, file, watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

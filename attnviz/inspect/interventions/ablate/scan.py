@@ -70,12 +70,15 @@ class AblationSeries(Series[Scores]):
             raise ValueError("a note is no text")
         if losses is not None and any(len(row) != length for row in losses):
             raise ValueError(f"the text has {length:,} tokens")
+        for name, values in metrics.items():
+            if METRICS[name].percent and ((values < 0) | (values > 1)).any():
+                raise ValueError(f"{name} is not from 0 to 1")
         self.scan.notes.extend(note for note in notes if note not in self.scan.notes)
         return Scores(
             text,
             changes,
             metrics,
-            {key: float(value) for key, value in kept["baseline"].items()},
+            {key: finite(value) for key, value in kept["baseline"].items()},
             {metric: restored(values) for metric, values in kept["errors"].items()},
             None if losses is None else np.array([restored(row) for row in losses]),
         )

@@ -73,10 +73,12 @@ class PatchSeries(Series[PatchScores]):
     def rebuild(
         self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any
     ) -> PatchScores:
-        clean, corrupt = ({**kept[run]} for run in ("clean", "corrupt"))
+        clean, corrupt = (
+            {name: finite(value) for name, value in kept[run].items()}
+            for run in ("clean", "corrupt")
+        )
         if self._metric not in metrics.keys() & clean.keys() & corrupt.keys():
             raise ValueError(f"there is no {self._metric}")
-        finite(clean[self._metric]), finite(corrupt[self._metric])
         return PatchScores(text, changes, metrics, clean, corrupt)
 
     def values(self, asked: AskedPair) -> NDArray[np.float64]:
