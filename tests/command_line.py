@@ -112,8 +112,8 @@ def refused(run: Run) -> Callable[..., str]:
     return call
 
 
-_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet"}
-_DRAWN_BY_VALUE = {"--width", "--color"}
+_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet", "-q", "--json"}
+_DRAWN_BY_VALUE = {"--width", "--color", "--save"}
 _measured: dict[tuple[str, ...], Any] = {}
 """The reports of this process's tests, by what was asked and by what the named files contain."""
 
@@ -122,7 +122,8 @@ _measured: dict[tuple[str, ...], Any] = {}
 def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """As ``run``, but what was asked before is not measured again where only its drawing differs.
 
-    For tests of screens: files that the arguments name must not change between two runs.
+    For tests of screens, JSON and saved files: files that the arguments name are part of what is
+    asked if they lie in the test's folder; others must not change.
     """
     import typer
 

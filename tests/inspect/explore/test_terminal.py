@@ -116,9 +116,7 @@ def test_a_text_of_strangers_is_drawn_in_words_where_it_is_edited(opened, asked:
     assert not re.search("\x1b\\]0;|\x07|[\x80-\x9f]|\u202e", told)
 
 
-@pytest.mark.parametrize(
-    "way", ["\x03", signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP]
-)
+@pytest.mark.parametrize("way", ["\x03", signal.SIGHUP])
 def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
     child, before = opened()
     if isinstance(way, str):
@@ -156,14 +154,6 @@ def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(environme
     told = re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[=>]", "", rest.rpartition("\x1b[?1049l")[2])
     assert "attnviz: unexpected ZeroDivisionError" in told
     assert "Traceback" not in rest
-
-
-def test_a_save_and_quit_in_one_burst_write_the_file(opened, tmp_path: Path) -> None:
-    child, before = opened(SENTENCE)
-    child.send("s\x15seen.json\rq")
-    ended(child, before)
-    assert child.exitstatus == 0
-    assert json.loads((tmp_path / "seen.json").read_text())["schema"] == "attnviz.heads/1"
 
 
 CONTINUED = """
@@ -208,14 +198,17 @@ def test_a_terminal_that_closes_gives_the_documented_code(opened) -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        {"TEXTUAL_LOG": "/nonexistent/x"},
-        {"TEXTUAL_DRIVER": "nowhere:Driver"},
-        {"TEXTUAL_COLOR_SYSTEM": "x"},
-        {"TEXTUAL_FPS": "-1"},
-        {"COLUMNS": "999999999", "LINES": "999999999"},
+        {
+            "TEXTUAL_LOG": "/nonexistent/x",
+            "TEXTUAL_DRIVER": "nowhere:Driver",
+            "TEXTUAL_COLOR_SYSTEM": "x",
+            "TEXTUAL_FPS": "-1",
+            "COLUMNS": "999999999",
+            "LINES": "999999999",
+        },
         {"COLUMNS": "-5"},
     ],
-    ids=str,
+    ids=["all", "less than no columns"],
 )
 def test_what_textual_would_read_does_not_decide(opened, setting: dict[str, str]) -> None:
     child, before = opened(SENTENCE, **setting)
@@ -342,7 +335,7 @@ def test_the_bundled_model_is_explored_without_torch(watched, tmp_path: Path) ->
     assert not modules & HEAVY
 
 
-@pytest.mark.parametrize("arguments", [["heads", SENTENCE], ["explore", "--help"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["heads", SENTENCE], ["explore", "--help"]])
 def test_nothing_else_imports_textual(arguments: list[str]) -> None:
     packages, _ = imported(*arguments)
     assert "textual" not in packages

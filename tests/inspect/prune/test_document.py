@@ -94,7 +94,7 @@ def test_the_curves_are_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("theme", [_PLAIN, _ASCII, _COLOUR])
-@pytest.mark.parametrize("room", [20, 41, 80, 120, 200])
+@pytest.mark.parametrize("room", [20, 80, 200])
 def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
     reports = (
         _report(),

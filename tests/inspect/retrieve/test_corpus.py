@@ -50,16 +50,11 @@ def report() -> RetrieveReport:
     return attnviz.retrieve("tiny", texts=TEXTS, **ASKED)
 
 
-def shards(count: int, **options: Any) -> list[Any]:
-    given = {**ASKED, **options}
-    shares = [f"{number}/{count}" for number in range(count)]
-    return [attnviz.retrieve("tiny", texts=TEXTS, shard=share, **given).record for share in shares]
-
-
-@pytest.mark.parametrize("count", [2, 5])
-def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport, count: int) -> None:
+def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport) -> None:
     """Named heads, intervals and both ablations too; of five shards one has no text."""
-    merged = attnviz.merge(reversed(shards(count)))
+    shares = [f"{number}/5" for number in range(5)]
+    parts = [attnviz.retrieve("tiny", texts=TEXTS, shard=share, **ASKED).record for share in shares]
+    merged = attnviz.merge(reversed(parts))
     assert without_times(merged.to_dict()) == without_times(report.to_dict())
     assert str(merged).splitlines() == str(report).splitlines()
     assert list(merged.rows()) == list(report.rows())
@@ -122,12 +117,12 @@ def test_the_loss_is_that_of_a_model_without_the_heads_that_the_first_texts_name
 
 
 def test_a_text_is_a_haystack_of_each_length_that_it_fills() -> None:
-    found = attnviz.retrieve("tiny", texts=TEXTS[:9], lengths="64,120", needle=ASKED["needle"])
+    found = attnviz.retrieve("tiny", texts=TEXTS[:5], lengths="64,120", needle=ASKED["needle"])
     makes = corpus._Haystacks(Bundled(), (64, 120), RetrieveRequest(lengths="64,120"))
-    numbers = [len(makes.of(index, Line(1, text))) for index, text in enumerate(TEXTS[:9])]
+    numbers = [len(makes.of(index, Line(1, text))) for index, text in enumerate(TEXTS[:5])]
     assert found.haystacks == sum(numbers)
     assert {length for length, _ in found.cells} == {64, 120}
-    short = 9 - sum(number == 2 for number in numbers)
+    short = 5 - sum(number == 2 for number in numbers)
     assert f"{short} text" in found.notes[1]
     assert found.notes[0] == "1 text is too short for 64 tokens"
 
@@ -200,7 +195,7 @@ def test_torchrun_gives_the_shard(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each process measures the share of its rank, keeps its own record, and the first speaks."""
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:9]), encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:5]), encoding="utf-8")
     options = [f"--{name}={value}" for name, value in ASKED.items()]
     asked = ("retrieve", "--texts", "texts.txt", *options, "--json")
     whole = run(*asked).document
@@ -227,6 +222,7 @@ attnviz.retrieve(texts="corpus.txt", shard="0/2", resume="part", **{ASKED!r})
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_killed_shard_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None

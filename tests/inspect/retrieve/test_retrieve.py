@@ -33,7 +33,7 @@ from attnviz.records import Input, Tokens
 
 from ...chat_models import TEMPLATES, write_chat_model
 
-_RANDOM_SEEDS = 20
+_RANDOM_SEEDS = 8
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_the_scores_are_those_of_a_loop_over_whole_matrices(
     bundled: Bundled, made_of: Material
 ) -> None:
     """The reader reads token by token; the loop has one pass over all tokens, in plain Python."""
-    for question in (questions(made_of, 160, 1, 0)[1], questions(made_of, 160, 0, 2)[0]):
+    for question in (questions(made_of, 160, 1, 0)[1],):
         weights, residual = {}, None
         wide = Bundled("float64")
 
@@ -334,14 +334,6 @@ def test_grouped_heads_share_a_column(found: RetrieveReport, tmp_path: Path) -> 
     for layer, head in np.ndindex(6, 2):
         expected = max(best[layer, 2 * head], best[layer, 2 * head + 1])
         assert table[layer, head] == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_table_is_that_of_duoattention(found: RetrieveReport, tmp_path: Path) -> None:
-    found.save(tmp_path / "heads.tsv")
-    table = np.loadtxt(tmp_path / "heads.tsv", delimiter="\t")
-    assert table.shape == (6, 4)
-    for one in found.heads:
-        assert table[one.place] == pytest.approx(one.score, abs=1e-6)
 
 
 # Bad input -----------------------------------------------------------------------------------

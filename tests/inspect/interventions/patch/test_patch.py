@@ -27,9 +27,9 @@ INDUCTION = {"L1H0", "L1H2", "L1H3"}
 
 
 @pytest.fixture
-def patch(run: Any) -> Callable[..., Any]:
+def patch(redrawn: Any) -> Callable[..., Any]:
     """The JSON object of ``attnviz patch ARGUMENTS --json``."""
-    return lambda *arguments: run("patch", *arguments, "--json", "-q").document
+    return lambda *arguments: redrawn("patch", *arguments, "--json", "-q").document
 
 
 def strongest(document: Any, count: int) -> list[str]:
@@ -65,7 +65,7 @@ def test_the_built_in_pairs_find_the_induction_heads(run: Any) -> None:
 
 
 def test_random_weights_carry_nothing() -> None:
-    found = attnviz.patch(Bundled(seed=3), layer="0-2")
+    found = attnviz.patch(Bundled(seed=3), pairs=list(made())[:8], layer="0-2")
     assert found.finding.startswith("Random weights: nothing carries")
     assert found.to_dict()["ratio"] is False
     assert all(entry["effect"] is None for entry in found.to_dict()["heads"])
