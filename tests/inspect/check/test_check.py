@@ -1,4 +1,4 @@
-"""Values are those of independent ways; one rule decides words and code; CI reads it."""
+"""``attnviz check``: values of independent ways, baselines, CI, screens; no rule by absence."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_values_are_those_of_other_ways(run: Any, rules: Path) -> None:
     assert values[:7] == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert values[7] < 1e-5
     assert [rule["passed"] for rule in found["rules"]] == [
-        *(True, False, True, True, True, False, True, True, False),
+        *(True, False, True, True, True, False, True, True, False)
     ]
     assert (found["passed"], found["failed"], found["warnings"]) == (False, 2, 1)
     assert found["rules"][1]["bound"] == {"at_least": 9, "at_most": None}
@@ -457,7 +457,7 @@ def test_the_workflow_of_the_manual_works(run: Any) -> None:
     assert Path("checks.attnviz.json").stat().st_size < 20_000
 
 
-# Rules that --init writes of one form of a model pass on every other form of it -------------------
+# Rules of one form of a model on every other form -------------------------------------------------
 
 
 FORMS = [
@@ -502,7 +502,7 @@ def test_rules_of_one_form_hold_on_every_other(
     assert not failing
 
 
-# Rules about long texts: their values are those of whole maps, which are not held -----------------
+# Long texts ---------------------------------------------------------------------------------------
 
 
 LONG_TEXT = " ".join(f"w{number * number % 37}" for number in range(12))
@@ -557,7 +557,7 @@ def test_what_has_no_sums_is_refused_or_read_whole(
     assert attnviz.check(model, file).outcomes == whole.outcomes
 
 
-# No rule holds by absence: whatever has no number fails its rule and is named ---------------------
+# Values that are no number ------------------------------------------------------------------------
 
 
 TINY = Path(attnviz.__file__).parent / "data" / "tiny"

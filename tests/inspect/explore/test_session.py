@@ -175,8 +175,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("case", "removed"),
-    [*((case, {(0, 1), (1, 0)}) for case in CASES), ("gpt2 in NumPy", set())],
+    ("case", "removed"), [*((case, {(0, 1), (1, 0)}) for case in CASES), ("gpt2 in NumPy", set())]
 )
 def test_frames_and_effects_of_checkpoints(checkpoints, case, removed):
     from transformers import BertForMaskedLM, GPT2LMHeadModel, T5ForConditionalGeneration

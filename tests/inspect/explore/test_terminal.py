@@ -101,21 +101,6 @@ def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path
     assert "Traceback" not in rest
 
 
-HOSTILE = "a\x1b]0;title\x07 \x1b[31mb \u202e c\u009b5m"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("asked", ["e", "ge", ":\x1b[200~X\x1b]0;title\x07\x1b[201~"])
-def test_a_text_of_strangers_is_drawn_in_words_where_it_is_edited(opened, asked: str) -> None:
-    (child, _), told = opened(HOSTILE), ""
-    for key in (*(asked if asked[0] != ":" else [asked]), "\x1b[H", "\x1b[C"):
-        told += sent(child, key, quiet=0.8)
-    child.close(force=True)
-    told = told.replace("\x1b]22;default\x07", "")  # the shape of the mouse, by textual
-    assert "title" in told
-    assert not re.search("\x1b\\]0;|\x07|[\x80-\x9f]|\u202e", told)
-
-
 @pytest.mark.parametrize("way", ["\x03", signal.SIGHUP])
 def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
     child, before = opened()

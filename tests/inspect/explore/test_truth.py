@@ -140,8 +140,7 @@ def test_numbers_of_the_prompt_are_called_so_while_a_text_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "said", "size"),
-    [("2", "sink left out", (80, 24)), ("3", "value-weighted", (200, 60))],
+    ("key", "said", "size"), [("2", "sink left out", (80, 24)), ("3", "value-weighted", (200, 60))]
 )
 def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size) -> None:
     keys = [*["["] * 3, "<", key]

@@ -1,4 +1,4 @@
-"""The screens and files of ``attnviz generate``, read back: they fit, and their numbers add up."""
+"""``attnviz generate``: screens, files, the end of the context, a terminal while it writes."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_the_finding_says_how_much_goes_to_the_first_token(redrawn):
     assert "L1H2 (induction .87) gives the first token ." in out
 
 
-# context ------------------------------------------------------------
+# At the end of the context ------------------------------------------------------------------------
 
 
 CONTEXT = 24
@@ -378,7 +378,7 @@ def test_what_was_written_is_kept_when_a_step_fails(
     assert len(saved.read_text().splitlines()) == 2 + 3
 
 
-# terminal ------------------------------------------------------------
+# In a terminal ------------------------------------------------------------------------------------
 
 
 ASKED = "The cat sat on the mat because"

@@ -51,8 +51,7 @@ def readers(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [*zip(CACHED, cycle((1, 2**24))), ("gpt2", 2**24), ("t5", 1)],
+    ("name", "most"), [*zip(CACHED, cycle((1, 2**24))), ("gpt2", 2**24), ("t5", 1)]
 )
 def test_torch_models_write_and_look_as_transformers_says(name, most, readers, monkeypatch):
     """Also if only the last token is observed, as in texts with more weights than ``most``.

@@ -1,4 +1,4 @@
-"""``attnviz heads --model mha``: self and cross, with and without the mask, by score."""
+"""``attnviz heads`` of several runs: by kind, mask and score of attention, or by text."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_other_commands_show_one_text(refused: Any, command: str) -> None:
     assert "is shown by attnviz heads alone" in refused(2, *arguments)
 
 
-# attnviz heads --texts: several texts side by side ------------------------------------------------
+# Several texts side by side -----------------------------------------------------------------------
 
 
 TEXTS = ["The cat sat on the mat.", "She said that he said so.", "Mary met John."]

@@ -1,4 +1,4 @@
-"""``--save FILE``: every ending, beside whatever else is printed."""
+"""``heads --save FILE``: every ending, beside what is printed, and with queries and keys."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) ->
     assert "attnviz explore replays it" in refused(3, "heads", "--from", "run.jsonl")
 
 
-# heads --vectors: saved files keep queries, keys and norms, which --from shows --------------------
+# Queries, keys and norms of --vectors -------------------------------------------------------------
 
 
 TEXT = "When Mary and John went out, John gave Mary a book."

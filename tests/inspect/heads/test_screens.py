@@ -177,7 +177,7 @@ REPORTS: dict[str, dict[str, Any]] = {
     "chosen": {"selected": True},
     "one token": {"texts": ["hi"]},
     "two tokens": {"texts": ["hi", " you"]},
-    "400 tokens": {"texts": [f" w{i % 150}" for i in range(400)], "heads": (2, 2)},
+    "200 tokens": {"texts": [f" w{i % 150}" for i in range(200)], "heads": (2,)},
     "twelve": {"texts": [f" w{i}" for i in range(15)], "heads": (12,) * 12},
     "one head": {"heads": (1,), "selected": True},
     "uneven heads": {"heads": (9, 2, 5), "texts": [f" w{i}" for i in range(20)]},
@@ -219,7 +219,7 @@ def test_every_screen_fits_and_can_be_written(
 
 def test_thirty_two_by_thirty_two_heads(reports: Reports, screen: Screen) -> None:
     report = reports([f" w{i}" for i in range(9)], heads=(32,) * 32)
-    for theme in THEMES.values():
+    for theme in (THEMES["colour"], THEMES["plain ascii"]):
         block = screen(report, VIEWS["all"], theme, 80, 45)
         assert max(map(cell_len, block.plain.split("\n"))) <= 80
 

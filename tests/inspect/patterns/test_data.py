@@ -1,4 +1,4 @@
-"""Numbers as short texts, and the records that programs read."""
+"""Numbers as short texts, and the records that programs read, which refuse what cannot be."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_csv(pattern_reports: Reports) -> None:
         assert row["margin"] == ("" if entry.margin is None else repr(entry.margin))
 
 
-# The records of patterns refuse what cannot be ----------------------------------------------------
+# Records that cannot be ---------------------------------------------------------------------------
 
 
 INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
@@ -113,10 +113,7 @@ def report(*heads: PatternScores, thresholds: tuple[str, ...] = ("previous",)) -
 
 def test_heads_are_ranked_by_a_score() -> None:
     found = report(
-        head(0, None, 0.2),
-        head(1, "previous", 0.7),
-        head(2, None, None),
-        head(3, "previous", 0.9),
+        head(0, None, 0.2), head(1, "previous", 0.7), head(2, None, None), head(3, "previous", 0.9)
     )
     assert [entry.head for entry in found.ranked("previous")] == [3, 1, 0]
     assert [entry.head for entry in found.labelled("previous")] == [3, 1]

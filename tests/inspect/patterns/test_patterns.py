@@ -12,7 +12,6 @@ from typing import Any
 
 import pyte
 import pytest
-from rich.cells import cell_len
 
 from attnviz.cli.options import complete_label
 from attnviz.cli.patterns import EXAMPLES
@@ -196,24 +195,7 @@ def test_labels_are_offered() -> None:
     assert [find_label(name) for name in complete_label("")] == list(LABELS)
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-@pytest.mark.parametrize(("kind", "times"), [("tiny", 49), ("bert", 1)], ids=["long", "short"])
-def test_the_first_screen_fits_its_terminal(
-    redrawn: Any, checkpoint: Any, columns: int, lines: int, kind: str, times: int
-) -> None:
-    model = "tiny" if kind == "tiny" else str(checkpoint(kind))
-    text = " ".join(["the cat sat on the mat because tired"] * times)
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    shown = redrawn("patterns", text, "--model", model, "--truncate", "--no-full", env=size)
-    assert shown.code == 0
-    assert len(shown.lines) < lines
-    assert max(map(cell_len, shown.lines)) <= columns
-    assert " heads · " in shown.lines[0]
-    assert re.match(r"\d+ of \d+ heads have a label|None of \d+ heads has a label", shown.lines[1])
-    assert shown.lines[-1].endswith("--full: everything")
-
-
-# attnviz patterns as a process: in a terminal, in a pipe, their imports ---------------------------
+# In a terminal and in a process of its own --------------------------------------------------------
 
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads

@@ -190,10 +190,7 @@ _ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
             {"random": (), "loss_name": "pseudo-loss"},
             f"{_BEGIN}pseudo-loss rises by 20.0% (2.000 → 2.400).{_END}",
         ),
-        (
-            {"random": (), "texts": 3},
-            f"{_ONE}.",
-        ),
+        ({"random": (), "texts": 3}, f"{_ONE}."),
         ({"steps": (), "random": (), "notes": ("why",)}, "No head removed: why."),
     ],
 )

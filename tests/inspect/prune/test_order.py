@@ -1,4 +1,4 @@
-"""The order of removal, on losses that are made by hand."""
+"""The order of removal and the losses it goes by, made by hand, and what may be asked."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_random_orders_are_seeded_and_within_the_bounds() -> None:
     assert random_losses(_Meter(), _bounds(), [1], draws=0, seed=0) == ()
 
 
-# Losses over several texts, from scans that are made by hand --------------------------------------
+# Losses over several texts ------------------------------------------------------------------------
 
 
 _LOSSES = (1.0, 3.0)
@@ -223,7 +223,7 @@ def test_a_model_without_predictions_is_refused() -> None:
         _ = meter.baseline
 
 
-# What may be asked of prune, and what it then means for a model -----------------------------------
+# What may be asked --------------------------------------------------------------------------------
 
 
 _INFO = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head_dim=2)

@@ -175,24 +175,6 @@ def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
     assert "\x1b" not in saved
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("tiny", f"{_TEXT} " * 20), ("bert", _TEXT)], ids=["long", "short"]
-)
-def test_first_screens_fit_the_terminal(
-    redrawn: Run, checkpoint: Callable[[str], Path], name: str, text: str
-) -> None:
-    model = name if name == "tiny" else str(checkpoint(name))
-    asked = ("--heads", "L0H1,L1H1", "--draws", "1", "--truncate", "--no-full")
-    for columns, lines in ((80, 24), (120, 40), (200, 60)):
-        terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
-        result = redrawn("prune", text, "--model", model, *asked, env=terminal)
-        assert result.code == 0, result
-        assert len(result.lines) < lines
-        assert max(map(len, result.lines)) <= columns
-        loss = "pseudo-loss" if name == "bert" else "loss"
-        assert f"heads the held-out {loss} " in result.lines[1]
-
-
 def test_many_texts_are_dealt_out_in_turn_and_count_alike(run: Run, tmp_path: Path) -> None:
     texts = ["The cat sat on the mat.", "A dog ran home.", "He was tired.", "Nobody saw the fire."]
     (tmp_path / "t.txt").write_text("\n\n".join(texts))

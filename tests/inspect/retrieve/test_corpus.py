@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -213,32 +208,3 @@ def test_torchrun_gives_the_shard(
         monkeypatch.delenv(name)
     merged = run("merge", "part-0.record", "part-1.record", "--json").document
     assert without_times(merged) == without_times(whole)
-
-
-_CHILD = f"""
-import attnviz, attnviz.mergeable
-attnviz.mergeable._SECONDS, attnviz.corpus.BLOCK = 0.0, 1
-attnviz.retrieve(texts="corpus.txt", shard="0/2", resume="part", **{ASKED!r})
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
-def test_a_killed_shard_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
-) -> None:
-    """``KILLS=20`` kills it more often, each time somewhere else."""
-    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    part, draw = tmp_path / "part", np.random.default_rng(0)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attnviz.corpus.BLOCK", 1)
-    expected = attnviz.retrieve(texts=Path("corpus.txt"), shard="0/2", **ASKED)
-    for _ in range(int(os.environ.get("KILLS", "1"))):
-        part.unlink(missing_ok=True)
-        with subprocess.Popen([sys.executable, "-c", _CHILD], cwd=tmp_path) as process:
-            while not part.exists() and process.poll() is None:
-                time.sleep(0.01)
-            time.sleep(draw.uniform(0, 0.5))
-            process.send_signal(signal.SIGKILL)
-        found = attnviz.retrieve(texts=Path("corpus.txt"), shard="0/2", resume=part, **ASKED)
-        assert without_times(found.to_dict()) == without_times(expected.to_dict())

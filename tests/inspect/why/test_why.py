@@ -346,7 +346,7 @@ def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
     assert "this command runs on torch; leave it out" in refused.err
 
 
-# first screen ------------------------------------------------------------
+# The first screen ---------------------------------------------------------------------------------
 
 
 LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
@@ -369,12 +369,7 @@ LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
     ids=["one", "maps", "foil", "long", "korean", "emoji", "many", "gpt2", "t5"],
 )
 def test_it_fits(
-    redrawn: Any,
-    checkpoint: Any,
-    tmp_path: Any,
-    asked: list[str],
-    columns: int,
-    lines: int,
+    redrawn: Any, checkpoint: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
 ) -> None:
     (tmp_path / "names.txt").write_text("\n".join(names()), encoding="utf-8")
     words = [str(checkpoint(word)) if word in ("gpt2", "t5") else word for word in asked]

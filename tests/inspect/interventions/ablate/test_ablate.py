@@ -294,7 +294,7 @@ def test_ascii(run: Any) -> None:
     assert run("ablate", SENTENCE, encoding="latin-1").code == 0
 
 
-# What cannot be measured is refused in one line, with the documented exit code --------------------
+# What cannot be measured --------------------------------------------------------------------------
 
 
 CAT = "The cat sat on the mat."

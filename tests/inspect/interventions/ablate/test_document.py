@@ -142,8 +142,7 @@ def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) ->
     report = scans(variants=THREE)
     total = sum(effect.value("loss_delta") for effect in report.effects[:3])
     found = re.search(
-        r"head 3 of every layer: sum of single ablations ([+-][\d.]+)",
-        screen(report, PLAIN, 100),
+        r"head 3 of every layer: sum of single ablations ([+-][\d.]+)", screen(report, PLAIN, 100)
     )
     assert found is not None
     assert float(found[1]) == pytest.approx(total, abs=0.00006)
@@ -205,7 +204,7 @@ def test_what_is_no_number_stays_blank_and_is_told(scans: Scans, screen: Screen)
     assert "none, no ablation changes" in screen(with_values(report, *lost), PLAIN, 100)
 
 
-# first screen ------------------------------------------------------------
+# The first screen ---------------------------------------------------------------------------------
 
 
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
@@ -346,25 +345,6 @@ def test_the_text_shown_is_where_it_changes_most(scans: Scans) -> None:
     effects = tuple(replace(effect, token_losses=(losses,)) for effect in report.effects)
     lines = shown(replace(report, effects=effects), 80, 24)
     assert any("word299" in line for line in lines)
-
-
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_commands_fit(redrawn: Any, checkpoint: Any, columns: int, lines: int) -> None:
-    """On the bundled model and on a BERT with random weights, a short and a long text."""
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    bert = str(checkpoint("bert"))
-    for options in (
-        (SENTENCE, "--budget", "3"),
-        (LONG[:1900], "--head", "L0H0"),
-        (SENTENCE, "--head", "L1H0", "--by-token"),
-        ("the cat sat on the mat", "--model", bert),
-    ):
-        result = redrawn("ablate", *options, "--no-full", env=size)
-        assert result.code == 0
-        assert len(result.lines) < lines, options
-        assert max(map(width, result.lines)) <= columns
-        assert re.match(r"Without|Random weights", result.lines[1]), options
-        assert "more rows: --full" not in result.out, options
 
 
 def test_no_step_is_proposed_that_fails(run: Any) -> None:

@@ -45,11 +45,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 
 @pytest.mark.long
 def test_killed_twice_and_resumed(
-    run: Any,
-    program: Sequence[str],
-    environment: dict[str, str],
-    texts: Path,
-    tmp_path: Path,
+    run: Any, program: Sequence[str], environment: dict[str, str], texts: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "scan.jsonl"
     arguments = ("ablate", "--texts", str(texts), "--resume", str(path), "--json", "--quiet")

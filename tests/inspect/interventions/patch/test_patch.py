@@ -14,7 +14,6 @@ import torch
 import attnviz
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.cli.outlet import Outlet
-from attnviz.draw.labels import width
 from attnviz.inspect.interventions.patch.run import PatchSeries
 from attnviz.models.bundled import Bundled
 
@@ -224,27 +223,6 @@ def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> N
         run("patch", "--head", "L1H0", "-q")
     (found,) = shown
     assert found.document().finding.startswith("Incomplete, 6 of 40 pairs. L1H0 carries")
-
-
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_first_screens_fit(redrawn: Any, checkpoint: Any, columns: int, lines: int) -> None:
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    korean = (
-        "고양이가 책상 위에 앉아 있다 그리고 고양이가",
-        "고양이가 의자 위에 앉아 있다 그리고 고양이가",
-    )
-    for options in (
-        ASKED,
-        (*ASKED, "--by-token"),
-        (*ASKED, "--what", "residual"),
-        (*korean, "--align", "start", "--answer", "a", "--foil", "b"),
-        ("the cat sat", "the mat sat", "--model", str(checkpoint("gpt2")), "--metric", "kl"),
-    ):
-        result = redrawn("patch", *options, "--no-full", env=size)
-        assert result.code == 0, result.err
-        assert len(result.lines) < lines
-        assert max(map(width, result.lines)) <= columns
-        assert result.lines[1]
 
 
 def test_every_file(run: Any, tmp_path: Path) -> None:
