@@ -130,7 +130,8 @@ def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
 
 def test_the_effect_of_ablation(run: Any, permuted: str, tmp_path: Path) -> None:
     texts = ("--texts", "texts.txt")
-    (tmp_path / "texts.txt").write_text("\n".join(built_in_texts().texts[:6]), encoding="utf-8")
+    short = [" ".join(text.split()[:12]) for text in built_in_texts().texts[:8]]
+    (tmp_path / "texts.txt").write_text("\n".join(short), encoding="utf-8")
     found = run("diff", "tiny", permuted, "--importance", *texts, "--json", "-q").document
     for name, side in (("tiny", "a"), (permuted, "b")):
         alone = run("ablate", "--model", name, *texts, "--json", "-q").document
@@ -138,7 +139,8 @@ def test_the_effect_of_ablation(run: Any, permuted: str, tmp_path: Path) -> None
             assert head[f"loss_delta_{side}"] == pytest.approx(expected["loss_delta"], abs=1e-5)
             ends = expected["ci_low"], expected["ci_high"]
             assert head[f"loss_delta_{side}_ci"] == pytest.approx(ends, abs=1e-4)
-    assert any(move["score"] == "loss_delta" for move in found["heads"][0]["moves"])
+    moves = [move["score"] for head in found["heads"] for move in head["moves"]]
+    assert "loss_delta" in moves
 
 
 def test_heads_in_another_order_are_matched(run: Any, tuned: Any) -> None:

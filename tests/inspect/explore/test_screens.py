@@ -1,6 +1,6 @@
 """Whole screens of ``attnviz explore``: as text in ``golden/``, their colours as a digest.
 
-Where one differs, its picture is written as SVG into the test's folder, to be looked at.
+``ATTNVIZ_PICTURES=FOLDER`` writes the picture of each as SVG, to be looked at where one differs.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ SCREENS = [(name, size) for name, (_, _, sizes) in CASES.items() for size in siz
 
 
 @pytest.mark.parametrize(("name", "form"), SCREENS, ids="-".join)
-def test_screen(name: str, form: str, golden, tmp_path: Path) -> None:
+def test_screen(name: str, form: str, golden) -> None:
     opened, keys, _ = CASES[name]
     size = SIZES[form[:-1]]
     look = LOOKS[{"c": "colour", "g": "glyphs", "a": "ascii"}[form[-1]]]
-    played = play(opened(look), *keys, size=size)
-    (tmp_path / f"{name}-{form}.svg").write_text(played.svg, encoding="utf-8")
-    if folder := os.environ.get("ATTNVIZ_PICTURES"):
+    folder = os.environ.get("ATTNVIZ_PICTURES")
+    played = play(opened(look), *keys, size=size, picture=folder is not None)
+    if folder is not None:
         (Path(folder) / f"{name}-{form}.svg").write_text(played.svg, encoding="utf-8")
     assert len(played.lines) == size[1]
     assert max(map(cell_len, played.lines)) <= size[0]

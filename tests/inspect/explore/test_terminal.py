@@ -101,7 +101,7 @@ def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path
     assert "Traceback" not in rest
 
 
-@pytest.mark.parametrize("way", ["\x03", signal.SIGHUP])
+@pytest.mark.parametrize("way", ["\x03", pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
 def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
     child, before = opened()
     if isinstance(way, str):
@@ -155,6 +155,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_a_late_signal_does_not_begin_it_anew(environment) -> None:
     child = pexpect.spawn(
         sys.executable,
@@ -172,6 +173,7 @@ def test_a_late_signal_does_not_begin_it_anew(environment) -> None:
     assert "\x1b[?1049h" not in rest.rpartition("\x1b[?1049l")[2]
 
 
+@pytest.mark.long
 def test_a_terminal_that_closes_gives_the_documented_code(opened) -> None:
     child, _ = opened(SENTENCE)
     child.ptyproc.fileobj.close()
@@ -180,6 +182,7 @@ def test_a_terminal_that_closes_gives_the_documented_code(opened) -> None:
     assert os.waitstatus_to_exitcode(status) == 130
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "setting",
     [
@@ -202,6 +205,7 @@ def test_what_textual_would_read_does_not_decide(opened, setting: dict[str, str]
     assert child.exitstatus == 0
 
 
+@pytest.mark.long
 def test_it_ends_though_much_is_typed_ahead(opened) -> None:
     child, before = opened(SENTENCE)
     child.send("e" + "x" * 20_000)
@@ -210,6 +214,7 @@ def test_it_ends_though_much_is_typed_ahead(opened) -> None:
     assert child.exitstatus == 130
 
 
+@pytest.mark.long
 def test_steps_are_small_over_ssh(opened, tmp_path: Path) -> None:
     """Bytes of a step and of another head in 256 colours; the benchmark has the goal's own map."""
     (tmp_path / "text.txt").write_text("the cat sat on the mat and the dog sat on it . " * 6)

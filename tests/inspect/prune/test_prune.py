@@ -248,7 +248,7 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
     redrawn: Run, refused: Refused, tmp_path: Path
 ) -> None:
     # by gradient: the heads that exact measurement would take first lower this model's loss
-    how = ("--uniform", "--method", "gradient", "--draws", "0")
+    how = (_TEXT, "--uniform", "--method", "gradient", "--draws", "0")
     document = _document(redrawn, "--fraction", "0.25", *how)
     assert len(document["steps"]) == _INFO.layers
     ratio = document["steps"][-1]["loss_ratio"]

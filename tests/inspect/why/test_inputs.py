@@ -123,9 +123,9 @@ def test_the_finding_names_words_and_sizes(redrawn: Any) -> None:
     assert len(found["parts"]) > 24  # what heads write is there as without it
 
 
-def test_long_texts_have_integrated_gradients(run: Any) -> None:
-    text = "When Nancy met John, nobody knew why Nancy met. " * 6 + "When Nancy met"
-    found = run("why", text, "--inputs", "--controls", "0", "--json").document["inputs"]
+def test_long_texts_have_integrated_gradients(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.inspect.why.inputs.LONG", 10)
+    found = run("why", PROMPT, "--inputs", "--controls", "0", "--json").document["inputs"]
     assert found["baseline"] == "mean row"
     assert found["converged"] == (found["gap"] < 0.01)
     shares = [one["integrated"] for one in found["tokens"]]
@@ -217,7 +217,7 @@ def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_it_fits(redrawn: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    long = " ".join([PROMPT] * 6)
+    long = " ".join([PROMPT] * 3)
     result = redrawn(
         "why", long, "--inputs", "--draws", "2", "--controls", "0", "--no-full", env=size
     )
