@@ -179,6 +179,7 @@ def test_the_description_finds_faults(data: Path) -> None:
             (data / name).write_text(text)
 
 
+@pytest.mark.long
 def test_a_score_that_the_first_head_lacks_is_still_an_axis(
     whole: AtlasReport, tiny: Any, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
     assert all(head["scores_a"] == scores[place] for place, head in heads.items())
 
 
+@pytest.mark.long
 def test_the_effect_of_ablation(run: Any, permuted: str, tmp_path: Path) -> None:
     texts = ("--texts", "texts.txt")
     short = [" ".join(text.split()[:12]) for text in built_in_texts().texts[:8]]
@@ -143,6 +144,7 @@ def test_the_effect_of_ablation(run: Any, permuted: str, tmp_path: Path) -> None
     assert "loss_delta" in moves
 
 
+@pytest.mark.long
 def test_heads_in_another_order_are_matched(run: Any, tuned: Any) -> None:
     order = [2, 0, 3, 1]
 
@@ -197,6 +199,7 @@ def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn: Any, permuted: str)
     assert (found["changed"], found["output_changed"]) == (1, 0)
 
 
+@pytest.mark.long
 def test_a_lost_output_projection_is_no_change_of_the_heads_behind_it(run: Any, tuned: Any) -> None:
     def lose(tensors: Any) -> None:
         tensors["model.layers.3.self_attn.o_proj.weight"][:, 64:96] = 0

@@ -182,7 +182,7 @@ def test_one_token_writes_by_hand() -> None:
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_first_screens_fit(redrawn: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    asked = [("L1H2",), ("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha"), ("L5H3", "--ascii")]
+    asked = [("L1H2",), ("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha"), ("L1H2", "--ascii")]
     for options in asked:
         base = "0" if options[0] != "L1H1" else "1"
         result = redrawn("head", *options, "--index-base", base, "--no-full", env=size)

@@ -9,8 +9,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
-from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.document import Document, Group, Table
@@ -137,16 +135,6 @@ def test_provenance_names_what_a_rerun_needs(reports: Reports, screen: Callable[
     assert "revision" not in plain
     assert "1 layer x 1 heads - cross attention - 2 queries, 3 keys" in plain
     assert "text c d e target a b" in plain
-
-
-@pytest.mark.parametrize("room", [20, 40, 80])
-def test_names_and_texts_of_strangers_do_nothing(
-    reports: Reports, screen: Callable[..., Any], room: int
-) -> None:
-    texts = {"text": "a\x1b]0;x\x07\u2028b [/]\n" * 9, "target": "t\x9b"}
-    block = screen(reports(name="../[red]\x1b[2J\u202e/" + "한" * 40, **texts), width=room)
-    assert not set("\x1b\x07\x9b\u202e\u2028") & set(block.plain)
-    assert max(map(cell_len, block.plain.split("\n"))) <= room
 
 
 # Several runs --------------------------------------------------------------------------------

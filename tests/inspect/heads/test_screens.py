@@ -224,7 +224,7 @@ def test_thirty_two_by_thirty_two_heads(reports: Reports, screen: Screen) -> Non
         assert max(map(cell_len, block.plain.split("\n"))) <= 80
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp437", "euc-kr", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "euc-kr"])
 @pytest.mark.parametrize("kind", ["sentence", "wide", "hostile", "cross", "sorted"])
 def test_any_stream_can_carry_its_screen(
     reports: Reports, screen: Screen, kind: str, encoding: str

@@ -138,7 +138,7 @@ def test_own_attention(run: Any) -> None:
 
 
 def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "svg", "html", "png", "txt")
+    endings = ("json", "csv", "svg", "html", "txt")
     options = [word for ending in endings for word in ("--save", f"a.{ending}")]
     result = run("patterns", TEXT, *options)
     assert result.code == 0
@@ -254,6 +254,7 @@ def test_without_colour_names_and_glyphs_tell(screen: Shown) -> None:
     assert {"░", "█"} <= set(text)
 
 
+@pytest.mark.long
 def test_nothing_wraps(screen: Shown) -> None:
     """A line that ran over the right edge would leave a row more than the stream has lines."""
     options = ("patterns", SENTENCE, "--watch", "previous", "--explain", "--stats")

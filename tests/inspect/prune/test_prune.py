@@ -92,7 +92,9 @@ def test_a_third_of_the_bundled_model(run: Run) -> None:
     assert document["pruned"]["path"] is None
 
 
-@pytest.mark.parametrize("extra", [[], ["--rerank"], ["--method", "gradient"]])
+@pytest.mark.parametrize(
+    "extra", [[], pytest.param(["--rerank"], marks=pytest.mark.long), ["--method", "gradient"]]
+)
 def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: list[str]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -187,6 +189,7 @@ def test_many_texts_are_dealt_out_in_turn_and_count_alike(run: Run, tmp_path: Pa
         assert told["steps"][0]["loss"] == pytest.approx(sum(losses) / 2, abs=1e-5)
 
 
+@pytest.mark.long
 def test_the_random_control_is_held_out_as_well(run: Run) -> None:
     """With one head of all in one order, the control is the loss without some one head."""
     document = _document(run, _TEXT, "--heads", "L0H1", "--draws", "1", "--seed", "3")
@@ -286,6 +289,7 @@ def test_a_file_that_grows_too_large_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @POSIX
 def test_ctrl_c_leaves_nothing(
     program: Sequence[str], environment: dict[str, str], tmp_path: Path

@@ -186,6 +186,7 @@ def test_a_missing_shard_is_named(run: Any, refused: Any, tmp_path: Path) -> Non
     assert "its seed is 0, here it is 1" in other
 
 
+@pytest.mark.long
 def test_torchrun_gives_the_shard(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ def test_the_loss_without_heads_is_that_of_a_model_without_them(
     assert found.without.value == pytest.approx(float(np.mean(rises)), abs=1e-4)
 
 
+@pytest.mark.long
 def test_pairs_of_words_are_recalled_by_the_heads_that_are_named(
     bundled: Bundled, tmp_path: Path
 ) -> None:

@@ -180,24 +180,24 @@ def found_of(effects: dict[int, float], errors: dict[int, float], steps: int = 0
     return replace(report, inputs=found).finding
 
 
-def test_a_single_word_that_helps_is_not_said_to_harm() -> None:
-    said = found_of({4: 2.0}, {})
-    assert said.endswith("with another word for “John” (4), ln p falls by 2.0.")
+NOTHING = "without which ln p clearly falls."
 
 
-def test_rounding_is_no_effect() -> None:
-    assert found_of({4: 5e-6, 3: -2e-6}, {}).endswith("without which ln p clearly falls.")
-    assert found_of({4: -5e-6}, {}).endswith("without which ln p clearly falls.")
-
-
-def test_tokens_without_a_share_are_not_named() -> None:
-    said = found_of({3: -2.0, 9: 0.0, 10: 0.0}, {}, steps=32)
-    assert said.endswith("without which ln p clearly falls. “met” (3) gives -2.0.")
-
-
-def test_a_larger_fall_that_is_not_named_is_within_its_error() -> None:
-    said = found_of({4: 0.32, 3: 0.1}, {4: 0.3})
-    assert said.endswith("by 0.1; no other by more than 0.32, which its error explains.")
+@pytest.mark.parametrize(
+    ("effects", "errors", "steps", "said"),
+    [
+        ({4: 2.0}, {}, 0, "with another word for “John” (4), ln p falls by 2.0."),
+        ({4: 5e-6, 3: -2e-6}, {}, 0, NOTHING),
+        ({4: -5e-6}, {}, 0, NOTHING),
+        ({3: -2.0, 9: 0.0, 10: 0.0}, {}, 32, f"{NOTHING} “met” (3) gives -2.0."),
+        ({4: 0.32, 3: 0.1}, {4: 0.3}, 0, "no other by more than 0.32, which its error explains."),
+    ],
+    ids=["helps", "rounding", "rounding of one", "without a share", "within its error"],
+)
+def test_few_words_are_said_as_they_are(
+    effects: dict[int, float], errors: dict[int, float], steps: int, said: str
+) -> None:
+    assert found_of(effects, errors, steps).endswith(said)
 
 
 def test_the_difference_of_two_answers_is_in_the_title(redrawn: Any) -> None:

@@ -141,6 +141,7 @@ def test_on_random_weights_nothing_stands_out() -> None:
         assert finding(report).startswith("Random weights: no head stands out")
 
 
+@pytest.mark.long
 def test_random_weights_of_a_file_are_known_by_their_numbers() -> None:
     """Nothing says that they are random but the controls: one in 20 or so stands out by chance."""
     clear = 0

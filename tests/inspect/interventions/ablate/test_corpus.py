@@ -70,6 +70,7 @@ def test_merged_shards_are_one_process_to_the_bit(report: AblationReport) -> Non
     assert str(merged).splitlines() == str(report).splitlines()
 
 
+@pytest.mark.long
 def test_more_texts_than_are_kept(report: AblationReport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mean and error are of all texts; the kept ones give the quantiles alone."""
     kept = [
@@ -150,6 +151,7 @@ def test_an_encoder_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         attnviz.ablate("tiny", TEXTS, shard="0/2")
 
 
+@pytest.mark.long
 def test_a_large_file_needs_no_shard(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def test_the_best_heads_of_a_label_have_a_map(tiny) -> None:
     assert induction.tokens.ids[1:9] == induction.tokens.ids[9:]
 
 
+@pytest.mark.long
 def test_a_random_model_gets_no_label_but_what_its_control_explains() -> None:
     report = score_patterns(Bundled(seed=0), control=10)
     explained = set(report.control.labelled)
@@ -192,6 +193,7 @@ def test_chosen_heads_alone_are_scored() -> None:
         score_patterns(Bundled(), heads={0: set()})
 
 
+@pytest.mark.long
 def test_progress_counts_up_to_all_of_the_work() -> None:
     seen: list[tuple[int, int]] = []
     score_patterns(Bundled(), control=1, progress=lambda done, total: seen.append((done, total)))
