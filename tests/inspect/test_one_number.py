@@ -160,7 +160,7 @@ PAIRS = [
     ("tiny", MARY, True),
     ("tiny", "one two three one two three", True),
     ("gpt2", REPEATED, True),
-    ("llama", LONGER, True),
+    pytest.param("llama", LONGER, True, marks=pytest.mark.long),
     ("bert", CAT, False),
     ("t5", CAT, False),
 ]

@@ -468,13 +468,9 @@ FORMS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("family", "scale", "seed"),
-    [
-        ("gpt2", 4.0, 0),
-        pytest.param("opt", 8.0, 27, marks=pytest.mark.long),
-        pytest.param("tiny", 1.0, 5, marks=pytest.mark.long),
-    ],
+    ("family", "scale", "seed"), [("gpt2", 4.0, 0), ("opt", 8.0, 27), ("tiny", 1.0, 5)]
 )
 def test_rules_of_one_form_hold_on_every_other(
     family: str, scale: float, seed: int, tmp_path: Path

@@ -129,6 +129,7 @@ def test_the_map_moves_with_the_cursor() -> None:
     assert all(place >= 0 for corner in corners for place in corner)
 
 
+@pytest.mark.long
 def test_the_text_in_the_colours_of_the_query_is_paged() -> None:
     app = explorer("the cat sat on the mat " * 40, look=GLYPHS)
     size = app.desk.view.scene.keys
@@ -406,6 +407,7 @@ def test_space_pauses_and_goes_on() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.long
 def test_temperature_and_seed_are_shown_and_changed() -> None:
     played = play(explorer(), "g", "t", "t", "r", "T", size=(120, 40))
     sampling = played.view.written.sampling

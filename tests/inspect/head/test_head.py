@@ -317,6 +317,7 @@ def test_the_finding_is_about_a_given_text(name, text, said):
     assert f"{card.written.value:+.2f}"[:4] in card.finding
 
 
+@pytest.mark.long
 def test_a_small_screen_on_a_given_text_keeps_label_and_loss():
     """The finding is about the text then, and says neither."""
     card = attnviz.head("tiny", "L1H2", "Anna lost the key, so Peter asked Anna where the key")

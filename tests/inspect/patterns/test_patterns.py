@@ -149,6 +149,7 @@ def test_saving(run: Any, tmp_path: Path) -> None:
     assert run("patterns", TEXT, *options[:2], "--quiet").err == ""
 
 
+@pytest.mark.long
 def test_every_example_of_the_help_runs(redrawn: Any) -> None:
     """Those that need a file or a checkpoint of the reader's own aside."""
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]

@@ -93,7 +93,12 @@ def test_a_third_of_the_bundled_model(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [[], pytest.param(["--rerank"], marks=pytest.mark.long), ["--method", "gradient"]]
+    "extra",
+    [
+        [],
+        pytest.param(["--rerank"], marks=pytest.mark.long),
+        pytest.param(["--method", "gradient"], marks=pytest.mark.long),
+    ],
 )
 def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: list[str]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -164,6 +169,7 @@ def test_an_encoder_decoder_is_pruned_in_its_encoder(
     assert (tmp_path / "d" / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
     result = run("prune", "--fraction", "0.2", "--width", "100", "--explain", "--save", "s.txt")
     assert result.code == 0, result

@@ -45,6 +45,7 @@ def report() -> RetrieveReport:
     return attnviz.retrieve("tiny", texts=TEXTS, **ASKED)
 
 
+@pytest.mark.long
 def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport) -> None:
     """Named heads, intervals and both ablations too; of five shards one has no text."""
     shares = [f"{number}/5" for number in range(5)]
@@ -55,6 +56,7 @@ def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport) -> Non
     assert list(merged.rows()) == list(report.rows())
 
 
+@pytest.mark.long
 def test_means_and_intervals_are_those_of_the_texts_one_by_one(report: RetrieveReport) -> None:
     """Each text stands alone, at its own place behind texts that are too short."""
     alone = [

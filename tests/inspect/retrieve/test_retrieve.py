@@ -230,6 +230,7 @@ def test_the_bundled_model_has_retrieval_heads(found: RetrieveReport) -> None:
     assert found.heads[0].written > 0.3
 
 
+@pytest.mark.long
 def test_the_loss_without_heads_is_that_of_a_model_without_them(
     bundled: Bundled, made_of: Material, found: RetrieveReport
 ) -> None:

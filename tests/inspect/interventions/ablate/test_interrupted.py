@@ -146,6 +146,7 @@ def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], te
     assert inks <= {"ffffff", "000000"}
 
 
+@pytest.mark.long
 def test_a_terminal_without_colour(program: Sequence[str], environment: dict[str, str]) -> None:
     screen, _ = shown(program, environment, 80, "A cat sat.", "--head", "3", NO_COLOR="1")
     cells = [cell for line in screen.buffer.values() for cell in line.values()]
