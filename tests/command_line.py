@@ -116,7 +116,7 @@ def refused(run: Run) -> Callable[..., str]:
     return call
 
 
-_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet"}
+_DRAWN = {"--full", "--no-full", "--ascii", "--explain", "--quiet", "-q"}
 _DRAWN_BY_VALUE = {"--width", "--color", "--save"}
 _WRITE = {"--init", "--out", "--resume"}
 _measured: dict[tuple[str, ...], Any] = {}
@@ -127,8 +127,9 @@ _measured: dict[tuple[str, ...], Any] = {}
 def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """As ``run``, but what was asked before is not measured again where only its drawing differs.
 
-    For tests of screens and of what is saved: files that the arguments name must not change between
-    two runs. What writes files of its own is measured anew.
+    For tests of screens and saved files: files that the arguments name are part of what is asked if
+    they lie in the test's folder; others must not change. ``--json`` asks anew, for less is measured
+    where nothing is drawn, and so does what writes files of its own.
     """
     import typer
 

@@ -102,12 +102,8 @@ def test_nothing_is_said_of_regions_without_any(run: Callable[..., Any]) -> None
         assert "regions" not in found["heads"][0]
 
 
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-@pytest.mark.parametrize("colour", [True, False])
 @pytest.mark.parametrize("command", ["heads", "patterns", "generate", "pair", "chosen"])
-def test_first_screens_fit(
-    chat_model: str, command: str, columns: int, lines: int, colour: bool
-) -> None:
+def test_first_screens_fit(chat_model: str, command: str) -> None:
     report: Any
     if command == "heads":
         report = attnviz.heads(chat_model, chat=[*CHAT])
@@ -119,10 +115,11 @@ def test_first_screens_fit(
         report = attnviz.heads("tiny", TEXT, second="Then it slept.")
     else:
         report = attnviz.heads("tiny", TEXT, head="L5H2", spans={"who": (1, 3), "why": (8, 13)})
-    shown = fitting(report.document(hints=True), Theme(colour=colour), columns, lines)
-    assert any("uniform" in line for line in shown)
-    if command != "pair":
-        assert any("system" in line or "who" in line for line in shown[3:])
+    for size, colour in zip(SIZES, (True, False, True), strict=True):
+        shown = fitting(report.document(hints=True), Theme(colour=colour), *size)
+        assert any("uniform" in line for line in shown)
+        if command != "pair":
+            assert any("system" in line or "who" in line for line in shown[3:])
 
 
 def test_the_finding_is_about_the_regions(redrawn: Callable[..., Any]) -> None:

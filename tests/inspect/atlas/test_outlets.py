@@ -76,24 +76,9 @@ def test_the_page_shows_where_the_first_heads_fire(
 
 
 def test_the_fields_of_headvis(directory: Path, whole: AtlasReport) -> None:
-    """Those of the docstrings of its ``data_pipeline.py``, of 2026-05-04."""
+    """What the description of the format in ``test_headvis`` leaves open."""
     data = directory / "headvis" / "data"
     config = json.loads((data / "config.json").read_text())
-    assert {name: type(value) for name, value in config.items()} == {
-        "model_name": str,
-        "heads": list,
-        "n_layers": int,
-        "n_heads": int,
-        "n_intervals": int,
-        "metrics": list,
-        "metric_descriptions": dict,
-        "head_data_pattern": str,
-        "has_umap": bool,
-        "umap_heads": list,
-        "custom_plots": list,
-        "custom_tables": list,
-        "statistics_display": dict,
-    }
     assert config["heads"] == [[one.layer, one.head] for one in whole.heads]
     rows = json.loads((data / "scatter_data.json").read_text())
     assert [[row["layer"], row["head"]] for row in rows] == config["heads"]
@@ -104,21 +89,12 @@ def test_the_fields_of_headvis(directory: Path, whole: AtlasReport) -> None:
     for layer, head in config["heads"]:
         name = config["head_data_pattern"].format(layer=layer, head=head)
         found = json.loads((data / "heads" / name).read_text())
-        for plot in config["custom_plots"]:
-            ends, values = found[plot["key"]]["bin_edges"], found[plot["key"]]["bin_values"]
-            assert len(ends) == len(values) + 1
-            assert all(isinstance(value, int) for value in values)
         for table in config["custom_tables"]:
             weights = [row["weight"] for row in found[table["key"]]]
             assert weights == sorted(weights, reverse=True)
-            assert all({*row} == {"token", "weight"} for row in found[table["key"]])
         assert {*found["statistics"]} <= {*config["statistics_display"]}
         assert {"strongest", "usual", "even"} <= {*found["statistics"]}
-        for each in found["sequences"]:
-            assert 1 <= each["interval"] <= config["n_intervals"]
     assert sum(found["histogram"]["bin_values"]) == whole.texts
-    assert json.loads((data / "server_config.json").read_text()) == {}
-    assert json.loads((data / "attributions" / "manifest.json").read_text()) == {}
     assert not (data.parent / "drafts").exists()
 
 

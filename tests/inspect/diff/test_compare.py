@@ -199,7 +199,7 @@ def whole() -> tuple[Bundled, ModelMaps, Any]:
     return model, maps, floor_of(model, maps, texts)
 
 
-@pytest.mark.parametrize("head", [(0, 1), (1, 2), (3, 3), (5, 0)])
+@pytest.mark.parametrize("head", [(1, 2), (5, 0)])
 def test_a_planted_head_is_found_first(whole: Any, head: tuple[int, int]) -> None:
     model, maps, floor = whole
     for plant in (lambda t: permute_queries(t, head, 1), lambda t: zero_head(t, head)):

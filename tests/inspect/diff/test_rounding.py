@@ -18,12 +18,20 @@ from ..forms import loaded, stored
 from .planted import floor_of, maps_of, verdict
 
 
-@pytest.mark.parametrize(("family", "scale"), [("gpt2", 4.0), ("llama", 8.0), ("neox", 1.0)])
-def test_a_model_and_itself_in_other_numbers(family: str, scale: float, tmp_path: Path) -> None:
-    """Of the 66 pairs of a model's forms at most 5 % report a head."""
+@pytest.mark.parametrize(
+    ("family", "scale", "step"),
+    [("gpt2", 4.0, 2), pytest.param("llama", 8.0, 1, marks=pytest.mark.long)],
+)
+def test_a_model_and_itself_in_other_numbers(
+    family: str, scale: float, step: int, tmp_path: Path
+) -> None:
+    """Of the 66 pairs of a model's forms, or of every second form's 15, at most 5 % report a head.
+
+    step: the forms that are taken, 1 for all.
+    """
     texts = built_in_texts().texts
     maps, noise = {}, {}
-    for form, directory in stored(tmp_path, family, scale, seed=3).items():
+    for form, directory in list(stored(tmp_path, family, scale, seed=3).items())[::step]:
         model = loaded(directory, form)
         maps[form] = maps_of(model, texts)
         noise[form] = Noise(floor_of(model, maps[form], texts), str(form))
@@ -33,7 +41,7 @@ def test_a_model_and_itself_in_other_numbers(family: str, scale: float, tmp_path
         for one, other in pairs
         if verdict(maps[one], maps[other], noise[one].or_more(noise[other]).floor).found
     ]
-    assert len(pairs) >= 36
+    assert len(pairs) == {1: 66, 2: 15}[step]
     assert len(reported) <= 0.05 * len(pairs), reported
 
 
@@ -43,7 +51,7 @@ def test_the_floor_is_that_of_the_coarser_side(tmp_path: Path) -> None:
     forms = stored(tmp_path, "gpt2", 4.0, seed=3)
     directory = forms["float16", "torch", "float16"]
     floors = {}
-    for a, b in permutations(("float32", "float16", "bfloat16"), 2):
+    for a, b in permutations(("float32", "bfloat16")):
         found = attnviz.diff(directory, backend="torch", dtype=a, dtype_b=b).to_dict()
         assert (found["changed"], found["output_changed"]) == (0, 0)
         floors[a, b] = found["noise_floor"]

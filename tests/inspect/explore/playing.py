@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat because it was tired."
+
+
 SESSION = LiveSession(Bundled())
+SESSION.frame = cache(SESSION.frame)  # made once: no test changes a frame
 COLOUR = Theme()
 GLYPHS = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -31,7 +35,7 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 @dataclass(frozen=True)
 class Played:
-    """What was left: the app, its last view, and the screen as text and as a picture."""
+    """What was left: the app, its last view, and the screen as text and, if asked, as a picture."""
 
     app: Explorer
     view: View
@@ -89,10 +93,12 @@ async def settled(pilot: Pilot[None]) -> None:
 Act = str | Callable[[Pilot[None]], Any]
 
 
-def play(app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24)) -> Played:
+def play(
+    app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24), picture: bool = False
+) -> Played:
     """Press keys one by one, each after all that the one before started is done.
 
-    An act may also be a coroutine function of the pilot.
+    An act may also be a coroutine function of the pilot. picture: True makes the SVG.
     """
 
     played: list[Played] = []  # Python writes out what a coroutine returns, and all its arrays
@@ -109,7 +115,8 @@ def play(app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24)) -> Played:
             strips = app.screen._compositor.render_strips()
             lines = tuple(strip.text.rstrip() for strip in strips)
             styled = "\n".join(str([(text, str(style)) for text, style, _ in s]) for s in strips)
-            played.append(Played(app, app.desk.view, lines, app.export_screenshot(), styled))
+            svg = app.export_screenshot() if picture else ""
+            played.append(Played(app, app.desk.view, lines, svg, styled))
 
     asyncio.run(run())
     return played[0]

@@ -25,7 +25,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 from ...small_models import bert_fields, llama_fields
-from .playing import SESSION, explorer, line, play
+from .playing import explorer, line, play
 
 TOKENS, SIDE = 203, 40
 TEXT = " ".join(f"w{number}" for number in np.random.default_rng(5).integers(0, 60, TOKENS))
@@ -207,12 +207,6 @@ def test_zoom_opens_the_window_and_says_what_is_not_there() -> None:
     ):
         with pytest.raises(UsageError, match=re.escape(told)):
             explore._zoomed(View(Scene.of(frame), frame, frame), typed)
-
-
-def test_zoom_of_a_short_text_moves_the_cursor() -> None:
-    frame = SESSION.frame("The cat sat.")
-    view = explore._zoomed(View(Scene.of(frame), frame, frame), "L2H1@3,1")
-    assert (view.scene.head, view.scene.query, view.scene.key) == ((2, 1), 3, 1)
 
 
 def test_a_long_text_has_no_second_side() -> None:

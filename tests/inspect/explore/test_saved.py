@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import struct
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 import attnviz
+from attnviz.cli import boundary
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.explore.saved import open_saved
@@ -39,8 +39,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("saved")
     for name, options in VIEWS.items():
         files = [word for end in ENDINGS for word in ("--save", str(place / f"{name}.{end}"))]
-        command = [sys.executable, "-m", "attnviz", "heads", *options, *files, "--quiet"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sys, "argv", ["attnviz", "heads", *options, *files, "--quiet"])
+            assert boundary.run() == 0
     return place
 
 
@@ -112,11 +113,10 @@ def test_regions_of_what_was_saved_can_be_named(saved: Path, ending: str) -> Non
         open_saved(path, RegionOptions(second="b"))
 
 
-def test_a_run_is_replayed(tmp_path: Path) -> None:
+def test_a_run_is_replayed(run: Any, tmp_path: Path) -> None:
     path, prompt = tmp_path / "run.jsonl", "Once upon a time attnviz.heads/1"
     options = ["--tokens", "4", "--ablate", "L1H1", "--quiet", "--save", str(path)]
-    command = [sys.executable, "-m", "attnviz", "generate", prompt, *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert run("generate", prompt, *options).code == 0
     session, live = open_saved(path), LiveSession(Bundled())
     removed = frozenset({(1, 1)})
     assert (session.live, session.texts, session.seen.removed) == (False, (prompt,), removed)

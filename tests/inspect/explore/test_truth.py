@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,17 +72,7 @@ def test_a_head_without_a_counterpart_leaves_the_difference() -> None:
 # Files ---------------------------------------------------------------------------------------
 
 
-def test_a_saved_head_says_which_heads_were_ablated(tmp_path: Path) -> None:
-    path = tmp_path / "seen.json"
-    play(explorer(), "x", "]", "]", "s", line(str(path)), "enter")
-    saved = json.loads(path.read_text())
-    frame = SESSION.frame(SENTENCE, frozenset({(3, 1)}))
-    (head,) = saved["heads"]
-    assert (saved["ablated"], head["layer"], head["head"]) == ([[3, 1]], 5, 1)
-    np.testing.assert_allclose(head["weights"], frame.weights((5, 1)), atol=1e-6)
-
-
-@pytest.mark.parametrize("ending", [".json", ".npz", ".svg", ".csv"])
+@pytest.mark.parametrize("ending", [".json", ".svg"])
 def test_a_difference_is_not_saved_as_weights(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"seen{ending}"
     played = play(explorer(), "x", "d", "d", "s", line(str(path)), "enter")
@@ -128,7 +117,7 @@ def test_a_text_is_not_shown_with_heads_that_it_was_not_written_with(key: str) -
     assert played.view.weights.shape == (13, 13)
 
 
-@pytest.mark.parametrize("key", ["2", "3", "d"])
+@pytest.mark.parametrize("key", ["3", "d"])
 def test_a_written_text_has_one_side_and_weights_as_they_are(key: str) -> None:
     played = play(explorer(), "x", "2", "d", "g", key, size=(120, 40))
     assert (played.view.scene.mode, played.view.scene.side) == ("raw", "a")
@@ -150,8 +139,9 @@ def test_numbers_of_the_prompt_are_called_so_while_a_text_is_written() -> None:
 # Words ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "said"), [("2", "sink left out"), ("3", "value-weighted")])
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize(
+    ("key", "said", "size"), [("2", "sink left out", (80, 24)), ("3", "value-weighted", (200, 60))]
+)
 def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size) -> None:
     keys = [*["["] * 3, "<", key]
     lines = play(explorer(), *keys, size=size).lines
@@ -161,7 +151,7 @@ def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size)
     assert any(each.endswith(f"  {said}") for each in narrow.lines)
 
 
-@pytest.mark.parametrize("room", range(4, 60))
+@pytest.mark.parametrize("room", range(4, 60, 5))
 def test_a_line_loses_words_from_the_right_alone(room: int) -> None:
     words = [("ablated", "bad"), ("previous token .87", False), ("uniform .18", "faint")]
     told = "".join(text for text, *_ in one_line(words, Theme(), room))
@@ -189,25 +179,12 @@ def test_an_ablated_head_is_dark_and_links_nothing() -> None:
     assert part.crossed == {part.cursor}
 
 
-def light(played) -> float:
-    """The mean of all colours of the map's grounds, in [0, 255]."""
-    import re
-
-    found = re.findall(r"(?:on )#([0-9a-f]{6})", played.styled)
-    return float(np.mean([int(each[at : at + 2], 16) for each in found for at in (0, 2, 4)]))
-
-
-def test_the_map_of_an_ablated_head_is_darker() -> None:
-    assert light(play(explorer(), "x")) < 0.8 * light(play(explorer()))
-
-
 def test_a_pair_of_next_tokens_is_whole_or_not_there() -> None:
-    for columns in range(60, 100, 3):
-        played = play(explorer(), "x", size=(columns, 24))
-        told = played.lines[1]
+    view = play(explorer(), "x").view
+    for columns in range(60, 100):
+        told = "".join(text for text, *_ in heading.finding_lines(view, Theme(), columns, 1)[0])
         assert told.endswith(".")
         assert ("Next" in told) == ("→ “" in told)
-    view = play(explorer(), "x").view
     rare = tuple(each._replace(probability=0.001) for each in view.frame.likely)
     none = replace(view, frame=replace(view.frame, likely=rare))
     said = "".join(text for text, *_ in heading.finding_lines(none, Theme(), 120, 1)[0])

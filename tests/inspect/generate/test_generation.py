@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -50,11 +51,13 @@ def readers(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [*((name, 2**24) for name in CACHED), *((name, 1) for name in CACHED)],
+    ("name", "most"), [*zip(CACHED, cycle((1, 2**24))), ("gpt2", 2**24), ("t5", 1)]
 )
 def test_torch_models_write_and_look_as_transformers_says(name, most, readers, monkeypatch):
-    """Also if only the last token is observed, as in texts with more weights than ``most``."""
+    """Also if only the last token is observed, as in texts with more weights than ``most``.
+
+    Every architecture once, in turn with either; one stack and two have both.
+    """
     monkeypatch.setattr(generation_torch, "_OBSERVED", most)
     model, ids = small_model(name), inputs_of(name)["input_ids"]
     eager, state = small_model(name, "eager"), state_of(model)
@@ -148,7 +151,7 @@ def test_rows_do_not_change_with_what_is_held(name, checkpoint, monkeypatch):
     ],
 )
 def test_tokens_are_drawn_from_the_distribution_of_transformers(sampling):
-    """Every place between 0 and 1 that could be drawn, in steps of a hundred-thousandth."""
+    """Every place between 0 and 1 that could be drawn, in steps of a ten-thousandth."""
     warped = TemperatureLogitsWarper(sampling.temperature)(None, torch.tensor(SCORES[None]))
     if sampling.top_k is not None:
         warped = TopKLogitsWarper(sampling.top_k)(None, warped)
@@ -159,10 +162,10 @@ def test_tokens_are_drawn_from_the_distribution_of_transformers(sampling):
         def random(self):
             return next(places)
 
-    places = iter((np.arange(100_000) + 0.5) / 100_000)
-    drawn = [sampling.choose(SCORES, Grid()) for _ in range(100_000)]
+    places = iter((np.arange(10_000) + 0.5) / 10_000)
+    drawn = [sampling.choose(SCORES, Grid()) for _ in range(10_000)]
     shares = np.bincount(drawn, minlength=len(SCORES)) / len(drawn)
-    np.testing.assert_allclose(shares, warped[0].softmax(-1).numpy(), atol=3e-5)
+    np.testing.assert_allclose(shares, warped[0].softmax(-1).numpy(), atol=3e-4)
 
 
 def test_the_same_seed_writes_the_same_on_both_backends(checkpoint):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,14 @@ def draw(
     document = heads_document(reports, view or HeadsView())
     means = dataclasses.replace(theme or Theme(colour=False), lines=height)
     return terminal_block(document, means, width)
+
+
+@pytest.fixture
+def document(redrawn: Callable[..., Any]) -> Callable[..., Any]:
+    """The JSON object of ``attnviz heads ARGUMENTS --json``, measured once for a file's tests."""
+    return lambda *arguments, **settings: (
+        redrawn("heads", *arguments, "--json", **settings).document
+    )
 
 
 @pytest.fixture(scope="session")

@@ -105,15 +105,6 @@ def test_the_table_for_programs(run: Any, tmp_path: Any) -> None:
     assert all(float(row["kl"]) >= 0 for row in rows)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_checkpoints(run: Any, checkpoint: Any, kind: str) -> None:
-    arguments = ("heads", "the cat sat on the mat because", "--model", str(checkpoint(kind)))
-    result = run(*arguments, "--cut", "sat->cat")
-    assert result.code == 0
-    assert "Without sat → cat in all" in result.out
-    assert "after “sat” (3)" in result.out
-
-
 def test_a_masked_model_predicts_the_hidden_word(
     run: Any, refused: Any, checkpoint: Any, tmp_path: Any
 ) -> None:

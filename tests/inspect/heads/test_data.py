@@ -118,15 +118,6 @@ def test_the_documented_fields(reports: Reports) -> None:
     }
 
 
-def test_cross_attention_names_both_texts(reports: Reports) -> None:
-    document = read(reports(**CROSS, text="the old dog", target="der Hund"))
-    assert (document["text"], document["target"]) == ("the old dog", "der Hund")
-    assert document["tokens"] == ["der", "Hund"]
-    assert document["key_tokens"] == ["the", "old", "dog"]
-    assert document["key_token_ids"] == [0, 1, 2]
-    assert np.array(document["heads"][0]["weights"]).shape == (2, 3)
-
-
 def test_hostile_tokens_come_back_and_no_control_character_is_written(
     reports: Reports, hostile: tuple[str, ...]
 ) -> None:
@@ -147,13 +138,6 @@ def test_what_is_no_number_is_null(reports: Reports) -> None:
     assert first[3][1] is None
     assert first[4][6] is None
     assert first == weight_rows(weights[0])
-
-
-def test_sorted_heads_keep_their_order(reports: Reports) -> None:
-    document = read(reports(sorted_by="entropy"))
-    entropies = [entry["entropy"] for entry in document["heads"]]
-    assert entropies == sorted(entropies)
-    assert document["sorted_by"] == "entropy"
 
 
 def test_importing_needs_no_heavy_package() -> None:

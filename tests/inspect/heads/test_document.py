@@ -9,23 +9,19 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
-from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document, Group, Maps, Table
+from attnviz.draw.document import Document, Group, Table
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.document import heads_document, shown_heads
 from attnviz.inspect.heads.report import HeadsView, compare_heads
-from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
 
 Reports = Callable[..., HeadsRecord]
 SVG = "{http://www.w3.org/2000/svg}"
-PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
@@ -120,17 +116,6 @@ def test_links_of_the_table_lead_to_heads_of_the_page(reports: Reports) -> None:
     assert links == {report.name(layer, head) for layer, head, _ in report.record}
 
 
-def test_a_word_is_drawn_with_a_row_a_head(reports: Reports) -> None:
-    report = reports()
-    found = document(report, words=[(Word(range(3, 4)), Word(range(3, 4)))])
-    maps = [shown for part in parts(found, Maps) for shown in part.maps]
-    assert [shown.name for shown in maps] == [
-        "attention from “saw” (3)",
-        "attention to “saw” (3)",
-    ]
-    assert all(len(shown.queries) == 6 for shown in maps)
-
-
 # Provenance ----------------------------------------------------------------------------------
 
 
@@ -152,16 +137,6 @@ def test_provenance_names_what_a_rerun_needs(reports: Reports, screen: Callable[
     assert "text c d e target a b" in plain
 
 
-@pytest.mark.parametrize("room", [20, 40, 80])
-def test_names_and_texts_of_strangers_do_nothing(
-    reports: Reports, screen: Callable[..., Any], room: int
-) -> None:
-    texts = {"text": "a\x1b]0;x\x07\u2028b [/]\n" * 9, "target": "t\x9b"}
-    block = screen(reports(name="../[red]\x1b[2J\u202e/" + "한" * 40, **texts), width=room)
-    assert not set("\x1b\x07\x9b\u202e\u2028") & set(block.plain)
-    assert max(map(cell_len, block.plain.split("\n"))) <= room
-
-
 # Several runs --------------------------------------------------------------------------------
 
 
@@ -174,11 +149,3 @@ def test_long_texts_show_the_notable_heads_of_any_run(reports: Reports) -> None:
     assert len(set(places)) == len(places) <= 6
     chosen = [dataclasses.replace(report, selected=True) for report in found.reports]
     assert len(shown_heads(compare_heads(chosen))) == 8
-
-
-def test_maps_side_by_side_say_what_they_moved(reports: Reports) -> None:
-    one, other = reports(heads=(2,)), reports(heads=(2,), causal=False)
-    first, second = parts(document(one, other), Maps)[0].maps
-    assert (first.name.startswith("L0H0"), second.name.startswith("L0H0")) == (True, True)
-    assert not any("moved" in word for word, _ in first.below)
-    assert re.fullmatch(r"moved \.\d\d", second.below[-1][0])

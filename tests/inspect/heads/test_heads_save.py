@@ -1,8 +1,7 @@
-"""``--save FILE``: every ending, beside whatever else is printed."""
+"""``heads --save FILE``: every ending, beside what is printed, and with queries and keys."""
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from pathlib import Path
@@ -11,8 +10,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from safetensors import safe_open
+from safetensors.numpy import load_file
 
+import attnviz
 from attnviz.cli.heads import HeadsOutput
 
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -37,25 +37,6 @@ def test_json_is_what_json_prints(run: Any, tmp_path: Path) -> None:
     printed = run("heads", SENTENCE, "--json", "--save", "map.json")
     assert printed.err == ""
     assert (tmp_path / "map.json").read_text() == printed.out
-
-
-def test_arrays_are_the_weights(run: Any, document: Any, tmp_path: Path) -> None:
-    document(SENTENCE, "--save", "a.npz", "--save", "a.safetensors", "--save", "a.csv")
-    heads = document(SENTENCE)["heads"]
-    expected = np.array([head["weights"] for head in heads], dtype=np.float32)
-    total = expected.astype(np.float64).sum()
-    with np.load(tmp_path / "a.npz") as arrays:
-        found = [arrays[name] for name in arrays.files if arrays[name].ndim >= 3]
-        assert sum(part.astype(np.float64).sum() for part in found) == pytest.approx(total)
-    with safe_open(tmp_path / "a.safetensors", "numpy") as arrays:
-        metadata = arrays.metadata()
-        names = list(arrays.keys())
-        stored = [arrays.get_tensor(name) for name in names]
-    big = [part.astype(np.float64).sum() for part in stored if part.ndim >= 3]
-    assert sum(big) == pytest.approx(total)
-    assert SENTENCE in json.dumps(metadata)
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
-    assert sum(float(row["weight"]) for row in rows) == pytest.approx(total)
 
 
 def test_text_is_the_plain_screen(run: Any, tmp_path: Path) -> None:
@@ -86,10 +67,6 @@ def test_the_ending_may_be_in_capitals(run: Any, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "A.JSON").read_text())["schema"] == "attnviz.heads/1"
 
 
-def test_quiet_says_nothing(run: Any) -> None:
-    assert run("heads", SENTENCE, "--quiet", "--save", "a.csv").err == ""
-
-
 def test_a_width_is_needed_only_for_text(run: Any, refused: Any) -> None:
     assert run("heads", SENTENCE, "--json", "--width", "10", "--save", "a.csv").code == 0
     refused(2, "heads", SENTENCE, "--json", "--width", "10", "--save", "a.txt")
@@ -98,3 +75,93 @@ def test_a_width_is_needed_only_for_text(run: Any, refused: Any) -> None:
 def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) -> None:
     run("generate", "Once there was", "--tokens", "3", "--save", "run.jsonl")
     assert "attnviz explore replays it" in refused(3, "heads", "--from", "run.jsonl")
+
+
+# Queries, keys and norms of --vectors -------------------------------------------------------------
+
+
+TEXT = "When Mary and John went out, John gave Mary a book."
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_a_saved_file_has_the_page_of_the_model(run: Any, tmp_path: Path, ending: str) -> None:
+    run("heads", TEXT, "--vectors", "--save", f"a.{ending}", "--save", "model.html")
+    run("heads", "--from", f"a.{ending}", "--save", "file.html")
+    assert (tmp_path / "file.html").read_bytes() == (tmp_path / "model.html").read_bytes()
+
+
+def test_the_weights_follow_from_what_was_saved(run: Any, tmp_path: Path) -> None:
+    run("heads", TEXT, "--vectors", "--layer", "2,4", "--save", "a.npz")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as kept:
+        found = {name: kept[name] for name in kept}
+    scores = found["queries"] @ found["keys"].transpose(0, 2, 1) * found["query_key_factor"]
+    scores[:, ~np.tri(scores.shape[1], dtype=bool)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, found["weights"], atol=3e-5)
+    assert found["value_norms"].shape == (8, weights.shape[-1])
+
+
+def test_json_has_the_norms(run: Any, tmp_path: Path) -> None:
+    run("heads", TEXT, "--vectors", "--save", "a.json", "--save", "a.safetensors")
+    heads = json.loads((tmp_path / "a.json").read_text())["heads"]
+    tensors = load_file(tmp_path / "a.safetensors")
+    np.testing.assert_allclose(
+        [each["value_norms"] for each in heads], tensors["value_norms"], rtol=1e-6
+    )
+    run("heads", "--from", "a.json", "--save", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "The file has no queries and keys" in page
+    assert '"norms":' in page
+
+
+def test_without_the_option_files_are_as_before(run: Any, tmp_path: Path) -> None:
+    run("heads", TEXT, "--save", "a.npz", "--save", "a.json")
+    with np.load(tmp_path / "a.npz") as kept:
+        assert {*kept} == {"provenance", "weights", "layers", "heads", "tokens", "token_ids"}
+    assert "value_norms" not in (tmp_path / "a.json").read_text()
+    run("heads", "--from", "a.npz", "--save", "page.html")
+    assert "The file has no value norms, queries and keys" in (tmp_path / "page.html").read_text()
+
+
+def test_several_runs_in_another_order_keep_their_own(run: Any, tmp_path: Path) -> None:
+    """The second text has another order of heads: its arrays are in that of the first."""
+    (tmp_path / "texts.txt").write_text(f"{TEXT}\nThe cat sat on the mat because it was tired.")
+    given = ("--texts", "texts.txt", "--sort", "entropy", "--vectors")
+    wanted = run("heads", *given, "--save", "a.npz", "--save", "a.safetensors", "--json").document
+    for name in ("a.npz", "a.safetensors"):
+        found = run("heads", "--from", name, "--json").document
+        for one, other in zip(found["heads"], wanted["heads"], strict=True):
+            np.testing.assert_array_equal(one["weights"], other["weights"])
+            assert one["value_norms"] == other["value_norms"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("value_norms", lambda array: array[:, 1:]),
+        ("queries", lambda array: array[1:]),
+        ("keys", lambda array: array * np.nan),
+        ("keys", lambda array: array.astype(np.int64)),
+        ("query_key_factor", lambda array: array * np.inf),
+    ],
+)
+def test_damage_is_refused(run: Any, refused: Any, tmp_path: Path, name: str, change: Any) -> None:
+    run("heads", TEXT, "--vectors", "--save", "a.npz")
+    with np.load(tmp_path / "a.npz") as kept:
+        arrays = {one: kept[one] for one in kept}
+    arrays[name] = change(arrays[name])
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    (tmp_path / "a.npz").write_bytes(stream.getvalue())
+    assert "a.npz" in refused(3, "heads", "--from", "a.npz")
+
+
+def test_python_saves_them_too(tmp_path: Path) -> None:
+    attnviz.capture("tiny", TEXT, vectors=True).save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as kept:
+        assert {"value_norms", "queries", "keys"} <= {*kept}
+
+
+def test_a_file_has_nothing_to_add(refused: Any) -> None:
+    assert "leave out --vectors" in refused(2, "heads", "--from", "a.npz", "--vectors")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.table import table_block
@@ -224,11 +223,6 @@ def test_encoders_keep_their_first_query(reports: Reports) -> None:
     assert pairs_of(report, 0, 0, 5) == [(0, 2, 1.0)]
 
 
-def test_one_token_has_its_one_pair(reports: Reports) -> None:
-    report = reports(["hi"], weights=[np.ones((1, 1, 1), np.float32)])
-    assert pairs_of(report, 0, 0, 3) == [(0, 0, 1.0)]
-
-
 def test_neither_zeros_nor_holes_are_pairs(reports: Reports) -> None:
     weights = np.array([[[1, 0, 0], [np.nan, np.nan, 0], [0.25, 0, 0.75]]], np.float32)
     report = reports(["a", "b", "c"], weights=[weights])
@@ -256,21 +250,6 @@ def test_tokens_that_repeat_carry_their_place(reports: Reports) -> None:
     for name in re.findall(r"(\w+(?: \(\d\))?) → (\w+(?: \(\d\))?)", rows):
         for label in name:
             assert label in ("the (0)", "the (2)", "cat", "end")
-
-
-@pytest.mark.parametrize("theme", [Theme(), Theme(colour=False, ascii=True, encoding="ascii")])
-@pytest.mark.parametrize("room", [20, 40, 80, 300])
-@pytest.mark.parametrize("texts", [("<|endoftext|>", "한국어한국어한국어", "🎉"), ("w",) * 12])
-def test_lines_fit_and_end_without_blanks(
-    reports: Reports, theme: Theme, room: int, texts: tuple[str, ...]
-) -> None:
-    report = reports(texts, heads=(2, 2))
-    lines = top_pairs(report, 9, theme, room)
-    for line in lines.lines:
-        text = "".join(segment.text for segment in line)
-        assert text == text.rstrip()
-        assert cell_len(text) <= room
-        assert not theme.ascii or text.isascii()
 
 
 def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from attnviz.engine.capture import capture
-from attnviz.inspect.heads.report import (
-    HeadsReport,
-    compare_heads,
-    heads_report,
-    total_variation,
-)
+from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report, total_variation
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsRecord
 

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import re
 from collections.abc import Callable, Mapping
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def test_every_head_and_token_is_on_the_screen(drawn: Callable[..., str]) -> Non
 
 # Every kind of terminal ----------------------------------------------------------------------
 
-WIDTHS = (20, 40, 80, 120, 200, 300)
+WIDTHS = (20, 80, 200)
 THEMES = {
     "colour": Theme(),
     "plain": Theme(colour=False),
@@ -176,7 +177,7 @@ REPORTS: dict[str, dict[str, Any]] = {
     "chosen": {"selected": True},
     "one token": {"texts": ["hi"]},
     "two tokens": {"texts": ["hi", " you"]},
-    "400 tokens": {"texts": [f" w{i % 150}" for i in range(400)], "heads": (2, 2)},
+    "200 tokens": {"texts": [f" w{i % 150}" for i in range(200)], "heads": (2,)},
     "twelve": {"texts": [f" w{i}" for i in range(15)], "heads": (12,) * 12},
     "one head": {"heads": (1,), "selected": True},
     "uneven heads": {"heads": (9, 2, 5), "texts": [f" w{i}" for i in range(20)]},
@@ -192,11 +193,14 @@ REPORTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("kind", REPORTS)
+@pytest.mark.parametrize(
+    ("kind", "theme"),
+    [*zip(REPORTS, cycle(THEMES)), *product(("hostile", "wide"), ("colour", "plain ascii"))],
+)
 def test_every_screen_fits_and_can_be_written(
     reports: Reports, screen: Screen, kind: str, theme: str
 ) -> None:
+    """Every report in one theme, in turn; what strangers write also in the first and the last."""
     report, means = compare_heads([reports(**REPORTS[kind], **TEXTS)]), THEMES[theme]
     for name, view in VIEWS.items():
         for width in WIDTHS:
@@ -215,12 +219,12 @@ def test_every_screen_fits_and_can_be_written(
 
 def test_thirty_two_by_thirty_two_heads(reports: Reports, screen: Screen) -> None:
     report = reports([f" w{i}" for i in range(9)], heads=(32,) * 32)
-    for theme in THEMES.values():
+    for theme in (THEMES["colour"], THEMES["plain ascii"]):
         block = screen(report, VIEWS["all"], theme, 80, 45)
         assert max(map(cell_len, block.plain.split("\n"))) <= 80
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp437", "euc-kr", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "euc-kr"])
 @pytest.mark.parametrize("kind", ["sentence", "wide", "hostile", "cross", "sorted"])
 def test_any_stream_can_carry_its_screen(
     reports: Reports, screen: Screen, kind: str, encoding: str

@@ -10,12 +10,7 @@ import pytest
 
 from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import compare_heads
-from attnviz.inspect.heads.words import (
-    explanation,
-    name_words,
-    score_words,
-    variant_names,
-)
+from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
 from attnviz.measures.registry import label_named
 from attnviz.records import NO_LABEL, SINKS, AttentionRecord, HeadsRecord
 

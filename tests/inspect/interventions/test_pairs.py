@@ -8,12 +8,7 @@ import pytest
 
 from attnviz.engine.patching import Direction
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.pairs import (
-    Align,
-    TokenPair,
-    control_pairs,
-    encode_pair,
-)
+from attnviz.inspect.interventions.pairs import Align, TokenPair, control_pairs, encode_pair
 from attnviz.inspect.interventions.prompts import Prompts, read_pairs
 from attnviz.models.bundled import Bundled
 from attnviz.records import Tokens

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.draw.grid import names_width
 from attnviz.draw.labels import width
 from attnviz.inspect.link.choice import LinkChoice, most_telling
 from attnviz.inspect.link.document import pair_grid, part_table
@@ -225,42 +223,6 @@ def test_python_takes_a_pair_and_indices() -> None:
     assert "L2H3" in attnviz.link("tiny", PROMPT, head="L2H3", controls=0, index_base=1).finding
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
-def test_other_models_tally_too(run: Any, checkpoint: Any, family: str) -> None:
-    words = ("the cat sat on the mat", "--model", str(checkpoint(family)), "--controls", "2")
-    found = run("link", *words, "--json").document
-    assert found["tallies"]
-    assert found["lead"] == pytest.approx(found["sum"], abs=1e-4)
-    kinds = {one["kind"] for one in found["parts"]}
-    assert ("position" in kinds) == (family != "llama")
-
-
-def test_a_decoder_has_a_bias_by_distance(run: Any, checkpoint: Any) -> None:
-    words = ("link", "the cat sat on the mat", "--model", str(checkpoint("t5")), "--kind")
-    found = run(*words, "decoder", "--target", "the cat sat", "--controls", "2", "--json").document
-    distance = of(found, "key", "distance")
-    assert distance["weight_without"] is not None
-    parts = [one["lead"] for one in found["parts"] if one["side"] == "query"]
-    assert sum(parts) + distance["lead"] == pytest.approx(found["sum"], abs=1e-4)
-    refused = run(*words, "cross", "--target", "the cat sat")
-    assert refused.code == 5
-    assert "written by the encoder, which cannot be followed" in refused.err
-
-
-def test_a_cross_head_is_said_to_read_from_a_word_of_the_encoders_text(
-    run: Any, checkpoint: Any
-) -> None:
-    """Its source is an index into a text that is longer than the decoder's."""
-    words = "the cat sat on the mat because the cat sat tired"
-    asked = ("--kind", "decoder", "--target", "the cat", "--controls", "0", "--head", "L1H1")
-    result = run("link", words, "--model", str(checkpoint("t5")), *asked)
-    named = re.findall(r"L0H\d cross.* (\S+) \((\d+)\)$", result.out, re.MULTILINE)
-    assert named
-    tokens = ["<s>", *words.split(), "</s>"]
-    for word, place in named:
-        assert tokens[int(place)] == word
-
-
 def test_rows_of_a_file_ask_their_own_question(run: Any, tmp_path: Any) -> None:
     rows = [{"prompt": PROMPT, "key": "Nancy"}, {"prompt": MANY[1], "query": "Tom"}]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -322,16 +284,6 @@ def test_the_first_screen_fits(
     assert result.lines[-1].endswith("--full: everything")
 
 
-@pytest.mark.parametrize("room", [60, 80, 120])
-def test_each_column_of_the_grid_has_its_name(checkpoint: Any, room: int) -> None:
-    """Parts with long names, such as position, take fewer columns instead of losing them."""
-    report = attnviz.link(str(checkpoint("bert")), "the cat sat on the mat", controls=0)
-    grid = pair_grid(report, 4, room, scaled=False)
-    assert "position" in grid.rows
-    cell = (room - names_width(grid.rows)) // len(grid.columns)
-    assert all(width(name) < cell for name in grid.columns)
-
-
 def test_rows_of_zeros_are_left_out() -> None:
     """Such are the biases of a model whose biases are zero; in JSON they stay."""
     report = attnviz.link("tiny", PROMPT, controls=0)
@@ -349,7 +301,7 @@ def test_rows_of_zeros_are_left_out() -> None:
 
 
 def test_few_parts_stand_out_where_nothing_is_to_be_found() -> None:
-    """The whole figure, over 200 models, is that of ``tests/benchmarks/bench_link_alarms.py``."""
-    reports = [random_link(seed, prompts=5) for seed in range(8)]
+    """The figure over 200 models is that of ``tests/benchmarks/bench_link_alarms.py``."""
+    reports = [random_link(seed, prompts=5) for seed in range(4)]
     assert all(part.p is not None for report in reports for part in report.parts)
     assert sum(any(part.stands_out for part in report.parts) for report in reports) <= 1

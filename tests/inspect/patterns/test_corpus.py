@@ -96,10 +96,9 @@ def test_a_score_is_the_mean_of_the_texts(report: PatternReport) -> None:
     assert {entry.label for entry in report.heads} > {"previous", "first"}
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_merged_shards_are_one_process_to_the_bit(report: PatternReport, count: int) -> None:
+def test_merged_shards_are_one_process_to_the_bit(report: PatternReport) -> None:
     """Labels, intervals and the control too; of five shards two have no text."""
-    parts = shards(count, control="random-weights")
+    parts = shards(5, control="random-weights")
     merged = attnviz.merge(reversed(parts))
     assert isinstance(merged, PatternReport)
     assert without_times(merged.to_dict()) == without_times(report.to_dict())
@@ -165,6 +164,7 @@ attnviz.patterns(texts="corpus.txt", shard="0/2", resume="part")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_killed_shard_goes_on(tmp_path: Path) -> None:
     """``KILLS=20`` kills it more often, each time somewhere else."""

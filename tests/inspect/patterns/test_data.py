@@ -1,4 +1,4 @@
-"""Numbers as short texts, and the records that programs read."""
+"""Numbers as short texts, and the records that programs read, which refuse what cannot be."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from attnviz.draw.files import CsvTable
 from attnviz.draw.values import write_object
 from attnviz.inspect.patterns.data import patterns_data, patterns_rows
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.records import (
+    AnnotatedSentence,
+    Example,
+    PatternReport,
+    PatternScores,
+    WordPair,
+)
 from attnviz.inspect.patterns.words import plain, score, share_of_texts, short, signed
+from attnviz.inspect.rollout.records import RolloutReport
+from attnviz.records import ModelInfo, Tokens
 
 Reports = Callable[..., PatternReport]
 
@@ -47,15 +55,6 @@ Reports = Callable[..., PatternReport]
 )
 def test_short_texts(write: Callable[..., str], value: float | None, text: str) -> None:
     assert write(value) == text
-
-
-def test_a_watched_label_ranks_the_heads(pattern_reports: Reports) -> None:
-    report = pattern_reports(layers=3, heads=5, missing=("rare",))
-    values = [
-        entry["scores"]["self"] for entry in patterns_data(replace(report, watch="self"))["heads"]
-    ]
-    assert values == sorted(values, reverse=True)
-    assert patterns_data(replace(report, watch="rare"))["heads"] == []
 
 
 def test_json(pattern_reports: Reports) -> None:
@@ -94,3 +93,45 @@ def test_csv(pattern_reports: Reports) -> None:
         assert float(row["random.self"]) == entry.control["self"]
         assert float(row["entropy"]) == entry.statistics["entropy"]
         assert row["margin"] == ("" if entry.margin is None else repr(entry.margin))
+
+
+# Records that cannot be ---------------------------------------------------------------------------
+
+
+INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
+TOKENS = Tokens((1, 2), ("a", "b"), (False, False))
+
+
+def head(number: int, label: str | None, score: float | None) -> PatternScores:
+    return PatternScores(0, number, label, {"previous": score}, {"previous": 0.1})
+
+
+def report(*heads: PatternScores, thresholds: tuple[str, ...] = ("previous",)) -> PatternReport:
+    limits = dict.fromkeys(thresholds, 0.2)
+    return PatternReport(INFO, "self", True, "raw", heads, ("previous",), limits, ())
+
+
+def test_heads_are_ranked_by_a_score() -> None:
+    found = report(
+        head(0, None, 0.2), head(1, "previous", 0.7), head(2, None, None), head(3, "previous", 0.9)
+    )
+    assert [entry.head for entry in found.ranked("previous")] == [3, 1, 0]
+    assert [entry.head for entry in found.labelled("previous")] == [3, 1]
+    assert found.ranked("induction") == ()
+    assert found.heads[1].score == 0.7
+    assert found.heads[0].score is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: head(0, "previous", None),
+        lambda: report(thresholds=("first",)),
+        lambda: Example(TOKENS, TOKENS, np.zeros((2, 3))),
+        lambda: RolloutReport(INFO, "self", True, TOKENS, np.zeros((2, 2)), np.zeros((3, 2)), 1),
+        lambda: AnnotatedSentence("a b", (range(1), range(2, 3)), (WordPair("x", 0, 2),), 1),
+    ],
+)
+def test_what_cannot_be_is_refused(make) -> None:
+    with pytest.raises(ValueError, match=r"expected|stands behind|differ|no such words"):
+        make()

@@ -71,7 +71,7 @@ def test_golden(name: str, pattern_reports: Reports, golden: Callable[[str, str]
     golden(name, screen(pattern_reports(**fields), theme, room, **shown).plain)
 
 
-@pytest.mark.parametrize("room", [26, 31, 47, 80, 101, 199])
+@pytest.mark.parametrize("room", [26, 80, 199])
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII], ids=["colour", "plain", "ascii"])
 @pytest.mark.parametrize("watch", [None, "self"])
 def test_no_line_is_too_wide(
@@ -118,8 +118,16 @@ def test_golden_first_screens(
 
 
 @pytest.mark.parametrize(("room", "lines"), [(80, 24), (120, 40), (200, 60)])
-@pytest.mark.parametrize("shape", [(1, 1), (6, 4), (6, 12), (12, 12), (48, 25)])
-@pytest.mark.parametrize("watch", [None, "previous", "subject"])
+@pytest.mark.parametrize(
+    ("shape", "watch"),
+    [
+        ((1, 1), None),
+        ((6, 4), "previous"),
+        ((6, 12), "subject"),
+        ((12, 12), None),
+        ((48, 25), None),
+    ],
+)
 def test_the_first_screen_fits_and_begins_with_the_finding(
     pattern_reports: Reports, shape: tuple[int, int], watch: str | None, room: int, lines: int
 ) -> None:

@@ -141,10 +141,3 @@ def test_a_bad_line_is_named_with_its_reason(name: str, tmp_path: Path) -> None:
 def test_a_file_without_a_sentence(content: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="holds no annotated sentence"):
         read_probe_file(write(tmp_path, content))
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="cannot read"):
-        read_probe_file(tmp_path / "none.tsv")
-    with pytest.raises(LoadError, match="cannot read"):
-        read_probe_file(tmp_path)

@@ -18,8 +18,12 @@ ASKED = ("llama, biases", "llama 3", "phi3, long", "phi3", "phi3, window")
 """Models of which only transformers knows what their config can say."""
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [name if "," not in name else pytest.param(name, marks=pytest.mark.long) for name in MODELS],
+)
 def test_the_plan_is_the_one_of_transformers(name: str, tmp_path: Path) -> None:
+    """Of every family, and with ``long`` of every variation of one."""
     made(tmp_path, name)
     save_tokenizer(tmp_path)
     torch = load_transformers(str(tmp_path), dtype="float32")

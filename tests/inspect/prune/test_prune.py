@@ -92,7 +92,14 @@ def test_a_third_of_the_bundled_model(run: Run) -> None:
     assert document["pruned"]["path"] is None
 
 
-@pytest.mark.parametrize("extra", [[], ["--rerank"], ["--method", "gradient"]])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        [],
+        pytest.param(["--rerank"], marks=pytest.mark.long),
+        pytest.param(["--method", "gradient"], marks=pytest.mark.long),
+    ],
+)
 def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: list[str]) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -116,18 +123,6 @@ def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: li
     # and it is a model like any other
     again = run("heads", _TEXT, "--model", "./small", "--json").document
     assert (again["model"]["heads"], again["model"]["layers"]) == (_INFO.heads // 2, _INFO.layers)
-
-
-def test_until_loss_stays_below_its_limit(run: Run) -> None:
-    document = _document(run, _TEXT, "--until-loss", "1.07", "--rerank", "--draws", "0")
-    assert document["limit"] == pytest.approx(1.07 * document["baseline"]["loss"])
-    assert all(step["loss"] <= document["limit"] for step in document["steps"])
-    assert 0 < len(document["steps"]) < _HEADS - _INFO.layers
-    assert document["random"] == []
-    left = dict.fromkeys(range(_INFO.layers), _INFO.heads)
-    for entry in document["removed"]:
-        left[entry["layer"]] -= 1
-    assert min(left.values()) >= 1
 
 
 def test_named_heads_of_a_grouped_checkpoint(
@@ -174,6 +169,7 @@ def test_an_encoder_decoder_is_pruned_in_its_encoder(
     assert (tmp_path / "d" / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
     result = run("prune", "--fraction", "0.2", "--width", "100", "--explain", "--save", "s.txt")
     assert result.code == 0, result
@@ -185,23 +181,6 @@ def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
     saved = Path("s.txt").read_text()
     assert "Held-out loss" in saved
     assert "\x1b" not in saved
-
-
-@pytest.mark.parametrize("name", ["tiny", "bert"])
-@pytest.mark.parametrize("text", [_TEXT, f"{_TEXT} " * 20], ids=["short", "long"])
-def test_first_screens_fit_the_terminal(
-    redrawn: Run, checkpoint: Callable[[str], Path], name: str, text: str
-) -> None:
-    model = name if name == "tiny" else str(checkpoint(name))
-    asked = ("--heads", "L0H1,L1H1", "--draws", "1", "--truncate", "--no-full")
-    for columns, lines in ((80, 24), (120, 40), (200, 60)):
-        terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
-        result = redrawn("prune", text, "--model", model, *asked, env=terminal)
-        assert result.code == 0, result
-        assert len(result.lines) < lines
-        assert max(map(len, result.lines)) <= columns
-        loss = "pseudo-loss" if name == "bert" else "loss"
-        assert f"heads the held-out {loss} " in result.lines[1]
 
 
 def test_many_texts_are_dealt_out_in_turn_and_count_alike(run: Run, tmp_path: Path) -> None:
@@ -216,6 +195,7 @@ def test_many_texts_are_dealt_out_in_turn_and_count_alike(run: Run, tmp_path: Pa
         assert told["steps"][0]["loss"] == pytest.approx(sum(losses) / 2, abs=1e-5)
 
 
+@pytest.mark.long
 def test_the_random_control_is_held_out_as_well(run: Run) -> None:
     """With one head of all in one order, the control is the loss without some one head."""
     document = _document(run, _TEXT, "--heads", "L0H1", "--draws", "1", "--seed", "3")
@@ -229,7 +209,7 @@ def test_the_random_control_is_held_out_as_well(run: Run) -> None:
     assert min(abs(loss - control["loss"]) for loss in losses) < 1e-5
 
 
-@pytest.mark.parametrize("removed", ["L0H1", "*.2", "*.0-1", "0.1,1.2-3,2.0,3.1,4.2,5.3"])
+@pytest.mark.parametrize("removed", ["L0H1", "*.0-1"])
 def test_the_plan_is_what_is_written(run: Run, removed: str) -> None:
     """The plan is arithmetic on a config; what is written was counted by its own class."""
     arguments = (_TEXT, "--heads", removed, "--draws", "0")
@@ -243,29 +223,20 @@ def test_the_plan_is_what_is_written(run: Run, removed: str) -> None:
 @pytest.mark.parametrize(
     ("code", "arguments", "words"),
     [
-        (2, ["--fraction", "1.5"], "between 0 and 1"),
-        (2, ["--fraction", "0"], "between 0 and 1"),
         (2, ["--fraction", "0.95"], f"only {_HEADS - _INFO.layers} can go"),
-        (2, ["--fraction", "0.3", "--until-loss", "2"], "expected one of"),
-        (2, ["--until-loss", "0.9"], "above 1"),
-        (2, ["--heads", "L9H0"], f"no layer 9: this model has layers 0 to {_INFO.layers - 1}"),
         (
             2,
             ["--heads", f"L0H{_INFO.heads}"],
             f"no head {_INFO.heads}: this model has heads 0 to {_INFO.heads - 1}",
         ),
         (2, ["--heads", "cat"], "cannot read"),
-        (2, ["--heads", "1.*"], f"all {_INFO.heads} heads of layer 1"),
-        (2, ["--out", "d"], "say what goes"),
         (2, ["--fraction", "0.3", "--out", "full"], "is not empty"),
         (2, ["--fraction", "0.3", "--out", "full/file"], "no directory"),
         (3, ["--fraction", "0.3", "--out", "missing/d"], "there is no directory"),
         (2, ["--fraction", "0.3", "--model", "mha"], "without a loss to prune by"),
         (2, ["--fraction", "0.3", "--texts", "full/file", "too"], "one source"),
         (2, ["--fraction", "0.3", "--max-memory", "lots"], "--max-memory"),
-        (2, ["--fraction", "0.3", "--save", "x.xlsx"], "end it in one of"),
         (2, ["--fraction", "0.3", "--file", "one"], "2"),
-        (3, ["--fraction", "0.3", "--model", "./nowhere"], "nowhere"),
         (2, ["a", "--fraction", "0.3"], "the text has 1 token, too few to rank heads on one half"),
     ],
 )
@@ -283,11 +254,11 @@ def test_what_cannot_be_done_is_one_line(
 
 
 def test_a_limit_that_no_removal_meets_writes_nothing(
-    run: Run, refused: Refused, tmp_path: Path
+    redrawn: Run, refused: Refused, tmp_path: Path
 ) -> None:
     # by gradient: the heads that exact measurement would take first lower this model's loss
-    how = ("--uniform", "--method", "gradient", "--draws", "0")
-    document = _document(run, "--fraction", "0.25", *how)
+    how = (_TEXT, "--uniform", "--method", "gradient", "--draws", "0")
+    document = _document(redrawn, "--fraction", "0.25", *how)
     assert len(document["steps"]) == _INFO.layers
     ratio = document["steps"][-1]["loss_ratio"]
     assert ratio > 1
@@ -295,10 +266,10 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
     arguments = ("--until-loss", limit, *how)
     assert "no head can go" in refused(2, "prune", *arguments, "--out", "d")
     assert list(tmp_path.iterdir()) == []
-    document = _document(run, *arguments)
+    document = _document(redrawn, *arguments)
     assert (document["steps"], document["removed"]) == ([], [])
     assert document["parameters_after"] == document["parameters_before"]
-    assert "No head removed: no head can go" in run("prune", *arguments).out
+    assert "No head removed: no head can go" in redrawn("prune", *arguments).out
 
 
 def test_a_file_that_grows_too_large_leaves_nothing(
@@ -324,6 +295,7 @@ def test_a_file_that_grows_too_large_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @POSIX
 def test_ctrl_c_leaves_nothing(
     program: Sequence[str], environment: dict[str, str], tmp_path: Path

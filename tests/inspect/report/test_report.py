@@ -20,13 +20,12 @@ from ..head.test_head import TEXTS
 
 @pytest.fixture
 def texts(tmp_path: Path) -> str:
-    path = tmp_path / "texts.txt"
-    path.write_text("\n".join(TEXTS))
-    return str(path)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    return "texts.txt"
 
 
-def test_the_parts_are_those_of_the_other_commands(run: Any, texts: str) -> None:
-    found = run("report", "--texts", texts, "--cards", "2", "--json", "-q").document
+def test_the_parts_are_those_of_the_other_commands(run: Any, redrawn: Any, texts: str) -> None:
+    found = redrawn("report", "--texts", texts, "--cards", "2", "--json", "-q").document
     assert found["labels"] == run("patterns", "--json").document["heads"]
     ablated = run("ablate", "--texts", texts, "--json", "-q").document
     assert found["ablation"]["baseline"] == ablated["baseline"]
@@ -40,8 +39,8 @@ def test_the_parts_are_those_of_the_other_commands(run: Any, texts: str) -> None
     assert [card["name"] for card in found["cards"]] == [each["name"] for each in worst]
 
 
-def test_a_card_is_that_of_head(run: Any, texts: str) -> None:
-    (card,) = run("report", "--texts", texts, "--cards", "1", "--json", "-q").document["cards"]
+def test_a_card_is_that_of_head(run: Any, redrawn: Any, texts: str) -> None:
+    card, _ = redrawn("report", "--texts", texts, "--cards", "2", "--json", "-q").document["cards"]
     alone = run("head", card["name"], "--texts", texts, "--json", "-q").document
     for name in ("map", "fires", "writes", "one_token", "read_from", "read_by", "cost"):
         assert card[name] == alone[name], name
@@ -60,7 +59,7 @@ def test_first_screens_fit(
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     (tmp_path / "words.txt").write_text("the cat sat on the mat\non the mat sat the cat\n")
     llama = (str(checkpoint("llama")), "--texts", str(tmp_path / "words.txt"), "--text", "the cat")
-    for options in ((), llama, ("mha",), ("--ascii", "--cards", "0")):
+    for options in ((), llama, ("mha",), ("--ascii",)):
         result = redrawn("report", *options, "--no-full", env=size)
         assert result.code == 0, result.err
         assert len(result.lines) < lines
@@ -75,21 +74,29 @@ def test_the_finding(redrawn: Any) -> None:
     assert "Random weights: no head has a label" in random
 
 
-def test_a_page_has_the_cards(run: Any, tmp_path: Path) -> None:
+def test_a_page_has_the_cards(redrawn: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    assert run("report", "--cards", "2", "--save", str(path), "-q").code == 0
+    assert redrawn("report", "--save", str(path), "-q").code == 0
     page = re.sub("<[^>]*>", "", path.read_text())
     assert "report on tiny" in page
     for words in ("L0H0: previous token .85", "L1H1: current token", "correction: 24 ablations"):
         assert words in page
 
 
-def test_a_budget_says_what_it_left_out(run: Any) -> None:
-    arguments = ("report", "--budget", "3 heads", "--cards", "1")
-    found = run(*arguments, "--json", "-q").document
+def test_what_a_budget_leaves_out_and_fewer_cards_than_were_wanted_are_said(
+    redrawn: Any, texts: str
+) -> None:
+    arguments = ("report", "--texts", texts, "--budget", "3 heads", "--cards", "99", "-q")
+    found = redrawn(*arguments, "--json").document
     assert found["ablation"]["method"] == "budget"
-    assert len(found["ablation"]["heads"]) == 3
-    assert "budget: 21 heads of 24 not ablated" in run(*arguments, "-q").out
+    heads = found["ablation"]["heads"]
+    costly = [head for head in heads if head["loss_delta"] > 0]
+    assert len(found["cards"]) == len(costly) <= len(heads) == 3
+    said = f"cards of {len(costly)} heads, not 99: no other ablated head costs loss"
+    assert said in found["notes"]
+    out = " ".join(redrawn(*arguments).out.split())
+    assert said in out
+    assert "budget: 21 heads of 24 not ablated" in out
 
 
 def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +135,7 @@ def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch: pytest.Mo
 
 def test_a_head_whose_removal_clearly_lowers_the_loss_is_named() -> None:
     """A head that does harm matters too: nobody reads that no head does."""
-    found = attnviz.report("tiny", TEXTS)
+    found = attnviz.report("tiny", TEXTS[:1], cards=0)
     assert found.ablation is not None
     lower, unclear = Mean(-0.3, (-0.4, -0.2), 0.01), Mean(0.1, (-0.1, 0.3), 0.9)
     effects = tuple(
@@ -139,15 +146,6 @@ def test_a_head_whose_removal_clearly_lowers_the_loss_is_named() -> None:
     assert f"Without {found.ablation.name(effects[0].variant)} the loss falls by 0.300" in said
     assert "the most that is clear" in said
     assert "No head clearly matters" not in said
-
-
-def test_fewer_cards_than_were_wanted_are_said(run: Any, texts: str) -> None:
-    found = run("report", "--texts", texts, "--cards", "99", "--json", "-q").document
-    costly = [head for head in found["ablation"]["heads"] if head["loss_delta"] > 0]
-    assert len(found["cards"]) == len(costly) < 24
-    said = f"cards of {len(costly)} heads, not 99: no other ablated head costs loss"
-    assert found["notes"] == [said]
-    assert said in " ".join(run("report", "--texts", texts, "--cards", "99", "-q").out.split())
 
 
 @pytest.mark.parametrize(

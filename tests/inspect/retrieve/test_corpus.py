@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,21 +45,18 @@ def report() -> RetrieveReport:
     return attnviz.retrieve("tiny", texts=TEXTS, **ASKED)
 
 
-def shards(count: int, **options: Any) -> list[Any]:
-    given = {**ASKED, **options}
-    shares = [f"{number}/{count}" for number in range(count)]
-    return [attnviz.retrieve("tiny", texts=TEXTS, shard=share, **given).record for share in shares]
-
-
-@pytest.mark.parametrize("count", [2, 5])
-def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport, count: int) -> None:
+@pytest.mark.long
+def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport) -> None:
     """Named heads, intervals and both ablations too; of five shards one has no text."""
-    merged = attnviz.merge(reversed(shards(count)))
+    shares = [f"{number}/5" for number in range(5)]
+    parts = [attnviz.retrieve("tiny", texts=TEXTS, shard=share, **ASKED).record for share in shares]
+    merged = attnviz.merge(reversed(parts))
     assert without_times(merged.to_dict()) == without_times(report.to_dict())
     assert str(merged).splitlines() == str(report).splitlines()
     assert list(merged.rows()) == list(report.rows())
 
 
+@pytest.mark.long
 def test_means_and_intervals_are_those_of_the_texts_one_by_one(report: RetrieveReport) -> None:
     """Each text stands alone, at its own place behind texts that are too short."""
     alone = [
@@ -122,12 +114,12 @@ def test_the_loss_is_that_of_a_model_without_the_heads_that_the_first_texts_name
 
 
 def test_a_text_is_a_haystack_of_each_length_that_it_fills() -> None:
-    found = attnviz.retrieve("tiny", texts=TEXTS[:9], lengths="64,120", needle=ASKED["needle"])
+    found = attnviz.retrieve("tiny", texts=TEXTS[:5], lengths="64,120", needle=ASKED["needle"])
     makes = corpus._Haystacks(Bundled(), (64, 120), RetrieveRequest(lengths="64,120"))
-    numbers = [len(makes.of(index, Line(1, text))) for index, text in enumerate(TEXTS[:9])]
+    numbers = [len(makes.of(index, Line(1, text))) for index, text in enumerate(TEXTS[:5])]
     assert found.haystacks == sum(numbers)
     assert {length for length, _ in found.cells} == {64, 120}
-    short = 9 - sum(number == 2 for number in numbers)
+    short = 5 - sum(number == 2 for number in numbers)
     assert f"{short} text" in found.notes[1]
     assert found.notes[0] == "1 text is too short for 64 tokens"
 
@@ -196,11 +188,12 @@ def test_a_missing_shard_is_named(run: Any, refused: Any, tmp_path: Path) -> Non
     assert "its seed is 0, here it is 1" in other
 
 
+@pytest.mark.long
 def test_torchrun_gives_the_shard(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each process measures the share of its rank, keeps its own record, and the first speaks."""
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:9]), encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:5]), encoding="utf-8")
     options = [f"--{name}={value}" for name, value in ASKED.items()]
     asked = ("retrieve", "--texts", "texts.txt", *options, "--json")
     whole = run(*asked).document
@@ -218,31 +211,3 @@ def test_torchrun_gives_the_shard(
         monkeypatch.delenv(name)
     merged = run("merge", "part-0.record", "part-1.record", "--json").document
     assert without_times(merged) == without_times(whole)
-
-
-_CHILD = f"""
-import attnviz, attnviz.mergeable
-attnviz.mergeable._SECONDS, attnviz.corpus.BLOCK = 0.0, 1
-attnviz.retrieve(texts="corpus.txt", shard="0/2", resume="part", **{ASKED!r})
-"""
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
-def test_a_killed_shard_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
-) -> None:
-    """``KILLS=20`` kills it more often, each time somewhere else."""
-    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    part, draw = tmp_path / "part", np.random.default_rng(0)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attnviz.corpus.BLOCK", 1)
-    expected = attnviz.retrieve(texts=Path("corpus.txt"), shard="0/2", **ASKED)
-    for _ in range(int(os.environ.get("KILLS", "1"))):
-        part.unlink(missing_ok=True)
-        with subprocess.Popen([sys.executable, "-c", _CHILD], cwd=tmp_path) as process:
-            while not part.exists() and process.poll() is None:
-                time.sleep(0.01)
-            time.sleep(draw.uniform(0, 0.5))
-            process.send_signal(signal.SIGKILL)
-        found = attnviz.retrieve(texts=Path("corpus.txt"), shard="0/2", resume=part, **ASKED)
-        assert without_times(found.to_dict()) == without_times(expected.to_dict())

@@ -33,7 +33,7 @@ from attnviz.records import Input, Tokens
 
 from ...chat_models import TEMPLATES, write_chat_model
 
-_RANDOM_SEEDS = 20
+_RANDOM_SEEDS = 8
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_the_scores_are_those_of_a_loop_over_whole_matrices(
     bundled: Bundled, made_of: Material
 ) -> None:
     """The reader reads token by token; the loop has one pass over all tokens, in plain Python."""
-    for question in (questions(made_of, 160, 1, 0)[1], questions(made_of, 160, 0, 2)[0]):
+    for question in (questions(made_of, 160, 1, 0)[1],):
         weights, residual = {}, None
         wide = Bundled("float64")
 
@@ -230,6 +230,7 @@ def test_the_bundled_model_has_retrieval_heads(found: RetrieveReport) -> None:
     assert found.heads[0].written > 0.3
 
 
+@pytest.mark.long
 def test_the_loss_without_heads_is_that_of_a_model_without_them(
     bundled: Bundled, made_of: Material, found: RetrieveReport
 ) -> None:
@@ -249,6 +250,7 @@ def test_the_loss_without_heads_is_that_of_a_model_without_them(
     assert found.without.value == pytest.approx(float(np.mean(rises)), abs=1e-4)
 
 
+@pytest.mark.long
 def test_pairs_of_words_are_recalled_by_the_heads_that_are_named(
     bundled: Bundled, tmp_path: Path
 ) -> None:
@@ -334,14 +336,6 @@ def test_grouped_heads_share_a_column(found: RetrieveReport, tmp_path: Path) -> 
     for layer, head in np.ndindex(6, 2):
         expected = max(best[layer, 2 * head], best[layer, 2 * head + 1])
         assert table[layer, head] == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_table_is_that_of_duoattention(found: RetrieveReport, tmp_path: Path) -> None:
-    found.save(tmp_path / "heads.tsv")
-    table = np.loadtxt(tmp_path / "heads.tsv", delimiter="\t")
-    assert table.shape == (6, 4)
-    for one in found.heads:
-        assert table[one.place] == pytest.approx(one.score, abs=1e-6)
 
 
 # Bad input -----------------------------------------------------------------------------------

@@ -123,9 +123,9 @@ def test_the_finding_names_words_and_sizes(redrawn: Any) -> None:
     assert len(found["parts"]) > 24  # what heads write is there as without it
 
 
-def test_long_texts_have_integrated_gradients(run: Any) -> None:
-    text = "When Nancy met John, nobody knew why Nancy met. " * 12 + "When Nancy met"
-    found = run("why", text, "--inputs", "--controls", "0", "--json").document["inputs"]
+def test_long_texts_have_integrated_gradients(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.inspect.why.inputs.LONG", 10)
+    found = run("why", PROMPT, "--inputs", "--controls", "0", "--json").document["inputs"]
     assert found["baseline"] == "mean row"
     assert found["converged"] == (found["gap"] < 0.01)
     shares = [one["integrated"] for one in found["tokens"]]
@@ -180,24 +180,24 @@ def found_of(effects: dict[int, float], errors: dict[int, float], steps: int = 0
     return replace(report, inputs=found).finding
 
 
-def test_a_single_word_that_helps_is_not_said_to_harm() -> None:
-    said = found_of({4: 2.0}, {})
-    assert said.endswith("with another word for “John” (4), ln p falls by 2.0.")
+NOTHING = "without which ln p clearly falls."
 
 
-def test_rounding_is_no_effect() -> None:
-    assert found_of({4: 5e-6, 3: -2e-6}, {}).endswith("without which ln p clearly falls.")
-    assert found_of({4: -5e-6}, {}).endswith("without which ln p clearly falls.")
-
-
-def test_tokens_without_a_share_are_not_named() -> None:
-    said = found_of({3: -2.0, 9: 0.0, 10: 0.0}, {}, steps=32)
-    assert said.endswith("without which ln p clearly falls. “met” (3) gives -2.0.")
-
-
-def test_a_larger_fall_that_is_not_named_is_within_its_error() -> None:
-    said = found_of({4: 0.32, 3: 0.1}, {4: 0.3})
-    assert said.endswith("by 0.1; no other by more than 0.32, which its error explains.")
+@pytest.mark.parametrize(
+    ("effects", "errors", "steps", "said"),
+    [
+        ({4: 2.0}, {}, 0, "with another word for “John” (4), ln p falls by 2.0."),
+        ({4: 5e-6, 3: -2e-6}, {}, 0, NOTHING),
+        ({4: -5e-6}, {}, 0, NOTHING),
+        ({3: -2.0, 9: 0.0, 10: 0.0}, {}, 32, f"{NOTHING} “met” (3) gives -2.0."),
+        ({4: 0.32, 3: 0.1}, {4: 0.3}, 0, "no other by more than 0.32, which its error explains."),
+    ],
+    ids=["helps", "rounding", "rounding of one", "without a share", "within its error"],
+)
+def test_few_words_are_said_as_they_are(
+    effects: dict[int, float], errors: dict[int, float], steps: int, said: str
+) -> None:
+    assert found_of(effects, errors, steps).endswith(said)
 
 
 def test_the_difference_of_two_answers_is_in_the_title(redrawn: Any) -> None:
@@ -217,7 +217,7 @@ def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_it_fits(redrawn: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    long = " ".join([PROMPT] * 6)
+    long = " ".join([PROMPT] * 3)
     result = redrawn(
         "why", long, "--inputs", "--draws", "2", "--controls", "0", "--no-full", env=size
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnviz.draw.labels import width
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.inspect.why.records import WhyReport, control_p
 from attnviz.inspect.why.request import WhyRequest
@@ -20,6 +21,7 @@ from attnviz.inspect.why.words import finding
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
 
+from ...first_screens import SIZES
 from ...small_models import WORDS, bert_fields, random_model, word_tokenizer
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
@@ -139,14 +141,15 @@ def test_on_random_weights_nothing_stands_out() -> None:
         assert finding(report).startswith("Random weights: no head stands out")
 
 
+@pytest.mark.long
 def test_random_weights_of_a_file_are_known_by_their_numbers() -> None:
     """Nothing says that they are random but the controls: one in 20 or so stands out by chance."""
     clear = 0
-    for seed in range(30):
+    for seed in range(8):
         report = reports(random_twin(Bundled(), seed), PROMPT, answer="John")
         stored = replace(report, model=replace(report.model, weights="checkpoint"))
         clear += any(effect.clear for effect in stored.effects)
-    assert clear <= 5
+    assert clear <= 2
 
 
 def test_chance_is_far_out_as_often_as_said() -> None:
@@ -263,15 +266,11 @@ def test_two_kinds_of_heads(run: Any, checkpoint: Any) -> None:
         (["the", "--foil", "\udcff"], 2, "--foil is not UTF-8: byte 1 is 0xff"),
         (["the", "--position", "7"], 2, "no token '7' in the prompt"),
         (["the", "--position", "zebra"], 2, "no token 'zebra' in the prompt"),
-        (["the", "--head", "L9H0"], 2, "layers 0 to 5"),
-        (["the", "--kind", "cross"], 2, "has no cross attention"),
         (["the", "--target", "x"], 2, "has one stack"),
         (["the", "--controls", "-1"], 2, "greater than or equal to 0"),
         (["the", "--model", "mha"], 2, "predicts no tokens"),
-        ([" "], 2, "the text is empty"),
         ([], 2, "expected a text"),
         (["the", "--texts", "x.txt"], 2, "one source of prompts"),
-        (["--texts", "none.jsonl"], 3, "No such file"),
         (["--texts", "bad.jsonl"], 3, "bad.jsonl line 2 is no JSON"),
         (["--texts", "other.csv"], 2, "'clean'"),
         (["--texts", "token.jsonl"], 2, "token.jsonl line 1: --answer"),
@@ -346,3 +345,59 @@ def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
     refused = run(*asked, "--backend", "numpy")
     assert (refused.code, refused.out) == (5, "")
     assert "this command runs on torch; leave it out" in refused.err
+
+
+# The first screen ---------------------------------------------------------------------------------
+
+
+LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [PROMPT],
+        [PROMPT, "--head", "L1H2,L1H0"],
+        [PROMPT, "--answer", "table", "--foil", "Nancy"],
+        [LONG],
+        ["나는 오늘 학교에 갔다. 나는 오늘"],
+        ["👩‍👩‍👧 a 🎈 b 👩‍👩‍👧 a"],
+        ["--texts", "names.txt"],
+        ["the cat sat on the", "--model", "gpt2"],
+        ["the cat sat on the", "--model", "t5"],
+    ],
+    ids=["one", "maps", "foil", "long", "korean", "emoji", "many", "gpt2", "t5"],
+)
+def test_it_fits(
+    redrawn: Any, checkpoint: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
+) -> None:
+    (tmp_path / "names.txt").write_text("\n".join(names()), encoding="utf-8")
+    words = [str(checkpoint(word)) if word in ("gpt2", "t5") else word for word in asked]
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    result = redrawn("why", *words, "--no-full", env=size)
+    assert result.code == 0, result.err
+    coloured = redrawn("why", *words, "--no-full", "--color", "always", env=size)
+    assert max(len(result.lines), len(coloured.lines)) < lines
+    assert max(map(width, result.lines)) <= columns
+    assert result.lines[1].startswith(("Next: “", "20 prompts"))
+    assert result.lines[-1].endswith("--full: everything")
+    assert any(line.startswith("L0") for line in result.lines)
+    assert "sum" in result.out
+
+
+@pytest.mark.parametrize("lines", [16, 18, 20])
+def test_the_grid_stays_whole_where_the_ranking_goes(redrawn: Any, lines: int) -> None:
+    shown = redrawn("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": str(lines)}).lines
+    assert len(shown) < lines
+    assert [line[:2] for line in shown if line[:3] in {f"L{layer} " for layer in range(6)}] == [
+        f"L{layer}" for layer in range(6)
+    ]
+
+
+def test_a_position_and_maps_without_room_are_said(run: Any) -> None:
+    small = {"COLUMNS": "80", "LINES": "24"}
+    placed = run("why", PROMPT, "--position", "4", "--no-full", env=small).out
+    assert "at “John” (4) predicts" in placed
+    shown = run("why", PROMPT, "--head", "L1H0,L1H2", "--no-full", env=small).out
+    assert "1 more map: --full" in shown

@@ -63,14 +63,14 @@ def test_the_effects_are_those_of_one_list(report: AblationReport) -> None:
     }
 
 
-@pytest.mark.parametrize("count", [2, 5])
-def test_merged_shards_are_one_process_to_the_bit(report: AblationReport, count: int) -> None:
+def test_merged_shards_are_one_process_to_the_bit(report: AblationReport) -> None:
     """Labels, intervals and the control too; of five shards two have no text."""
-    merged = attnviz.merge(reversed(shards(count)))
+    merged = attnviz.merge(reversed(shards(5)))
     assert without_times(merged.to_dict()) == without_times(report.to_dict())
     assert str(merged).splitlines() == str(report).splitlines()
 
 
+@pytest.mark.long
 def test_more_texts_than_are_kept(report: AblationReport, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mean and error are of all texts; the kept ones give the quantiles alone."""
     kept = [
@@ -151,6 +151,7 @@ def test_an_encoder_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         attnviz.ablate("tiny", TEXTS, shard="0/2")
 
 
+@pytest.mark.long
 def test_a_large_file_needs_no_shard(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
-from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.engine.effects import METRICS, Metric, Variant
 from attnviz.inspect.interventions.ablate.data import ablation_data, ablation_rows
@@ -163,13 +162,6 @@ def test_json_of_gradients_alone(scans: Scans) -> None:
     report = scans(variants=[], method="gradient", gradients={(0, 1): 0.5, (1, 0): 0.25})
     heads = ablation_data(report)["heads"]
     assert [(h["layer"], h["head"], h["gradient"]) for h in heads] == [(0, 1, 0.5), (1, 0, 0.25)]
-
-
-def test_the_screen_shows_the_numbers_of_the_json(scans: Scans, screen: Callable[..., str]) -> None:
-    report = scans()
-    shown = screen(report, Theme("viridis", colour=False), 120)
-    for entry in ablation_data(report)["heads"]:
-        assert f"{entry['loss_delta']:+.3f}".replace("0.", ".") in shown
 
 
 def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> None:

@@ -22,11 +22,11 @@ from attnviz.inspect.interventions.patch.document import first_groups, token_gri
 from attnviz.inspect.interventions.patch.records import PatchEffect, PatchReport
 from attnviz.inspect.interventions.patch.words import finding
 
-SIZES = ((80, 24), (120, 40), (200, 60))
+from ....first_screens import SIZES
+
 PLAIN = Theme("viridis", colour=False)
 
 Reports = Callable[..., PatchReport]
-Golden = Callable[[str, str], None]
 
 
 def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
@@ -37,8 +37,6 @@ def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -
 JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("colour", [True, False])
 @pytest.mark.parametrize(
     "fields",
     [
@@ -54,17 +52,16 @@ JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
         {"method": "both", "pairs": 6, "fdr": True},
     ],
 )
-def test_it_fits(
-    reports: Reports, fields: dict[str, Any], size: tuple[int, int], colour: bool
-) -> None:
+def test_it_fits(reports: Reports, fields: dict[str, Any]) -> None:
     report = reports(**fields)
-    lines = shown(report, *size, Theme("viridis", colour=colour))
-    assert len(lines) < size[1]
-    assert max(map(width, lines)) <= size[0]
-    assert lines[0].startswith("made · ")
-    assert " ".join(lines[1:4]).startswith(finding(report))
-    assert any("clean +4.00, corrupt -4.00" in line for line in lines)
-    assert lines[-1].endswith("--full: everything")
+    for size, colour in zip(SIZES, (False, True, True), strict=True):
+        lines = shown(report, *size, Theme("viridis", colour=colour))
+        assert len(lines) < size[1]
+        assert max(map(width, lines)) <= size[0]
+        assert lines[0].startswith("made · ")
+        assert " ".join(lines[1:4]).startswith(finding(report))
+        assert any("clean +4.00, corrupt -4.00" in line for line in lines)
+        assert lines[-1].endswith("--full: everything")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -27,6 +27,7 @@ def words(count: int) -> str:
     return " ".join(f"w{n}" for n in np.random.default_rng(1).integers(0, 97, count))
 
 
+@pytest.mark.long
 def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
     model = OwnAttention(16, 4, causal=True)
     text = model.encode(words(WORDS))

@@ -146,23 +146,12 @@ def test_the_best_heads_of_a_label_have_a_map(tiny) -> None:
     assert induction.tokens.ids[1:9] == induction.tokens.ids[9:]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_random_model_gets_no_label_but_what_its_control_explains(seed: int) -> None:
-    report = score_patterns(Bundled(seed=seed), control=seed + 10)
+@pytest.mark.long
+def test_a_random_model_gets_no_label_but_what_its_control_explains() -> None:
+    report = score_patterns(Bundled(seed=0), control=10)
     explained = set(report.control.labelled)
     assert set(labels(report).values()) <= explained
     assert report.heads[0].control
-
-
-def test_random_attention_over_random_words_gets_no_label_that_its_control_lacks() -> None:
-    report = score_patterns(OwnAttention(32, 4, causal=True, seed=3), control=4)
-    assert set(labels(report).values()) <= set(report.control.labelled)
-
-
-def test_the_trained_models_specialists_are_not_its_shape(tiny) -> None:
-    report = score_patterns(Bundled(), control=5)
-    assert labels(report).items() >= {"L0H0": "previous", "L1H2": "induction"}.items()
-    assert "induction" not in report.control.labelled
 
 
 def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_head) -> None:
@@ -204,6 +193,7 @@ def test_chosen_heads_alone_are_scored() -> None:
         score_patterns(Bundled(), heads={0: set()})
 
 
+@pytest.mark.long
 def test_progress_counts_up_to_all_of_the_work() -> None:
     seen: list[tuple[int, int]] = []
     score_patterns(Bundled(), control=1, progress=lambda done, total: seen.append((done, total)))

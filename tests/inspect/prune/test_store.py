@@ -36,13 +36,7 @@ _CASES: dict[str, tuple[dict[str, Any], str, int, dict[int, set[int]], tuple[str
     "qwen3": (_EVEN, _O_PROJ, 1, _ONE, ("cut", 5, 5)),  # a norm over each head
     "gemma2": (_LLAMA, _O_PROJ, 1, {0: {0, 3}, 1: {2, 5}}, ("cut", 4, 2)),
     "phi3": (_LLAMA | {"pad_token_id": 0}, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),  # one qkv tensor
-    "deepseek_v3": (
-        deepseek_fields(layers=2),
-        _O_PROJ,
-        1,
-        {0: {1}, 1: {2}},
-        ("cut", 2, 2),
-    ),
+    "deepseek_v3": (deepseek_fields(layers=2), _O_PROJ, 1, {0: {1}, 1: {2}}, ("cut", 2, 2)),
     # a norm over all heads together: fewer of them are another model
     "olmo2": (_EVEN, _O_PROJ, 1, _ONE, ("masked", 6, 6)),
     "gpt2": (

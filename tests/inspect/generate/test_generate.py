@@ -1,23 +1,35 @@
-"""The screens and files of ``attnviz generate``, read back: they fit, and their numbers add up."""
+"""``attnviz generate``: screens, files, the end of the context, a terminal while it writes."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
+import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, generate
+from attnviz.errors import LoadError
 from attnviz.inspect.generate.data import read_run
+from attnviz.inspect.generate.live import unfinished
 from attnviz.inspect.generate.records import GenerateReport, WrittenRun, activities
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
 
+from ...conftest import save_tokenizer
 from ...first_screens import SIZES, fitting
+from ...small_models import gpt_fields, llama_fields
+from ...terminals import finished, interrupted, on_screen, rows
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -44,9 +56,8 @@ def shown(run, chosen=False):
     return GenerateReport(run, activities(run), ((0, 1),), chosen)
 
 
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
 @pytest.mark.parametrize(
-    "theme", [Theme(), Theme(colour=False), ASCII], ids=["colour", "no", "ascii"]
+    ("size", "theme"), [*zip(SIZES, (Theme(), Theme(colour=False), ASCII), strict=True)]
 )
 @pytest.mark.parametrize(
     ("texts", "steps"),
@@ -58,11 +69,11 @@ def shown(run, chosen=False):
     ],
     ids=["one", "hostile", "korean", "long"],
 )
-def test_a_first_screen_fits(texts, steps, theme, columns, lines):
+def test_a_first_screen_fits(texts, steps, theme, size):
     run = made(texts, steps)
     for chosen in (False, True):
         document = shown(run, chosen).document(hints=True)
-        lines_shown = fitting(document, theme, columns, lines)
+        lines_shown = fitting(document, theme, *size)
         assert any("attended to" in line for line in lines_shown)
         assert not any("\x1b" in line or "\u202e" in line for line in lines_shown)
         assert any(line.split()[:1] == ["L0"] for line in lines_shown) != chosen
@@ -148,9 +159,6 @@ def test_an_encoder_decoder_writes_from_its_start(run, checkpoint, tmp_path):
     ("asked", "code", "told"),
     [
         (["a b", "--model", "mha"], 5, "'mha' does not tell the next token"),
-        (["a", "--temperature", "-1"], 2, "expected a --temperature of 0 or more, got -1"),
-        (["a", "--top-p", "0"], 2, "expected a --top-p above 0 and up to 1, got 0"),
-        (["a", "--top-k", "0"], 2, "expected a --top-k of at least 1, got 0"),
         (["a", "--ablate", "L9H0"], 2, "no layer 9"),
         (["a", "--head", "L0H9"], 2, "no head 9"),
         (["a", "--kind", "cross"], 2, "writes nothing: expected --kind self"),
@@ -165,11 +173,19 @@ def test_what_cannot_be_is_one_line(refused, asked, code, told):
     assert "--truncate" not in said
 
 
+@pytest.fixture(scope="module")
+def saved():
+    """The text of a run's file, once it is written."""
+    return []
+
+
 @pytest.fixture
-def lines(run, tmp_path):
+def lines(run, saved, tmp_path):
     """The lines of a run's file."""
-    run("generate", "The cat", "--tokens", "3", "--save", "a.jsonl", "--quiet")
-    return [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    if not saved:
+        run("generate", "The cat", "--tokens", "3", "--save", "a.jsonl", "--quiet")
+        saved.append((tmp_path / "a.jsonl").read_text())
+    return [json.loads(line) for line in saved[0].splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -208,21 +224,19 @@ def lines(run, tmp_path):
         lambda lines: lines.__delitem__(slice(1, None)),
     ],
 )
-def test_a_damaged_run_is_refused_in_one_line(lines, change, tmp_path):
-    from attnviz.errors import LoadError
-
+def test_a_damaged_run_is_refused_in_one_line(lines, change):
     change(lines)
-    path = tmp_path / "b.jsonl"
-    path.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(LoadError) as told:
-        read_run(path.read_bytes(), "b.jsonl")
+        read_run("\n".join(map(json.dumps, lines)).encode(), "b.jsonl")
     assert "\n" not in str(told.value)
     assert "\x1b" not in str(told.value)
     assert len(str(told.value)) < 400
-    for content in (b"", b"\xff\xfe{", b"[" * 10**6):
-        path.write_bytes(content)
-        with pytest.raises(LoadError):
-            read_run(path.read_bytes(), "b.jsonl")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe{", b"[" * 10**6], ids=["empty", "utf", "deep"])
+def test_what_is_no_run_is_refused(content):
+    with pytest.raises(LoadError):
+        read_run(content, "b.jsonl")
 
 
 def test_the_prompt_itself_chooses_the_head(run):
@@ -235,3 +249,178 @@ def test_the_prompt_itself_chooses_the_head(run):
 def test_the_finding_says_how_much_goes_to_the_first_token(redrawn):
     out = " ".join(redrawn("generate", "The cat sat on the mat.", "--tokens", "2").out.split())
     assert "L1H2 (induction .87) gives the first token ." in out
+
+
+# At the end of the context ------------------------------------------------------------------------
+
+
+CONTEXT = 24
+_LLAMA = llama_fields(12, 13, CONTEXT, (3, 1, 4))
+_EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+_EXPERTS |= {"hidden_size": 16, "intermediate_size": 16}  # aligned, as their kernel wants
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", gpt_fields(12, CONTEXT)),
+    "opt": (
+        "OPTForCausalLM",
+        {
+            "hidden_size": 12,
+            "word_embed_proj_dim": 12,
+            "ffn_dim": 13,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "max_position_embeddings": CONTEXT,
+        },
+    ),
+    "gptj": (
+        "GPTJForCausalLM",
+        {"n_embd": 12, "n_layer": 2, "n_head": 3, "rotary_dim": 4, "n_positions": CONTEXT},
+    ),
+    "gpt_neox": (
+        "GPTNeoXForCausalLM",
+        {
+            "hidden_size": 12,
+            "intermediate_size": 13,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 3,
+            "max_position_embeddings": CONTEXT,
+            "rotary_pct": 1.0,
+        },
+    ),
+    "llama": ("LlamaForCausalLM", _LLAMA),
+    "phi3": ("Phi3ForCausalLM", {**_LLAMA, "num_key_value_heads": 3}),
+    "smollm3": ("SmolLM3ForCausalLM", {**_LLAMA, "num_key_value_heads": 3}),
+    "mixtral": (
+        "MixtralForCausalLM",
+        {**_LLAMA, **_EXPERTS, "hidden_size": 16, "intermediate_size": 16},
+    ),
+    "granite": ("GraniteForCausalLM", _LLAMA),
+}
+CAT = "the cat sat on the mat"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Make a directory with a random model of a family, which never ends a text by itself."""
+    made: dict[str, Path] = {}
+
+    def get(family: str) -> Path:
+        if family not in made:
+            torch.manual_seed(3)
+            name, fields = MODELS[family]
+            kind = getattr(transformers, name)
+            ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
+            model = kind(kind.config_class(vocab_size=64, **{**fields, **ids}))
+            made[family] = tmp_path_factory.mktemp("context") / family
+            model.save_pretrained(made[family])
+            save_tokenizer(made[family])
+        return made[family]
+
+    return get
+
+
+@pytest.mark.parametrize(
+    ("family", "backend"),
+    [*((family, "torch") for family in MODELS), ("gpt2", "numpy"), ("llama", "numpy")],
+)
+def test_writing_ends_at_the_context(
+    family: str, backend: str, run: Any, directory: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = str(directory(family))
+    saved = tmp_path / "run.jsonl"
+    options = ("--model", path, "--backend", backend)
+    asked = (CAT, "--tokens", "60", *options, "--json", "--save", str(saved))
+    result = run("generate", *asked)
+    assert result.code == 0, result.err
+    found = result.document
+    assert found["ending"] == "context"
+    assert len(found["tokens"]) + len(found["steps"]) == CONTEXT
+    assert len(saved.read_text().splitlines()) == 2 + len(found["steps"])
+    too_long = run("heads", "cat " * (CONTEXT + 9), *options)
+    assert too_long.code == 2, too_long.err
+    assert str(CONTEXT) in too_long.err
+
+
+@pytest.mark.parametrize("options", [("--color", "always"), ()])
+def test_a_pipe_gets_colours_and_no_cursor(run: Any, options: tuple[str, ...]) -> None:
+    forced = {} if options else {"FORCE_COLOR": "1"}
+    result = run("generate", "The cat", "--tokens", "4", *options, env=forced)
+    assert result.code == 0
+    sent = set(re.findall(r"\x1b\[[0-9;?]*([a-zA-Z])", result.out + result.err))
+    assert sent == {"m"}
+
+
+def test_from_python_too(directory: Callable[[str], Path]) -> None:
+    model = attnviz.load(directory("llama"), backend="torch")
+    steps = list(attnviz.generate(model, CAT, tokens=60))
+    assert steps[-1].place == CONTEXT - 2  # the last token is written, and not read
+
+
+def test_what_was_written_is_kept_when_a_step_fails(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnviz.engine import generation
+    from attnviz.inspect.generate import generate as job
+
+    whole = generation.generate
+
+    def failing(*given: Any, **more: Any) -> Any:
+        for number, step in enumerate(whole(*given, **more)):
+            if number == 3:
+                raise attnviz.errors.LoadError("the disk is gone")
+            yield step
+
+    monkeypatch.setattr(job, "generate", failing)
+    saved = tmp_path / "run.jsonl"
+    result = run("generate", "The cat", "--tokens", "9", "--json", "--save", str(saved))
+    assert result.code == 3
+    assert "the disk is gone" in result.err
+    assert json.loads(saved.read_text().splitlines()[0])["ending"] == "failed"
+    assert len(saved.read_text().splitlines()) == 2 + 3
+
+
+# In a terminal ------------------------------------------------------------------------------------
+
+
+ASKED = "The cat sat on the mat because"
+
+
+def test_the_text_grows_and_the_screen_is_what_stays(start):
+    child = start("generate", ASKED, "--tokens", "30")
+    child.expect(r"of 30 tokens")
+    output = child.before + child.after + finished(child)
+    assert output.count("of 30 tokens") > 1
+    shown = [line for line in rows(on_screen(output)) if line]
+    assert shown[0].startswith("tiny · greedy · 9 + 30 tokens")
+    assert not any("of 30 tokens" in line for line in shown)
+    assert shown[-1].endswith("--full: everything")
+
+
+def test_what_was_written_stays_when_it_is_interrupted(start, tmp_path):
+    child = start("generate", ASKED, "--tokens", "900", "--temperature", "1", "--save", "a.jsonl")
+    child.expect(r"of 900 tokens")
+    child.expect(r"of 900 tokens")
+    output = interrupted(child)
+    shown = rows(on_screen(output))
+    assert any("interrupted" in line for line in shown)
+    assert "saved a.jsonl" in output
+    run = read_run((tmp_path / "a.jsonl").read_bytes(), "a.jsonl")
+    assert run.ending == "interrupted"
+    assert 0 < len(run.steps) < 900
+
+
+@pytest.mark.parametrize(
+    ("texts", "count"),
+    [
+        ((" a", "b"), 0),
+        ((" a", "<0xED>"), 1),
+        ((" a<0xED>", "<0x95>"), 2),
+        (("<0xED>", "<0x95>", "<0x9C>"), 0),
+        (("<0xF0><0x9F>", "<0x8E>"), 2),
+        (("<0xED>", "<0x95><0x9C><0xED>"), 1),
+        (("<0x98>", "<0x98>"), 0),
+        ((), 0),
+    ],
+)
+def test_half_of_a_character_waits_for_the_rest(texts, count):
+    tokens = Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
+    assert unfinished(tokens) == count

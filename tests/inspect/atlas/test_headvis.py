@@ -161,6 +161,7 @@ def test_the_files_are_of_the_format(data: Path) -> None:
     assert data_faults(data) == []
 
 
+@pytest.mark.long
 def test_the_description_finds_faults(data: Path) -> None:
     """A field that is missing, a place outside the map, and a metric that the first row lacks."""
     for name in ("config.json", "scatter_data.json", "heads/L0H0.json"):
@@ -179,6 +180,7 @@ def test_the_description_finds_faults(data: Path) -> None:
             (data / name).write_text(text)
 
 
+@pytest.mark.long
 def test_a_score_that_the_first_head_lacks_is_still_an_axis(
     whole: AtlasReport, tiny: Any, tmp_path: Path
 ) -> None:
