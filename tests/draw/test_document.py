@@ -325,15 +325,13 @@ def test_bars_have_a_caption() -> None:
     assert '<th class="word">loss below</th>' in "".join(document_html(document, "viridis"))
 
 
-def test_a_finding_stands_under_the_title_of_files() -> None:
+def test_a_finding_stands_under_the_title_of_files_and_is_that_of_pages() -> None:
     document = doc.Document(
         "name", "title", [doc.Group([doc.Note("facts")])], finding="The answer."
     )
     assert [*_texts(document_drawing(document))] == ["title", "The answer.", "facts"]
     page = "".join(document_html(document, "viridis"))
-    assert (
-        page.index("<h1>title") < page.index('<p class="finding">The answer.') < page.index("facts")
-    )
+    assert page.index("<h1>The answer.") < page.index("<p>title") < page.index("facts")
     assert list(document_markdown(document))[:2] == ["## title\n", "**The answer.**\n"]
 
 

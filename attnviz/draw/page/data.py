@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import token_label, token_labels, visible
+from attnviz.draw.labels import token_label, token_labels, token_name, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
@@ -152,8 +152,9 @@ class PageCapture:
     head: int = 0
 
     def link(self, query: int, key: int) -> str:
-        """Return the tokens of a query and a key in words, such as ``it → cat``."""
-        return f"{token_labels(self.queries)[query]} → {token_labels(self.keys)[key]}"
+        """Return the tokens of a query and a key in words, such as ``it (8) → cat``."""
+        ends = (self.queries, query), (self.keys, key)
+        return " → ".join(token_name(token_labels(tokens), at) for tokens, at in ends)
 
     def of(self, chosen: Sequence[int]) -> PageCapture:
         """Return the capture with some of its heads only. chosen: their places."""

@@ -7,15 +7,16 @@ function makeWords() {
   makeWords.of = shown;
   const paragraph = (side, tokens) => {
     const spans = tokens.pieces.map((piece, at) => {
-      const bare = visible(piece.replace(/^ /, "")) || (piece ? "␣" : "\u2009·\u2009"), special = tokens.special?.includes(at);
+      const lead = /^\s*\n(?=.*\S)/s.exec(piece)?.[0] ?? "", own = piece.slice(lead.length); // lines between tokens
+      const bare = visible(own.replace(/^ /, "")) || (piece ? "␣" : "\u2009·\u2009"), special = tokens.special?.includes(at);
       const look = special || !piece ? { class: "special", dir: "ltr" } : {};
       const span = make("span", { ...look, role: "button", id: `${side}-${at}`, "aria-label": tokens.names[at], "data-at": at }, bare);
       const region = tokens.regions.find(([, start]) => start === at);
       const mark = region?.[0] ? make("sup", { dir: "ltr", "--series": regionColour(region[0]) }, region[0]) : "";
-      const after = (special ? " " : "") + (piece.includes("\n") ? "\n" : "");
-      return [piece.startsWith(" ") && at ? " " : "", mark, span, after];
+      const after = (special ? " " : "") + (own.includes("\n") ? "\n" : "");
+      return [lead && visible(lead) + "\n", own.startsWith(" ") && at ? " " : "", mark, span, after];
     });
-    words[side] = spans.map(([, , span]) => span);
+    words[side] = spans.map(([, , , span]) => span);
     return make("p", { dir: "auto", "data-side": side }, ...spans.flat());
   };
   const parts = [paragraph("queries", shown.queries)];

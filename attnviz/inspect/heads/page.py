@@ -8,7 +8,6 @@ from itertools import islice
 
 import numpy as np
 
-from attnviz.draw.labels import token_labels
 from attnviz.draw.page.data import (
     Look,
     Page,
@@ -23,7 +22,14 @@ from attnviz.draw.provenance import share
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, quoted_ends, said_links, scored
-from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
+from attnviz.inspect.heads.links import (
+    LONGEST,
+    Link,
+    head_links,
+    link_names,
+    strongest_links,
+    word_links,
+)
 from attnviz.inspect.heads.report import (
     HeadsReport,
     HeadsView,
@@ -31,7 +37,7 @@ from attnviz.inspect.heads.report import (
     kept_vectors,
 )
 from attnviz.inspect.heads.words import removed_words, score_words
-from attnviz.measures.registry import MEASURES, label_named
+from attnviz.measures.registry import MEASURES, label_named, said_name
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsRecord
@@ -153,7 +159,7 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
         numbers = [json_number(head.values[name]) for head in heads]
         if known := [number for number in numbers if number is not None]:
             unit = MEASURES[name].unit if name in MEASURES else "share"
-            said = name.replace("_", " ")
+            said = said_name(name).replace("_", " ")
             found.append(PageMeasure(name, said, "" if unit == "share" else unit, min(known) < 0))
     return found
 
@@ -252,6 +258,5 @@ def _largest(
 
 
 def _link_words(report: HeadsRecord, link: Link) -> str:
-    record = report.record
-    ends = token_labels(record.queries)[link.query], token_labels(record.keys)[link.key]
-    return f"{' → '.join(ends)} {share(link.weight)}"
+    queries, keys = link_names(report.record, LONGEST)
+    return f"{queries[link.query]} → {keys[link.key]} {share(link.weight)}"
