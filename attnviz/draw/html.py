@@ -134,7 +134,8 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
     for part in (part for group in [below, *others] for part in _written(group)):
         match part:
             case doc.Say(text) if re.split(r"\W", text)[0] in heads:  # of the parts below
-                yield f"<h2>{safe(text)}</h2>"
+                yield f"<h2>{safe(text.partition(':')[0])}</h2>"
+                yield from _part(part, palette, ())
             case doc.Quote() | doc.Say() | doc.Facts():
                 yield from _part(part, palette, ())
             case doc.Table():

@@ -17,7 +17,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing, Label
 from attnviz.draw.figure import document_drawing, part_drawings
 from attnviz.draw.files import document_files
-from attnviz.draw.html import document_html
+from attnviz.draw.html import document_html, plain_parts
 from attnviz.draw.markdown import document_markdown
 from attnviz.draw.svg import svg_document
 from attnviz.draw.terminal import part_block, terminal_block
@@ -353,3 +353,16 @@ def test_a_document_shows_only_what_is_asked_for() -> None:
     assert document.shown(explain=True, hints=True).hints == doc.next_steps(["--values"])
     alone = document._replace(hints=doc.next_steps(["--explain"]))
     assert list(alone.shown(explain=True, hints=True).hints) == []
+
+
+def test_a_table_without_a_title_is_named_by_its_columns_or_rows() -> None:
+    """An interactive page folds tables: nine of one report were called Table."""
+    columns = [doc.Column(""), doc.Column("score"), doc.Column("chance")]
+    scored = doc.Table(columns, [doc.Row(["L0H1", ".8", ".1"])])
+    bare = doc.Table([doc.Column("")], [doc.Row(["attention"]), doc.Row(["MLP"])])
+    parts = [doc.Say("L0H1: previous token."), scored, bare]
+    document = doc.Document("name", "title", [doc.Group([]), doc.Group(parts)])
+    page = "".join(plain_parts(document, "viridis", {"L0H1"}))
+    assert "<h2>L0H1</h2>" in page
+    assert "<summary>score, chance</summary>" in page
+    assert "<summary>attention, MLP</summary>" in page

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from attnviz.draw.labels import visible
 from attnviz.draw.page.data import (
     Look,
     Page,
@@ -19,6 +20,7 @@ from attnviz.draw.page.data import (
 )
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import clearest
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, quoted_ends, said_links, scored
@@ -201,7 +203,7 @@ def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
     report = found.first
     places = {(entry.layer, entry.head): at for at, entry in enumerate(report.heads)}
     named = set()
-    for link, says in _of_finding(found, view):
+    for link, says in named_links(found, view):
         named.add(link[:2])
         yield Look(0, places[link[:2]], link.query, link.key, says)
     for layer, head in distinctive(found):
@@ -224,7 +226,11 @@ def _shows(report: HeadsRecord, name: str, link: Link) -> bool:
     return name == "peaked" or bool(scores.get(name, np.zeros(())) > 0)
 
 
-def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str]]:
+def named_links(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str]]:
+    """Yield the links, or a cell of the regions, that the finding names, and what it says of them.
+
+    view: the display options of the finding.
+    """
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
@@ -239,6 +245,17 @@ def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str
     elif view.top is not None:
         for one in strongest_links(report, _LOOK, view.sink):
             yield one, _link_words(report, one)
+    elif report.regions is not None and report.record.model.weights != "random":
+        regions, record = report.regions, report.record
+        at = clearest(regions)
+        names = [*regions.queries][at[1]], [*regions.keys][at[2]]
+        sides = [each.regions for each in (record.queries, record.keys)]
+        ends = [
+            [place for place, region in enumerate(side) if region == name]
+            for side, name in zip(sides, names, strict=True)
+        ]
+        says = f"{' → '.join(map(visible, names))} {share(float(regions.share[at]))}"
+        yield _largest(report, *regions.heads[at[0]], *ends), says
     elif report.regions is None:
         for said in said_links(found):
             link = _largest(report, said.layer, said.head, said.query, said.key)
