@@ -30,7 +30,8 @@ FINE = 2_000_000
 """The most weights of a page that all have two bytes; of a larger page only the chosen heads do."""
 
 LARGEST = 19_000_000
-"""The most bytes of a page's blocks, as they are written; words and tables have the rest of 20 MB."""
+"""The most bytes of a page's blocks, as they are written; words and tables have the rest of 20 MB.
+"""
 
 _BASE64 = 4 / 3
 

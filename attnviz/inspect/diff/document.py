@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS

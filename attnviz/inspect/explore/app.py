@@ -106,12 +106,13 @@ class Explorer(TerminalApp):
         """Set the size of each pane; the map gets the space that the others leave."""
         columns, lines = size
         view = self.desk.view
-        said = finding_lines(view, self.desk.drawn_with, columns, 2)
-        top = 1 + (2 if lines >= _TALL or (lines >= _SPACED and len(said) > 1) else 1)
+        top = 3 if lines >= _TALL else 2
         rest = lines - top - _WORDS - 1 - 2  # the lines of a map, but for its title and its scores
         rows = len(view.shown.report.record.queries)
         spaced = lines >= _SPACED and not rest - 2 < rows <= rest
-        above = spaced and (lines >= _TALL or top == 2)  # or the second line of the finding is there
+        said = finding_lines(view, self.desk.drawn_with, columns, 2)
+        second = top == 2 and lines >= _SPACED and len(said) > 1  # in place of an empty line
+        above, top = spaced and not second, top + second
         self._body.styles.margin = (int(above), 0, int(spaced), 0)
         self._panes["heading"].styles.height = top
         self._panes["words"].styles.height = _WORDS

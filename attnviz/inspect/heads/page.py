@@ -250,12 +250,12 @@ def named_links(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str
         at = clearest(regions)
         names = [*regions.queries][at[1]], [*regions.keys][at[2]]
         sides = [each.regions for each in (record.queries, record.keys)]
-        ends = [
+        within = [
             [place for place, region in enumerate(side) if region == name]
             for side, name in zip(sides, names, strict=True)
         ]
         says = f"{' → '.join(map(visible, names))} {share(float(regions.share[at]))}"
-        yield _largest(report, *regions.heads[at[0]], *ends), says
+        yield _largest(report, *regions.heads[at[0]], *within), says
     elif report.regions is None:
         for said in said_links(found):
             link = _largest(report, said.layer, said.head, said.query, said.key)

@@ -23,7 +23,8 @@ def test_a_button_keeps_the_focus_when_it_acts(opened: Open, mary: Path) -> None
     for box, at in (("#mode", 1), ("#direction", 1), ("#legend", 0), ("#top", 1), ("#scope", 1)):
         shown.page.locator(f"{box} button").nth(at).press("Enter")
         assert shown.js(FOCUSED.format(box)) == at, box
-    shown.js("shown.steps = [3, 4, 5, 6].map((at) => [at, 'a', 0.5, []]); set({ query: 3 }, 'head')")
+    shown.js("shown.steps = [3, 4, 5, 6].map((at) => [at, 'a', 0.5, []])")
+    shown.js("set({ query: 3 }, 'head')")
     forward = shown.page.locator("#step button").nth(1)
     forward.focus()
     shown.press(*["Enter"] * 4)
@@ -65,7 +66,7 @@ def test_numbers_stand_first_and_marked_names_are_whole(opened: Open, mary: Path
         """(() => { const written = [], fill = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
           written.push(text); return fill.call(this, text, ...at); };
-        for (let query = 0; query < shown.n; query++) { state.query = state.key = query; drawMap(); }
+        for (let at = 0; at < shown.n; at++) { state.query = state.key = at; drawMap(); }
         CanvasRenderingContext2D.prototype.fillText = fill;
         return written.filter((text) => text.endsWith("…")); })()"""
     )
