@@ -137,7 +137,7 @@ function cellAt(event) {
 }
 
 /** Zoom by steps, keeping the marked cell, or the one under the pointer, in view. */
-function zoomBy(steps, { query, key } = state) {
+function zoomBy(steps, { query, key } = { query: state.query, key: state.key }) {
   const at = nearest(query < 0 ? state.query : query, key < 0 ? state.key : key);
   state.zoom = steps ? Math.max(0, state.zoom + steps) : 0;
   drawMap();
