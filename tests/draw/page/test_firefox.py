@@ -144,11 +144,11 @@ def test_firefox_answers_the_hand(firefox: Firefox, mary: Path) -> None:
     firefox.ask("WebDriver:Navigate", url="about:blank")
     firefox.ask("WebDriver:Navigate", url=f"{mary.as_uri()}#L1H2")
     firefox.js(READY, wait=True)
-    firefox.press("k")
+    firefox.press("j")
     assert firefox.js("return document.querySelector('#name').textContent") == "L1H3"
     box = firefox.js(BOX)
     firefox.point(box["x"] + 0.4 * box["width"], box["y"] + 0.7 * box["height"])
-    pair, told = firefox.js(READOUT).rsplit(maxsplit=1)
+    told, pair = firefox.js(READOUT).split(maxsplit=1)
     query_name, key_name = pair.split(" → ")
     firefox.js("document.querySelector('#save-csv').click()")
     wanted = firefox.folder / "attnviz-tiny-L1H3-raw.csv"
