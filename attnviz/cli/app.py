@@ -15,9 +15,7 @@ from attnviz.cli.groups import (
     SETTINGS,
     WHOLE,
     cut_help,
-    option_lines,
     shell_columns,
-    typed_option,
     with_plain_values,
 )
 
@@ -121,7 +119,7 @@ class _Lazy(TyperGroup):
         return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help of all commands on one small screen; with ``--help`` the options below."""
+        """Write the help of all commands on one small screen; ``--help`` names the options too."""
         path, room = ctx.command_path, shell_columns()
         usage = f"Usage: {path} COMMAND [-h | --help | OPTIONS]; {path} docs: the manual"
         lines = [*wrap(str(self.help), room), *wrap(usage, room), ""]
@@ -131,10 +129,14 @@ class _Lazy(TyperGroup):
                 lines.append(title + line)
                 title = " " * 9
         start = f'{path} heads "The cat sat on the mat because it was tired."'
-        lines += ["", f"{'Start'.ljust(9)}{start}"]
-        if ctx.meta[WHOLE]:
-            rows = [(typed_option(one), one) for one in self.get_params(ctx)]
-            lines += ["", *option_lines(rows, room)]
+        options = ", ".join(name for one in self.get_params(ctx) for name in sorted(one.opts))
+        whole = wrap(options, room - 9) if ctx.meta[WHOLE] else []
+        lines += [""] * (not whole)  # twenty-three lines with or without
+        lines.append(f"{'Start'.ljust(9)}{start}")
+        title = "Options"
+        for line in whole:
+            lines.append(title.ljust(9) + line)
+            title = ""
         formatter.write("\n".join(lines) + "\n")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

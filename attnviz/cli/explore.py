@@ -116,6 +116,7 @@ def explore(
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
     from attnviz.inspect.explore.desk import SideSource
+    from attnviz.inspect.explore.heading import at_finding
     from attnviz.inspect.explore.saved import SavedSession, open_saved
     from attnviz.inspect.explore.scene import Scene
     from attnviz.inspect.explore.session import LiveSession, open_session, refuse_long_pair
@@ -162,7 +163,7 @@ def explore(
     refuse_long_pair(frame, other)
     console = text_console(None, screen.colour)
     look = Theme.of(console, screen.palette, screen.ascii)
-    view = View(Scene.of(frame, screen.palette), frame, frame, other)
+    view = at_finding(View(Scene.of(frame, screen.palette), frame, frame, other))
     info = first.session.info
     heads = choose_heads(shown.layer, shown.head, info.layers, info.heads, counted.index_base)
     if heads is not None:

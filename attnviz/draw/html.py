@@ -28,7 +28,6 @@ h1 { font-size: 1.4rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; }
 p { margin: .15rem 0; color: #667080; overflow-wrap: anywhere; }
 p.said { color: inherit; }
-p.finding { color: inherit; font-size: 1.1rem; margin: 0 0 .5rem; }
 a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
@@ -60,9 +59,10 @@ td.bar i { display: block; height: .8rem; }
 .heads.ordered td::before { display: block; content: attr(data-told); font-size: .7rem; }
 .order { min-height: 2.9rem; display: flex; flex-wrap: wrap; gap: 0 1rem; align-items: center; }
 .order select { font: inherit; }
+@media (forced-colors: active) { td.bar i, .heads td[title] { forced-color-adjust: none; } }
 @media (prefers-color-scheme: dark) {
   body { background: #12161c; color: #e8ebf0; }
-  p:not(.said, .finding), td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
+  p:not(.said), td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
   th { background: #12161c; }
   th, td { border-color: #39414c; }
   .heads td[title] { background-color: #20262e; color: #a8b2c0; }
@@ -88,14 +88,11 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
         return
     script = _script(document)
     yield from _page_frame(document.name, script)
-    yield f"<h1>{safe(document.title or document.name)}</h1>"
-    yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
-    names = {
-        shown.name
-        for part in _parts(doc.Group(document.groups))
-        if isinstance(part, doc.Maps)
-        for shown in part.maps
-    }
+    title, parts = document.title or document.name, [*_parts(doc.Group(document.groups))]
+    yield f"<h1>{safe(document.finding or title)}</h1>"
+    quoted = any(isinstance(part, doc.Quote) and part.content == title for part in parts)
+    yield from [f"<p>{safe(title)}</p>"] if document.finding and not quoted else []
+    names = {shown.name for part in parts if isinstance(part, doc.Maps) for shown in part.maps}
     for group in document.groups:
         yield from _group(group, palette, names)
     if document.explain:
@@ -136,11 +133,14 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
     below = first._replace(parts=[part for part in first.parts if not isinstance(part, doc.Facts)])
     for part in (part for group in [below, *others] for part in _written(group)):
         match part:
+            case doc.Say(text) if re.split(r"\W", text)[0] in heads:  # of the parts below
+                yield f"<h2>{safe(text.partition(':')[0])}</h2>"
+                yield from _part(part, palette, ())
             case doc.Quote() | doc.Say() | doc.Facts():
                 yield from _part(part, palette, ())
             case doc.Table():
                 rows = [row._replace(bar=None, depth=0, tones=None) for row in part.rows]
-                title = " · ".join(filter(None, heading_words(part.title))) or "Table"
+                title = " · ".join(filter(None, heading_words(part.title))) or _about(part)
                 yield f"<details open><summary>{safe(title)}</summary>"
                 for piece in _table(part._replace(rows=rows), palette, heads):
                     yield _EMPTY_TITLE.sub("<td></td>", piece)
@@ -148,13 +148,12 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
             case doc.Plot() | doc.Maps(texts=True):
                 yield from _heading(part)
                 yield from map(_picture, part_drawings(part), repeat(palette))
-    if document.explain:
-        from attnviz.draw.terminal import page_reading
 
-        yield "<details><summary>How to read this</summary>"
-        for part in page_reading(document):
-            yield from _part(part, palette, ())
-        yield "</details>"
+
+def _about(table: doc.Table) -> str:
+    """Return what a table without a title is about: its columns, or the first cells of its rows."""
+    titles = [*filter(None, (column.title for column in table.columns))]
+    return ", ".join((titles or [row.cells[0].strip() for row in table.rows])[:5])
 
 
 def _picture(drawing: Drawing, palette: str) -> str:

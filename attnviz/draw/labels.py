@@ -243,6 +243,12 @@ def numbered(label: str, place: int) -> str:
     return f"{label} ({place})"
 
 
+def token_name(labels: Sequence[str], place: int) -> str:
+    """Return the label at a place, with its number if another token has the same label."""
+    label = labels[place]
+    return numbered(label, place) if labels.count(label) > 1 else label
+
+
 def short_name(name: str) -> str:
     """Return a model's name for a crowded line; a long path is cut to its last one or two parts."""
     parts = name.rstrip("/").split("/")

@@ -32,6 +32,16 @@ def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.in
     return steps
 
 
+def signed_limit(changes: NDArray[np.floating]) -> float:
+    """Return the size with the full colour among changes of weights, all within [−1, 1].
+
+    It is the largest one; where all are below .005, which no screen shows, it is 1, so that nothing
+    looks like a change.
+    """
+    largest = float(np.nanmax(np.abs(changes), initial=0.0))
+    return largest if largest >= 0.005 else 1.0
+
+
 def signed_tint(value: float, limit: float) -> Tint:
     """Return the colour of a value of either sign; values of ±limit have the full colour."""
     return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)

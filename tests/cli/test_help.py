@@ -209,3 +209,10 @@ def test_show_completion(program: Any, environment: dict[str, str], tmp_path: Pa
         ["bash", str(script)], env=environment, capture_output=True, text=True, check=True
     )
     assert "_ATTNVIZ_COMPLETE=complete_bash" in done.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_whole_help_of_all_commands_fits_a_small_terminal(run: Any, columns: int) -> None:
+    lines = run("--help", env={"COLUMNS": str(columns)}).lines
+    assert len(lines) <= 23
+    assert {"--version,", "--install-completion,", "-h"} <= {*" ".join(lines).split()}

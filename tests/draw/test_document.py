@@ -17,7 +17,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing, Label
 from attnviz.draw.figure import document_drawing, part_drawings
 from attnviz.draw.files import document_files
-from attnviz.draw.html import document_html
+from attnviz.draw.html import document_html, plain_parts
 from attnviz.draw.markdown import document_markdown
 from attnviz.draw.svg import svg_document
 from attnviz.draw.terminal import part_block, terminal_block
@@ -325,15 +325,13 @@ def test_bars_have_a_caption() -> None:
     assert '<th class="word">loss below</th>' in "".join(document_html(document, "viridis"))
 
 
-def test_a_finding_stands_under_the_title_of_files() -> None:
+def test_a_finding_stands_under_the_title_of_files_and_is_that_of_pages() -> None:
     document = doc.Document(
         "name", "title", [doc.Group([doc.Note("facts")])], finding="The answer."
     )
     assert [*_texts(document_drawing(document))] == ["title", "The answer.", "facts"]
     page = "".join(document_html(document, "viridis"))
-    assert (
-        page.index("<h1>title") < page.index('<p class="finding">The answer.') < page.index("facts")
-    )
+    assert page.index("<h1>The answer.") < page.index("<p>title") < page.index("facts")
     assert list(document_markdown(document))[:2] == ["## title\n", "**The answer.**\n"]
 
 
@@ -355,3 +353,16 @@ def test_a_document_shows_only_what_is_asked_for() -> None:
     assert document.shown(explain=True, hints=True).hints == doc.next_steps(["--values"])
     alone = document._replace(hints=doc.next_steps(["--explain"]))
     assert list(alone.shown(explain=True, hints=True).hints) == []
+
+
+def test_a_table_without_a_title_is_named_by_its_columns_or_rows() -> None:
+    """An interactive page folds tables: nine of one report were called Table."""
+    columns = [doc.Column(""), doc.Column("score"), doc.Column("chance")]
+    scored = doc.Table(columns, [doc.Row(["L0H1", ".8", ".1"])])
+    bare = doc.Table([doc.Column("")], [doc.Row(["attention"]), doc.Row(["MLP"])])
+    parts = [doc.Say("L0H1: previous token."), scored, bare]
+    document = doc.Document("name", "title", [doc.Group([]), doc.Group(parts)])
+    page = "".join(plain_parts(document, "viridis", {"L0H1"}))
+    assert "<h2>L0H1</h2>" in page
+    assert "<summary>score, chance</summary>" in page
+    assert "<summary>attention, MLP</summary>" in page

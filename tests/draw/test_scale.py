@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.scale import visible_cells, weight_steps
+from attnviz.draw.scale import signed_limit, visible_cells, weight_steps
 
 
 def step(weight: float) -> int:
@@ -48,3 +48,8 @@ def test_the_future_is_not_drawn() -> None:
         [True, True, True],
     ]
     assert visible_cells(2, 5, False).all()
+
+
+def test_changes_that_no_screen_shows_have_no_full_colour() -> None:
+    assert signed_limit(np.array([np.nan, 1.7e-12, -0.004])) == 1.0
+    assert signed_limit(np.array([0.2, -0.3])) == 0.3

@@ -17,7 +17,7 @@ async function drawBeside() {
   if (panel.hidden) return;
   await Promise.all(all.map((capture) => capture.open()));
   if (drawBeside.turn !== turn) return;
-  panel.replaceChildren(...all.map((capture) => {
+  refill(panel, ...all.map((capture) => {
     const image = picture(besideMap(capture), capture.n, capture.m, scale(capture.limit), 110, capture.limit);
     const canvas = paint(make("canvas", { "aria-hidden": true }), image);
     const said = visible(capture.name), at = captures.indexOf(capture);

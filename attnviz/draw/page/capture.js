@@ -61,19 +61,16 @@ class Capture {
   /** Return how many keys query i sees: those after a causal query are not zero, they are not there. */
   seen(i) { return this.causal ? i + 1 : this.m; }
 
-  /** Write the (query, key) weights of a head as they were given; NaN is not there. */
-  fillRaw(head, values) {
-    const { n, m, high, limit } = this, low = this.lows.get(head), first = head * this.size;
-    values.fill(NaN);
-    for (let i = 0, at = 0; i < n; i++) {
-      for (let j = 0, seen = this.seen(i); j < seen; j++, at++) {
-        const byte = high[first + at], number = low ? byte * 256 + low[at] : byte;
-        if (number === (low ? 65535 : 255)) continue;
-        const part = number / (low ? 65534 : 254);
-        values[i * m + j] = limit ? (part * 2 - 1) * limit : part * part;
-      }
+  /** Write the weights of query i of a head into a row of NaN, as they were given; NaN is not there. */
+  fillRow(head, i, row) {
+    const { high, limit } = this, low = this.lows.get(head), first = head * this.size;
+    for (let j = 0, seen = this.seen(i), at = this.causal ? (i * (i + 1)) / 2 : i * seen; j < seen; j++, at++) {
+      const byte = high[first + at], number = low ? byte * 256 + low[at] : byte;
+      if (number === (low ? 65535 : 255)) continue;
+      const part = number / (low ? 65534 : 254);
+      row[j] = limit ? (part * 2 - 1) * limit : part * part;
     }
-    return values;
+    return row;
   }
 
   /** Return what a mode of the weights multiplies a key's weight with. */
@@ -84,7 +81,9 @@ class Capture {
 
   /** Write the weights of a head in a mode: rows are rescaled, or NaN where nothing is left. */
   fill(head, mode, values) {
-    this.fillRaw(head, values);
+    const { n, m } = this;
+    values.fill(NaN);
+    for (let i = 0; i < n; i++) this.fillRow(head, i, values.subarray(i * m, (i + 1) * m));
     if (mode === "raw") return values;
     const factors = Float32Array.from({ length: this.m }, (_, j) => this.factor(head, mode, j));
     for (let i = 0; i < this.n; i++) {
@@ -101,10 +100,10 @@ class Capture {
   error(head, mode, i, j) {
     if (this.exact(head)) return 0;
     if (this.limit) return 2 * COARSE * this.limit;
-    const raw = this.map([head], "raw");
+    const raw = this.fillRow(head, i, new Float32Array(this.m).fill(NaN));
     let sum = 0, errors = 0, own = 0, share = 0;
     for (let k = 0; k < this.seen(i); k++) {
-      const root = Math.sqrt(raw[i * this.m + k] || 0), factor = this.factor(head, mode, k);
+      const root = Math.sqrt(raw[k] || 0), factor = this.factor(head, mode, k);
       const error = (2 * root * COARSE + COARSE ** 2) * factor;
       sum += root * root * factor;
       errors += error;
@@ -113,25 +112,31 @@ class Capture {
     return mode === "raw" ? own : (own + (share / sum) * errors) / Math.max(sum - errors, LEAST.sinkless);
   }
 
-  /** Return the mean map of some heads; the last few are kept. */
-  map(heads, mode) {
+  /** Return the mean of some heads as far as it is known: its map, how many heads are in it and in each cell. */
+  mean(heads, mode) {
     const name = mode + heads;
-    if (this.kept.has(name)) return this.kept.get(name);
-    let mean = this.fill(heads[0], mode, new Float32Array(this.n * this.m));
-    if (heads.length > 1) {
-      const counts = Uint16Array.from(mean, (value) => (value === value ? 1 : 0));
-      mean = mean.map((value) => (value === value ? value : 0));
-      const one = new Float32Array(mean.length);
-      for (const head of heads.slice(1)) {
-        this.fill(head, mode, one);
-        for (let k = 0; k < one.length; k++) if (one[k] === one[k]) { mean[k] += one[k]; counts[k]++; }
-      }
-      for (let k = 0; k < mean.length; k++) mean[k] = counts[k] ? mean[k] / counts[k] : NaN;
+    if (!this.kept.has(name)) {
+      const map = this.fill(heads[0], mode, new Float32Array(this.n * this.m));
+      if (this.kept.size > 11) this.kept.delete(this.kept.keys().next().value);
+      const counts = new Uint16Array(heads.length > 1 ? map.length : 0);
+      for (let k = 0; k < counts.length; k++) if (map[k] === map[k]) counts[k] = 1;
+      this.kept.set(name, { map, counts, known: 1 });
     }
-    if (this.kept.size > 11) this.kept.delete(this.kept.keys().next().value);
-    this.kept.set(name, mean);
-    return mean;
+    return this.kept.get(name);
   }
+
+  /** Add one more head to a mean of heads; return how many are in it. */
+  add(heads, mode) {
+    const mean = this.mean(heads, mode), { map, counts } = mean;
+    const one = this.fill(heads[mean.known], mode, new Float32Array(map.length));
+    for (let k = 0; k < one.length; k++) {
+      if (one[k] === one[k]) map[k] = counts[k]++ ? map[k] + (one[k] - map[k]) / counts[k] : one[k];
+    }
+    return ++mean.known;
+  }
+
+  /** Return the map of a head, or the mean of several as far as it is known; the last few are kept. */
+  map(heads, mode) { return this.mean(heads, mode).map; }
 
   label(head) { return data.labels[this.heads.label[head]]; }
 

@@ -47,7 +47,7 @@ const tint = (value) => (value === value ? scale()[step(value)] : 0);
 
 /** Return a picture of a map, at most so many cells a side: where cells fall together the strongest shows. */
 function picture(values, n, m, words, most, limit = shown.limit) {
-  const each = Math.max(1, Math.ceil(Math.max(n, m) / most));
+  const each = Math.max(1, Math.ceil(Math.max(n, m) / Math.max(1, most))); // a hidden frame has no size
   const width = Math.ceil(m / each), height = Math.ceil(n / each);
   const strongest = new Float32Array(width * height).fill(NaN);
   for (let i = 0; i < n; i++) {

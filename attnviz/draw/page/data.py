@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import token_label, token_labels, visible
+from attnviz.draw.labels import token_label, token_labels, token_name, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
@@ -29,8 +29,11 @@ SCHEMA = "attnviz.page/1"
 FINE = 2_000_000
 """The most weights of a page that all have two bytes; of a larger page only the chosen heads do."""
 
-LARGEST = 20_000_000
-"""The most bytes of a page's blocks, as they are written."""
+LARGEST = 19_000_000
+"""The most bytes of a page's blocks, as they are written; words and tables have the rest of 20 MB.
+"""
+
+_BASE64 = 4 / 3
 
 MISSING = 65535
 """Stands for a weight that is not there (NaN); √w is a share of the number below."""
@@ -150,8 +153,9 @@ class PageCapture:
     head: int = 0
 
     def link(self, query: int, key: int) -> str:
-        """Return the tokens of a query and a key in words, such as ``it → cat``."""
-        return f"{token_labels(self.queries)[query]} → {token_labels(self.keys)[key]}"
+        """Return the tokens of a query and a key in words, such as ``it (8) → cat``."""
+        ends = (self.queries, query), (self.keys, key)
+        return " → ".join(token_name(token_labels(tokens), at) for tokens, at in ends)
 
     def of(self, chosen: Sequence[int]) -> PageCapture:
         """Return the capture with some of its heads only. chosen: their places."""
@@ -222,9 +226,8 @@ def page_data(page: Page) -> PageData:
     """Return the data of a page, without what would make it larger than ``LARGEST``."""
     fine = sum(len(each.heads) * each.cells for each in page.captures) <= FINE
     fitted = [_fitted(each, fine, LARGEST // len(page.captures)) for each in page.captures]
-    captures = [capture for capture, _, _ in fitted]
-    notes = [f"{note}{page.more}" for _, _, note in fitted if note]
-    kept = [{place: at for at, place in enumerate(places)} for _, places, _ in fitted]
+    notes = [f"{each.note}{page.more}" for each in fitted if each.note]
+    kept = [{place: at for at, place in enumerate(each.places)} for each in fitted]
     labels, blocks = dict[PageLabel, int](), list[str]()
     data = {
         "schema": SCHEMA,
@@ -236,10 +239,10 @@ def page_data(page: Page) -> PageData:
             for each in page.look
             if each.head in kept[each.capture]
         ],
-        "captures": [_record(capture, labels, blocks, fine) for capture in captures],
+        "captures": [_record(each, labels, blocks) for each in fitted],
         "labels": [_label(each) for each in labels],
     }
-    return PageData(_script(data), blocks, captures, notes)
+    return PageData(_script(data), blocks, [each.capture for each in fitted], notes)
 
 
 def _script(data: Mapping[str, Any]) -> str:
@@ -251,29 +254,64 @@ def _script(data: Mapping[str, Any]) -> str:
 # What fits -----------------------------------------------------------------------------------
 
 
-def _fitted(capture: PageCapture, fine: bool, room: int) -> tuple[PageCapture, Sequence[int], str]:
-    """Return the capture with as many heads as fit, their former places, and a note if some do not.
+class _Fitted(NamedTuple):
+    """A capture as it fits on a page.
 
-    If not even one head fits, its tokens are pooled, and cells show the largest weight.
+    places: where its heads stood in the whole one. exact: the heads that have second bytes.
+    content: their weights, see ``_packed``. note: what was left out, if anything.
     """
-    places = list(range(len(capture.heads)))
-    if len(places) * capture.cells * (2 if fine else 1) < room // 2:
-        return capture, places, ""
-    tried = capture.order[:: max(1, len(places) // _TRIED)]
-    each = sum(len(_packed(capture, [at], fine)) for at in tried) / len(tried) * 4 / 3
-    if each * len(places) <= room:
-        return capture, places, ""
-    if each > room:
-        step = max(2, math.ceil(max(len(capture.queries), len(capture.keys)) / _AXIS))
-        smaller, kept, note = _fitted(_pooled(capture, step), fine, room)
-        pooled = f"each cell is the largest weight of {step} × {step} tokens: more do not fit"
-        return smaller, kept, f"{pooled}; {note}" if note else pooled
-    chosen = sorted(capture.order[: max(1, int(room / each))])
-    note = (
-        f"{len(places) - len(chosen):,} of {len(places):,} heads are left out, the least "
-        f"distinctive ones: the page would have {each * len(places) / 1e6:,.0f} MB"
+
+    capture: PageCapture
+    places: Sequence[int]
+    exact: Sequence[int]
+    content: bytes
+    note: str = ""
+
+
+def _fitted(capture: PageCapture, fine: bool, room: int) -> _Fitted:
+    """Return the capture with as many heads as fit, and as many exact ones among them.
+
+    fine: whether all heads are to be exact. If not even one head fits, its tokens are pooled, and
+        cells show the largest weight.
+    """
+    count, order, note = len(capture.heads), capture.order, ""
+    kept, exact = count, count if fine else min(capture.fine, count)
+    beside = _vector_bytes(capture) / count
+    if (count * (capture.cells + beside) + exact * capture.cells) * _BASE64 > room:
+        tried = order[:: max(1, count // _TRIED)]
+        few = tried[:4]  # second bytes are noise: their size hardly differs
+        one = (len(_packed(capture, tried, ())) / len(tried) + beside) * _BASE64
+        without, both = (len(_packed(capture, few, some)) for some in ((), few))
+        second = (both - without) / len(few) * _BASE64
+        whole = count * one + exact * second
+        kept = min(count, int((room - second) / one))
+        if kept < 1:
+            step = max(2, math.ceil(max(len(capture.queries), len(capture.keys)) / _AXIS))
+            smaller = _fitted(_pooled(capture, step), fine, room)
+            pooled = f"each cell is the largest weight of {step} × {step} tokens: more do not fit"
+            return smaller._replace(note=f"{pooled}; {smaller.note}" if smaller.note else pooled)
+        exact = min(exact, kept, int((room - kept * one) / second))
+    while True:
+        places = sorted(order[:kept])
+        part = capture.of(places)
+        content = _packed(part, range(kept), some := sorted(part.order[:exact]))
+        if kept == 1 or (len(content) + beside * kept) * _BASE64 <= room:
+            break
+        kept, exact = (kept, exact - 1) if exact > 1 else (kept - 1, exact)
+    if kept < count:
+        note = (
+            f"{count - kept:,} of {count:,} heads are left out, the least distinctive ones: the "
+            f"page would have {whole / 1e6:,.0f} MB"
+        )
+    return _Fitted(part, places, some, content, note)
+
+
+def _vector_bytes(capture: PageCapture) -> int:
+    """Return how many bytes the vectors beside the maps have before they are compressed."""
+    pair, norms = capture.query_key, capture.norms
+    return (0 if pair is None else 2 * (pair.queries.size + pair.keys.size)) + (
+        0 if norms is None else 4 * norms.size
     )
-    return capture.of(chosen), chosen, note
 
 
 def _pooled(capture: PageCapture, step: int) -> PageCapture:
@@ -320,15 +358,13 @@ def _label(label: PageLabel) -> dict[str, Any]:
     }
 
 
-def _record(
-    capture: PageCapture, labels: dict[PageLabel, int], blocks: list[str], fine: bool
-) -> dict[str, Any]:
+def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) -> dict[str, Any]:
     """Return the JSON object of a capture on the page.
 
     labels: the index of each label on the page; a label that is not there yet is added. blocks: the
-        blocks of the page, to which those of the capture are added. fine: see ``_packed``.
+        blocks of the page, to which those of the capture are added.
     """
-    heads, exact = capture.heads, sorted(capture.order[: capture.fine])
+    capture, heads = fitted.capture, fitted.capture.heads
     keys = {name: None for head in heads for name in head.values}
     same = ("kind", "causal", "given", "of_heads", "limit")
     record = {
@@ -357,8 +393,8 @@ def _record(
             "values": {key: [_number(head.values.get(key), 5) for head in heads] for key in keys},
         },
         "weights": {
-            "block": _added(blocks, _packed(capture, range(len(heads)), fine, exact)),
-            "fine": None if fine else exact,
+            "block": _added(blocks, fitted.content),
+            "fine": None if len(fitted.exact) == len(heads) else fitted.exact,
         },
     }
     if capture.keys is not capture.queries:
@@ -401,12 +437,10 @@ def _number(value: float | None, digits: int) -> float | None:
 # Numbers -------------------------------------------------------------------------------------
 
 
-def _packed(
-    capture: PageCapture, heads: Iterable[int], fine: bool, exact: Sequence[int] = ()
-) -> bytes:
+def _packed(capture: PageCapture, heads: Iterable[int], exact: Sequence[int]) -> bytes:
     """Return a zlib stream: the first byte of each weight of each head, then the second bytes.
 
-    heads: all have both bytes if ``fine``; else only the heads ``exact`` have second bytes.
+    exact: those of the heads that have second bytes.
     """
     triangle = np.tri(len(capture.queries), dtype=bool) if capture.causal else None
     packer = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)  # long runs, few repeats
@@ -416,7 +450,7 @@ def _packed(
         numbers = whole_numbers(
             weights.ravel() if triangle is None else weights[triangle], capture.limit
         )
-        if fine or at in exact:
+        if at in exact:
             parts.append(packer.compress((numbers >> 8).astype(np.uint8).tobytes()))
             lows.append((numbers & 255).astype(np.uint8).tobytes())
         else:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.draw.page.data import MAPS_ALONE, Look, PageCapture, PageMeasure
+from attnviz.draw.scale import signed_limit
 
 LARGEST_CHANGE = PageMeasure("largest_change", "largest change")
 """What orders the heads of a difference: the largest change of an attention weight, in [0, 1]."""
@@ -53,7 +54,7 @@ def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageC
         replace(head, facts="", values={LARGEST_CHANGE.key: change})
         for head, change in zip(kept.heads, changes, strict=True)
     ]
-    limit = max(changes) or 1.0
+    limit = signed_limit(np.array(changes))
     verbs = "attends differently to", "is attended to differently by"
     kept = replace(kept, name=name, heads=heads, weights=weights, given="difference", limit=limit)
     yield replace(kept, verbs=verbs)

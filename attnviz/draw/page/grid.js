@@ -34,7 +34,8 @@ function drawGrid() {
   $("app").classList.toggle("wide", paper && columns > 4);
   grid.style.gap = `${gap}px`;
   grid.style.gridTemplateRows = small ? "14px" : "";
-  grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : "repeat(auto-fill, minmax(64px, 1fr))";
+  const ranked = paper ? `repeat(${Math.floor(room / 56)}, 52px)` : "repeat(auto-fill, minmax(64px, 1fr))"; // a sheet has another width
+  grid.style.gridTemplateColumns = byLayer ? `1.6rem repeat(${columns}, ${side}px)` : ranked;
   cells = [];
   const nodes = [], every = Math.ceil(18 / side), rows = Math.ceil(10 / side);
   if (small) {
@@ -61,11 +62,12 @@ function drawGrid() {
     cell.classList.toggle("off", byLayer && !passes(i));
     nodes.push(cells[i] = cell);
   }
+  const focused = grid.contains(document.activeElement);
   grid.replaceChildren(sheet, ...nodes);
   $("heads-title").textContent = shown.of_heads ? "Heads" : "Maps";
   const passing = shown.names.filter((_, i) => passes(i)).length;
   $("count").textContent = passing === shown.count ? `${shown.count}` : `${passing} of ${shown.count}`;
-  markCells();
+  markCells(focused);
   drawThumbs();
 }
 
@@ -101,7 +103,8 @@ function drawThumbs() {
   else requestAnimationFrame(step);
 }
 
-function markCells() {
+/** Mark the chosen and the pinned heads; the focus follows the chosen one, if it is or was in the grid. */
+function markCells(focused = $("grid").contains(document.activeElement)) {
   const others = pinned();
   cells.forEach((cell, i) => {
     const on = i === state.head;
@@ -111,8 +114,9 @@ function markCells() {
     cell.classList.toggle("pinned", state.pins.includes(i));
     cell.style.setProperty("--series", seriesColour(others.indexOf(i) + 1));
   });
-  if (!cells[state.head]) { const first = cells.find(Boolean); if (first) first.tabIndex = 0; }
-  const cell = cells[state.head], grid = $("grid");
+  const cell = cells[state.head], grid = $("grid"), reached = cell ?? cells.find(Boolean);
+  if (reached) reached.tabIndex = 0;
+  if (focused) reached?.focus({ preventScroll: true });
   if (!cell) return;
   if (cell.offsetTop < grid.scrollTop) grid.scrollTop = cell.offsetTop - 24;
   const below = cell.offsetTop + cell.offsetHeight - grid.scrollTop - grid.clientHeight;
@@ -135,7 +139,7 @@ function drawLegend() {
     if (label.said) known.set(label.name, chip);
   }
   const order = [...known.values()].sort((a, b) => Number(!a.label.colours) - Number(!b.label.colours) || b.count - a.count);
-  $("legend").replaceChildren(...order.map(({ label: { name, said }, at, count, tips }) => make("button", {
+  refill($("legend"), ...order.map(({ label: { name, said }, at, count, tips }) => make("button", {
     title: [...tips].join(" · "), "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
     onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },
   }, make("i"), `${said} ${count}`)));

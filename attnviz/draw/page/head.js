@@ -4,10 +4,31 @@
 const pinned = () => state.pins.filter((head) => state.scope !== "head" || head !== state.head);
 const seriesColour = (at) => colour.hues[at % colour.hues.length];
 
+/** Return the name of what is shown. known: how many of the heads are in the mean. */
+function scopeName(known, total) {
+  const name = shown.names[state.head], part = known < total ? `, ${known} of ${total} heads` : "";
+  return { head: name, layer: `Mean of ${name.split("H")[0]}${part}`, all: part ? `Mean${part}` : `Mean of ${total} heads` }[state.scope];
+}
+
+/** Add heads to the mean that is shown, some milliseconds a frame, and draw it now and then. */
+function reckon() {
+  const turn = (reckon.turn = {}), chosen = heads(), until = performance.now() + 300;
+  const step = (later) => {
+    if (reckon.turn !== turn) return;
+    const pause = paper ? Infinity : performance.now() + 12;
+    let { known } = shown.mean(chosen, state.mode);
+    while (known < chosen.length && performance.now() < pause) known = shown.add(chosen, state.mode);
+    $("name").textContent = scopeName(known, chosen.length);
+    if (known < chosen.length && performance.now() < until) setTimeout(step, 0, true);
+    else if (later) redraw("head");
+  };
+  step(false);
+}
+
 function drawHead() {
-  const { head } = state, name = shown.names[head], label = shown.label(head);
-  const scope = { head: name, layer: `Mean of ${name.split("H")[0]}`, all: `Mean of ${shown.count} heads` }[state.scope];
-  $("name").textContent = scope;
+  const { head } = state, label = shown.label(head);
+  reckon();
+  const scope = $("name").textContent;
   $("what").replaceChildren();
   if (state.scope === "head") {
     const facts = shown.heads.facts[head];
@@ -17,7 +38,7 @@ function drawHead() {
   $("pin").textContent = state.pins.includes(head) ? "Unpin" : "Pin";
   $("pin").setAttribute("aria-pressed", state.pins.includes(head));
   const chosen = make("button", { "--hue": seriesColour(0), "aria-label": `${scope}, chosen` }, make("i"), scope);
-  $("pins").replaceChildren(...(state.pins.length ? [chosen] : []), ...pinned().map((one, at) => make("button", {
+  refill($("pins"), ...(state.pins.length ? [chosen] : []), ...pinned().map((one, at) => make("button", {
     "--hue": seriesColour(at + 1), title: shown.said(one), "aria-label": `${shown.names[one]}, unpin`,
     onclick: () => togglePin(one),
   }, make("i"), `${shown.names[one]} ×`)));
@@ -25,7 +46,7 @@ function drawHead() {
   for (const [id, choices] of Object.entries(controls())) {
     const field = $(id);
     field.hidden = Object.keys(choices).length < 2;
-    field.replaceChildren(field.firstElementChild, ...Object.entries(choices).map(([value, said]) =>
+    refill(field, field.firstElementChild, ...Object.entries(choices).map(([value, said]) =>
       make("button", { "aria-pressed": state[id] === value, onclick: () => turn[id](value) }, said)));
   }
   markCells();

@@ -22,9 +22,8 @@ function neighbour(key) {
 }
 
 function moveToken(key) {
-  const clamp = (value, most) => Math.max(0, Math.min(most - 1, value));
-  const by = ARROWS[key], query = clamp(state.query + by[0], shown.n);
-  return { query, key: clamp(state.key < 0 ? query : state.key + by[1], shown.m) };
+  const [down, right] = ARROWS[key], query = state.query + down;
+  return nearest(query, state.key < 0 ? query : state.key + right);
 }
 
 function onKey(event) {
@@ -33,13 +32,11 @@ function onKey(event) {
   const arrow = key.startsWith("Arrow");
   if (arrow && (inside("grid") || target === document.body)) {
     choose(neighbour(key));
-    requestAnimationFrame(() => inside("grid") && cells[state.head]?.focus());
   } else if (arrow && inside("map")) { set({ ...moveToken(key), hover: true }, "token"); }
   else if (arrow && (inside("lines") || inside("words"))) {
     const by = key === "ArrowUp" || key === "ArrowLeft" ? -1 : 1, most = state.direction === "to" ? shown.n : shown.m;
     const at = Math.max(0, Math.min(most - 1, active() + by));
     set({ [state.direction === "to" ? "query" : "key"]: at, hover: true }, "token");
-    if (inside("words")) requestAnimationFrame(() => $("words").querySelector(".q")?.focus());
   } else if ((key === "Enter" || key === " ") && (inside("map") || inside("lines") || inside("words"))) lock(true);
   else if (key === "PageUp" || key === "PageDown") {
     if (!inside("grid") && target !== document.body) return;
@@ -62,8 +59,8 @@ function following(choices, now) {
 }
 
 const KEYS = {
-  j: ["previous head, in the order that is shown", () => stepHead(-1)],
-  k: ["next head", () => stepHead(1)],
+  j: ["next head, in the order that is shown", () => stepHead(1)],
+  k: ["previous head", () => stepHead(-1)],
   p: ["pin the head: its lines stay", () => togglePin()],
   w: ["weights: raw, without sink, × value norm", () => setMode(following(modes(), state.mode))],
   s: ["this head, the mean of its layer, of all heads", () => set({ scope: following(scopes(), state.scope) }, "head")],

@@ -2,19 +2,19 @@
 
 const mapView = { image: null };
 
-/** Where everything is: the cell's side, and the room for tokens at the left and on top. */
+/** Where everything is: the cell's side, the most steps of zoom, and the room for tokens at the left and on top. */
 function mapPlaces(wide, high, zoom) {
   const pen = mapView.pen ??= document.createElement("canvas").getContext("2d");
-  pen.font = `12px ${FONT}`;
+  pen.font = `600 12px ${FONT}`; // as a marked name is
   const longest = (tokens) => Math.min(120, Math.max(24, ...tokens.slice(0, 400).map((token) => pen.measureText(token).width)));
   const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(42, longest(shown.keys.tokens));
   const fitted = (top) => Math.min(36, (wide - left - 2) / shown.m, Math.max(120, high - top - 12) / shown.n);
   const fit = fitted(over * 0.71) >= 15 ? fitted(over * 0.71) : fitted(over);
-  const cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
+  const most = Math.ceil(Math.log(40 / fit) / Math.log(1.5)), cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
   const top = (slanted ? over * 0.71 : over) + 10, right = slanted ? Math.max(0, over * 0.71 - cell * 0.4) : 0;
   const narrowed = zoom ? cell : Math.min(cell, (wide - left - right - 2) / shown.m);
   const width = left + shown.m * narrowed + right + 2, height = top + shown.n * narrowed + 2;
-  return { cell: narrowed, left, top, right, slanted, width, height };
+  return { cell: narrowed, most, left, top, right, slanted, width, height };
 }
 
 function mapImage(cell, ratio) {
@@ -116,14 +116,15 @@ function drawMap() {
   scroller.style.height = "";
   const style = getComputedStyle(scroller), room = parseFloat(style.maxHeight) || 600;
   const places = (mapView.places = mapPlaces(scroller.clientWidth, room, state.zoom));
+  state.zoom = Math.min(state.zoom, places.most);
   const bar = places.width > scroller.clientWidth + 1 ? 16 : 0;
   scroller.style.height = Math.min(room, places.height + bar) + "px";
   const { pen, wide, high, left, top } = viewport(scroller, places.width, places.height);
   paintMap(pen, places, left, top, wide, high, true);
   $("scale-words").textContent = (shown.limit ? `−${share(shown.limit)} to +${share(shown.limit)}` : "0 to 1, √ scale")
     + (exact() ? "" : "; ≈: each number says its error");
-  $("zoom-out").disabled = $("zoom-fit").disabled = state.zoom === 0;
-  $("zoom-in").disabled = places.cell >= 40;
+  for (const id of ["zoom-out", "zoom-fit"]) $(id).ariaDisabled = String(state.zoom === 0);
+  $("zoom-in").ariaDisabled = String(places.cell >= 40);
 }
 
 /** The (query, key) under a pointer: -1 where there is none. */
@@ -136,10 +137,9 @@ function cellAt(event) {
 }
 
 /** Zoom by steps, keeping the marked cell, or the one under the pointer, in view. */
-function zoomBy(steps, at = { query: state.query, key: Math.max(0, state.key) }) {
-  const zoom = steps ? Math.max(0, Math.min(12, state.zoom + steps)) : 0;
-  if (steps > 0 && mapView.places.cell >= 40) return;
-  Object.assign(state, { zoom });
+function zoomBy(steps, { query, key } = { query: state.query, key: state.key }) {
+  const at = nearest(query < 0 ? state.query : query, key < 0 ? state.key : key);
+  state.zoom = steps ? Math.max(0, state.zoom + steps) : 0;
   drawMap();
   const { cell, left, top } = mapView.places, scroller = $("map");
   const room = [scroller.clientWidth - left, scroller.clientHeight - top];
@@ -155,8 +155,9 @@ function keepInView() {
   };
   const map = $("map"), lines = $("lines"), { cell, left, top } = mapView.places;
   if (!map.matches(":hover")) {
-    near(map, "Top", "clientHeight", state.query * cell, cell, top);
-    near(map, "Left", "clientWidth", Math.max(0, state.key < 0 ? links()[0]?.[0] ?? 0 : state.key) * cell, cell, left);
+    const { query, key } = nearest(state.query, state.key < 0 ? links()[0]?.[0] ?? 0 : state.key);
+    near(map, "Top", "clientHeight", query * cell, cell, top);
+    near(map, "Left", "clientWidth", key * cell, cell, left);
   }
   if (!lines.matches(":hover")) near(lines, "Top", "clientHeight", active() * lineView.row + lineView.start, lineView.row, 0);
 }

@@ -24,7 +24,7 @@ function listen() {
     panel.addEventListener(moved, (event) => { const found = place(event); if (found) look(found); });
     panel.addEventListener("click", (event) => {
       const found = place(event);
-      if (!found) return;
+      if (!found || (panel === text && String(getSelection()))) return; // words that were selected stay so
       const same = (found.query ?? found.key) === active() && found.direction === state.direction;
       look(found, true);
       lock(same);
@@ -69,7 +69,7 @@ function print(begins) {
   const root = document.documentElement;
   if (begins) print.theme = root.dataset.theme;
   root.dataset.theme = begins ? "light" : print.theme;
-  paper = begins;
+  root.classList.toggle("paper", (paper = begins));
   drawPalette();
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.draw.labels import token_labels
-from attnviz.records import Tokens
+from attnviz.records import PAIR, Tokens
 
 Spans = Sequence[tuple[int, int]]
 
@@ -24,12 +24,16 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
     names, spans = token_labels(tokens), token_spans(tokens, text)
     if not spans:
         return [f" {name}" for name in names]
-    pieces, end = [], spans[0][0] if tokens.kept else 0
-    for name, special, (start, stop) in zip(names, tokens.special, spans, strict=True):
+    pieces, end, regions = list[str](), spans[0][0] if tokens.kept else 0, tokens.regions
+    for at, (name, special, (start, stop)) in enumerate(
+        zip(names, tokens.special, spans, strict=True)
+    ):
         if special or stop <= end:
             pieces.append(name if special else "")
             continue
-        blank = text[end:start] if text[end:start].isspace() else ""
+        added = at > 1 and tokens.special[at - 1] and spans[at - 1][0] == spans[at - 1][1]
+        joined = added or regions[at - 1 : at + 1] == PAIR  # the line feed of ``both_texts``
+        blank = text[end:start] if text[end:start].isspace() and not joined else ""
         pieces.append(blank + text[max(start, end) : stop])
         end = stop
     return pieces

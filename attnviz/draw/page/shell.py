@@ -20,6 +20,7 @@ from attnviz.draw.maps import cell_steps
 from attnviz.draw.page.data import Page, PageCapture, page_data
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.svg import png_uri, safe
+from attnviz.draw.terminal import page_reading
 
 _HERE = Path(__file__).parent
 
@@ -53,6 +54,8 @@ def page_html(
     above = [*map(_line, [*facts[:_FACTS], *notes, *data.notes])]
     if more := "".join(map(_line, facts[_FACTS:])):
         above.append(f"<details><summary>How it was measured</summary>{more}</details>")
+    if reading := "".join(_line(part.text) for part in page_reading(document)):
+        above.append(f"<details open><summary>How to read this</summary>{reading}</details>")
     filled = {
         "policy": _policy(),
         "name": safe(document.name),

@@ -66,6 +66,11 @@ const heads = () =>
     : [...shown.names.keys()].filter((i) => state.scope === "all" || shown.heads.layer[i] === shown.heads.layer[state.head]);
 const current = () => shown.map(heads(), state.mode);
 const weight = (i, j, values = current()) => values[i * shown.m + j];
+/** Return the cell nearest to a place: within the map, and no key after a causal query. */
+function nearest(query, key) {
+  const within = (at, count) => Math.max(0, Math.min(count - 1, at)), row = within(query, shown.n);
+  return { query: row, key: within(key, Math.min(shown.m, shown.seen(row))) };
+}
 const axis = () => (state.direction === "to" ? shown.queries : shown.keys);
 const active = () => (state.direction === "to" ? state.query : Math.max(0, state.key));
 const told = (value, digits) => share(value, digits, Boolean(shown.limit));

@@ -7,11 +7,12 @@ function drawStep() {
   const go = (to) => set({ query: all[to][0], direction: "to", key: -1, locked: true, hover: true }, "head");
   const near = at < 0 ? (state.query < all[0][0] ? -1 : all.length) : at;
   const button = (sign, to, label) =>
-    make("button", { "aria-label": label, disabled: !all[to], onclick: () => go(to) }, sign);
+    make("button", { "aria-label": label, "aria-disabled": !all[to], onclick: () => all[to] && go(to) }, sign);
   const told = ([token, p]) => `${ordered(token)} ${p == null ? "" : share(p)}`;
   const [, wrote, p, likely] = all[at] ?? [];
   const others = at < 0 ? [] : likely.filter(([token]) => token !== wrote).slice(0, 4).map(told);
-  panel.replaceChildren(
+  refill(
+    panel,
     button("‹", near - 1, "Step before"), button("›", near + 1, "Next step"),
     ...(at < 0 ? ["The prompt: nothing was written here."]
       : [`Step ${at + 1} of ${all.length}: wrote `, make("b", {}, told([wrote, p]))]),

@@ -7,15 +7,16 @@ function makeWords() {
   makeWords.of = shown;
   const paragraph = (side, tokens) => {
     const spans = tokens.pieces.map((piece, at) => {
-      const bare = visible(piece.replace(/^ /, "")) || (piece ? "␣" : "\u2009·\u2009"), special = tokens.special?.includes(at);
+      const lead = /^\s*\n(?=.*\S)/s.exec(piece)?.[0] ?? "", own = piece.slice(lead.length); // lines between tokens
+      const bare = visible(own.replace(/^ /, "")) || (piece ? "␣" : "\u2009·\u2009"), special = tokens.special?.includes(at);
       const look = special || !piece ? { class: "special", dir: "ltr" } : {};
-      const span = make("span", { ...look, role: "button", tabindex: -1, "aria-label": tokens.names[at], "data-at": at }, bare);
+      const span = make("span", { ...look, role: "button", id: `${side}-${at}`, "aria-label": tokens.names[at], "data-at": at }, bare);
       const region = tokens.regions.find(([, start]) => start === at);
       const mark = region?.[0] ? make("sup", { dir: "ltr", "--series": regionColour(region[0]) }, region[0]) : "";
-      const after = (special ? " " : "") + (piece.includes("\n") ? "\n" : "");
-      return [piece.startsWith(" ") && at ? " " : "", mark, span, after];
+      const after = (special ? " " : "") + (own.includes("\n") ? "\n" : "");
+      return [lead && visible(lead) + "\n", own.startsWith(" ") && at ? " " : "", mark, span, after];
     });
-    words[side] = spans.map(([, , span]) => span);
+    words[side] = spans.map(([, , , span]) => span);
     return make("p", { dir: "auto", "data-side": side }, ...spans.flat());
   };
   const parts = [paragraph("queries", shown.queries)];
@@ -35,7 +36,6 @@ function shadeWords() {
     span.style.background = span.style.color = "";
     span.className = span.classList.contains("special") ? "special" : "";
     if (shown.steps.length) span.classList.toggle("later", Number(span.dataset.at) > state.query);
-    span.tabIndex = -1;
     span.title = "";
   }
   for (const [at, value] of links(values)) {
@@ -49,7 +49,7 @@ function shadeWords() {
   if (span) {
     const box = $("words"), y = span.offsetTop - box.offsetTop;
     span.classList.add("q");
-    span.tabIndex = 0;
+    box.setAttribute("aria-activedescendant", span.id);
     const hidden = y < box.scrollTop || y + 24 > box.scrollTop + box.clientHeight;
     if (!box.matches(":hover") && hidden) box.scrollTop = y - box.clientHeight / 2;
   }
@@ -63,16 +63,16 @@ function drawTop() {
   const strong = found.slice(0, 8).filter(([, value]) => strength(value) >= 0.005);
   const verb = directions()[state.direction], nothing = strong.length ? "" : " nothing that is left";
   const title = make("span", { class: "soft" }, make("b", {}, token), ` ${verb}${nothing}`);
-  $("top").replaceChildren(title, ...strong.map(([at, value]) => make("button", {
+  refill($("top"), title, ...strong.map(([at, value]) => make("button", {
     "--share": (strength(value) * 100).toFixed(1) + "%", "--fill": css(tint(shown.limit ? value / 4 : 0.06)),
     title: from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at),
     onclick: () => set({ ...(from ? { query: at } : { key: at }), locked: true, hover: true }, "token"),
-  }, others.names[at], " ", make("b", {}, told(value)))));
+  }, make("span", {}, others.names[at]), " ", make("b", {}, told(value)))));
   const value = state.key >= 0 ? weight(state.query, state.key) : NaN;
   const pair = value === value && (state.hover || state.locked)
-    ? `${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}  ${read(value, state.query, state.key)}`
- : "";
-  const held = state.locked ? [make("span", { class: "screen-only" }, pair ? "  (held: Esc lets go)" : "held: Esc lets go")] : [];
+    ? `${read(value, state.query, state.key)}  ${shown.queries.names[state.query]} → ${shown.keys.names[state.key]}` : "";
+  const way = make("span", { class: "by-key" }, ": Esc lets go");
+  const held = state.locked ? [make("span", { class: "screen-only" }, pair && "  (", "held", way, pair && ")")] : [];
   $("readout").replaceChildren(pair, ...held);
   clearTimeout(drawTop.timer);
   const most = strong.slice(0, 5).map(([at, v]) => `${others.names[at]} ${told(v)}`).join(", ");

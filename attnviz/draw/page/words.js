@@ -16,6 +16,14 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Replace what stands in an element; a button that had the focus hands it to the one in its place. */
+function refill(box, ...children) {
+  const at = [...box.querySelectorAll("button")].indexOf(document.activeElement);
+  box.replaceChildren(...children);
+  const buttons = box.querySelectorAll("button");
+  if (at >= 0) (buttons[Math.min(at, buttons.length - 1)] ?? box.previousElementSibling).focus({ preventScroll: true });
+}
+
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const code = (letter) => letter < " " ? String.fromCharCode(0x2400 + letter.charCodeAt(0))
   : `<U+${letter.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group
+from attnviz.draw.scale import signed_limit
 from attnviz.draw.signed import signed_scale
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (
@@ -204,7 +203,8 @@ def head_table(
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
     limit = max((change.size for change in report.changes), default=0.0)
-    limit = limit if limit > EXACT else math.inf
+    if not any(change.differs for change in report.changes):
+        limit = max(limit, 1.0)  # no bar is full where nothing changed
     rows = []
     for change in changes:
         cells = [report.pair_name(change), *[nats(change.js)] * maps]
@@ -232,7 +232,7 @@ def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> li
     change = example.change
     named, other = report.head_name(change.place), report.head_name(change.other)
     apart = example.b - example.a
-    limit = float(np.abs(apart).max()) or 1.0
+    limit = signed_limit(apart)
     shown = [
         doc.Map(f"{named} in A", example.a, example.queries, example.keys, causal=report.causal),
         doc.Map(f"{other} in B", example.b, example.queries, example.keys, causal=report.causal),

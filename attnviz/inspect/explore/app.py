@@ -18,6 +18,7 @@ from attnviz.inspect.explore.ablating import Ablating
 from attnviz.inspect.explore.desk import Desk, SideSource
 from attnviz.inspect.explore.dialogs import Help, KeysPane, Palette
 from attnviz.inspect.explore.field import AskedLine, Field
+from attnviz.inspect.explore.heading import finding_lines
 from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.moves import Moves
@@ -109,10 +110,13 @@ class Explorer(TerminalApp):
         rest = lines - top - _WORDS - 1 - 2  # the lines of a map, but for its title and its scores
         rows = len(view.shown.report.record.queries)
         spaced = lines >= _SPACED and not rest - 2 < rows <= rest
-        self._body.styles.margin = (int(spaced), 0, int(spaced), 0)
+        said = finding_lines(view, self.desk.drawn_with, columns, 2)
+        second = top == 2 and lines >= _SPACED and len(said) > 1  # in place of an empty line
+        above, top = spaced and not second, top + second
+        self._body.styles.margin = (int(above), 0, int(spaced), 0)
         self._panes["heading"].styles.height = top
         self._panes["words"].styles.height = _WORDS
-        room = lines - top - _WORDS - 1 - 2 * spaced
+        room = lines - top - _WORDS - 1 - above - spaced
         self._panes["grid"].styles.width = grid_columns(view, self.desk.drawn_with, columns, room)
 
     def draw(self, before: View) -> None:
@@ -154,6 +158,8 @@ class Explorer(TerminalApp):
             self._paste(event.text)
         elif isinstance(event, events.Key) and not event.is_forwarded:
             await asyncio.sleep(0)  # or a signal waits for all that was typed ahead
+            if event.key == "ctrl+j":  # Enter, typed before the terminal sent each key as it is
+                event = events.Key("enter", None)
             self.say("")
             if not await self._check_bindings(event.key, priority=True):
                 await self._answer(event)

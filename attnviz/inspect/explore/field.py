@@ -23,10 +23,15 @@ _SEEN = 4
 
 @dataclass(frozen=True)
 class Field:
-    """The text in an input line. before, behind: its parts before and behind the cursor."""
+    """The text in an input line. before, behind: its parts before and behind the cursor.
+
+    suggested: whether the text is a suggestion, which is selected: typing replaces it, and any
+        other key keeps it.
+    """
 
     before: str = ""
     behind: str = ""
+    suggested: bool = False
 
     @property
     def text(self) -> str:
@@ -44,7 +49,7 @@ class Field:
             "right": (before + behind[:1], behind[1:]),
             "home": ("", before + behind),
             "end": (before + behind, ""),
-            "backspace": (before[:-1], behind),
+            "backspace": ("" if self.suggested else before[:-1], behind),
             "delete": (before, behind[1:]),
             "ctrl+w": (stem[: len(stem) - len(stem.split(" ")[-1])], behind),
             "ctrl+u": ("", behind),
@@ -56,7 +61,8 @@ class Field:
 
     def with_text(self, text: str) -> Field:
         """Return the field with text inserted at the cursor, in one line."""
-        return Field(self.before + " ".join(text.splitlines()), self.behind)
+        line = " ".join(text.splitlines())
+        return Field(line) if self.suggested else Field(self.before + line, self.behind)
 
     def line(self, max_width: int, theme: Theme) -> Line:
         """Return the part of the text around the cursor that fits in the line.
@@ -72,7 +78,9 @@ class Field:
             start, left = start - 1, left - width(before[start - 1])
         behind = text[len(before) + len(here) :]
         behind = fit(behind, left, theme.ellipsis) if width(behind) > left else behind
-        return [Segment(before[start:]), Segment(here, theme.accent(ground=True)), Segment(behind)]
+        cursor = theme.accent(ground=True)
+        look = cursor if self.suggested else None
+        return [Segment(before[start:], look), Segment(here, cursor), Segment(behind)]
 
 
 class AskedLine(NamedTuple):

@@ -20,7 +20,8 @@ from attnviz.inspect.explore.scene import Scene
 from attnviz.inspect.explore.session import Frame, model_name, two_models
 from attnviz.inspect.explore.view import View, Written
 from attnviz.inspect.heads.finding import finding
-from attnviz.inspect.heads.report import HeadsView, compare_heads
+from attnviz.inspect.heads.page import named_links
+from attnviz.inspect.heads.report import HeadsView
 from attnviz.records import Tokens
 
 ROUNDED = 0.005
@@ -65,10 +66,25 @@ def finding_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[L
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
         lines = at_blanks(f"{'. '.join(sentences)}.", max_width, "", theme.ellipsis)
-        if len(lines) <= rows or len(sentences) == 1:
-            return [[Segment(line, BOLD)] for line in lines[:rows]]
+        if len(lines) > rows and len(sentences) == 1:
+            line = cut_at_word(" ".join(lines[rows - 1 :]), max_width, theme)
+            lines = [*lines[: rows - 1], line]
+        if len(lines) <= rows:
+            return [[Segment(line, BOLD)] for line in lines]
         sentences.pop()
     return []
+
+
+def at_finding(view: View) -> View:
+    """Return the screen state at the head and the cell that its finding names, if it names one."""
+    scene, frame = view.scene, view.shown
+    if view.other is not None:
+        moved = moved_attention(view.frame, view.other)
+        scene = scene.with_head(max(moved, key=lambda head: moved[head])) if moved else scene
+    elif frame.long is None:
+        for link, _ in named_links(frame.alone, HeadsView()):
+            return replace(view, scene=scene.with_head(link[:2]).at(link.query, link.key))
+    return replace(view, scene=scene)
 
 
 def _answer(view: View) -> list[str]:
@@ -107,7 +123,7 @@ def removed_names(scene: Scene) -> str:
 
 @lru_cache(maxsize=4)
 def _of_heads(frame: Frame) -> str:
-    return finding(compare_heads([frame.report]), HeadsView())
+    return finding(frame.alone, HeadsView())
 
 
 def _of_two(view: View, other: Frame) -> list[str]:

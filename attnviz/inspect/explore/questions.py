@@ -110,7 +110,7 @@ class Questions:
 
         name = f"{desk.view.scene.name(desk.view.scene.head)}.svg"
         name = "written.jsonl" if desk.view.written is not None else name
-        self._line.ask(AskedLine("save as ", Field(name), answered))
+        self._line.ask(AskedLine("save as ", Field(name, suggested=True), answered))
 
     def why(self) -> None:
         desk, session = self._desk, self._desk.source.session

@@ -27,7 +27,7 @@ from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore.long import LongPart, LongText
-from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.link.words import in_a_line
@@ -80,6 +80,11 @@ class Frame:
     known: KnownLabels | None = None
     measure_norms: Callable[[], Mapping[int, Floats]] = field(default=dict, repr=False)
     long: LongPart | None = field(default=None, repr=False)
+
+    @cached_property
+    def alone(self) -> HeadsReport:
+        """Return the report as one of a single run, in which links between words are tested."""
+        return compare_heads([self.report])
 
     @cached_property
     def norms(self) -> Mapping[int, Floats]:

@@ -10,6 +10,7 @@ import numpy as np
 from attnviz.draw.axes import Axes
 from attnviz.draw.labels import token_labels, visible
 from attnviz.draw.numbers import NumberScale
+from attnviz.draw.scale import signed_limit
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
@@ -172,7 +173,7 @@ class View:
         """
         if self.scene.side != "difference" or self.against is None:
             return 0.0
-        return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
+        return NumberScale(signed_limit(self.weights)).limit
 
     def axes(self, encoding: str) -> Axes:
         """Return the axes of the map with their labels.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import token_label
+from attnviz.draw.labels import token_label, token_labels, token_name
 from attnviz.draw.page.data import (
     UNLABELLED,
     Look,
@@ -97,6 +97,6 @@ def _look(run: WrittenRun, places: dict[Head, int], head: Head) -> Look | None:
         return None
     weight, key, at = max(found)
     step = run.steps[at]
-    wrote, source = token_label(step.text), token_label(run.keys.texts[key])
+    wrote, source = token_label(step.text), token_name(token_labels(run.keys), key)
     says = f"step {at + 1}, before “{wrote}”: “{source}”"
     return Look(0, places[head], step.place, key, f"{says} {share(weight)}")

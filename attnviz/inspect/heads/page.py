@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from attnviz.draw.labels import token_labels
+from attnviz.draw.labels import visible
 from attnviz.draw.page.data import (
     Look,
     Page,
@@ -20,10 +20,18 @@ from attnviz.draw.page.data import (
 )
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import clearest
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import described, quoted_ends, said_links, scored
-from attnviz.inspect.heads.links import Link, head_links, strongest_links, word_links
+from attnviz.inspect.heads.links import (
+    LONGEST,
+    Link,
+    head_links,
+    link_names,
+    strongest_links,
+    word_links,
+)
 from attnviz.inspect.heads.report import (
     HeadsReport,
     HeadsView,
@@ -31,7 +39,7 @@ from attnviz.inspect.heads.report import (
     kept_vectors,
 )
 from attnviz.inspect.heads.words import removed_words, score_words
-from attnviz.measures.registry import MEASURES, label_named
+from attnviz.measures.registry import MEASURES, label_named, said_name
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsRecord
@@ -153,7 +161,7 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
         numbers = [json_number(head.values[name]) for head in heads]
         if known := [number for number in numbers if number is not None]:
             unit = MEASURES[name].unit if name in MEASURES else "share"
-            said = name.replace("_", " ")
+            said = said_name(name).replace("_", " ")
             found.append(PageMeasure(name, said, "" if unit == "share" else unit, min(known) < 0))
     return found
 
@@ -195,7 +203,7 @@ def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
     report = found.first
     places = {(entry.layer, entry.head): at for at, entry in enumerate(report.heads)}
     named = set()
-    for link, says in _of_finding(found, view):
+    for link, says in named_links(found, view):
         named.add(link[:2])
         yield Look(0, places[link[:2]], link.query, link.key, says)
     for layer, head in distinctive(found):
@@ -218,7 +226,11 @@ def _shows(report: HeadsRecord, name: str, link: Link) -> bool:
     return name == "peaked" or bool(scores.get(name, np.zeros(())) > 0)
 
 
-def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str]]:
+def named_links(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str]]:
+    """Yield the links, or a cell of the regions, that the finding names, and what it says of them.
+
+    view: the display options of the finding.
+    """
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
@@ -233,6 +245,17 @@ def _of_finding(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str
     elif view.top is not None:
         for one in strongest_links(report, _LOOK, view.sink):
             yield one, _link_words(report, one)
+    elif report.regions is not None and report.record.model.weights != "random":
+        regions, record = report.regions, report.record
+        at = clearest(regions)
+        names = [*regions.queries][at[1]], [*regions.keys][at[2]]
+        sides = [each.regions for each in (record.queries, record.keys)]
+        within = [
+            [place for place, region in enumerate(side) if region == name]
+            for side, name in zip(sides, names, strict=True)
+        ]
+        says = f"{' → '.join(map(visible, names))} {share(float(regions.share[at]))}"
+        yield _largest(report, *regions.heads[at[0]], *within), says
     elif report.regions is None:
         for said in said_links(found):
             link = _largest(report, said.layer, said.head, said.query, said.key)
@@ -252,6 +275,5 @@ def _largest(
 
 
 def _link_words(report: HeadsRecord, link: Link) -> str:
-    record = report.record
-    ends = token_labels(record.queries)[link.query], token_labels(record.keys)[link.key]
-    return f"{' → '.join(ends)} {share(link.weight)}"
+    queries, keys = link_names(report.record, LONGEST)
+    return f"{queries[link.query]} → {keys[link.key]} {share(link.weight)}"

@@ -7,4 +7,5 @@ declare namespace drawThumbs { let turn: object }
 declare namespace makeWords { let of: object }
 declare namespace drawTop { let timer: ReturnType<typeof setTimeout> }
 declare namespace set { let timer: ReturnType<typeof setTimeout> }
+declare namespace reckon { let turn: object }
 declare namespace print { let theme: string }

@@ -49,7 +49,7 @@ def test_an_arrow_points_to_the_key_in_every_script(opened: Open, arabic: Path) 
     shown = opened(arabic, "#q=1&k=0&lock")
     places = shown.js(PLACES)
     left = {letter: at for letter, at in places if letter in "م→ذ."}
-    assert left["م"] < left["→"] < left["ذ"] < left["."]
+    assert left["."] < left["م"] < left["→"] < left["ذ"]
     assert safe("“مريم” → ذهبت") == "“مريم\u200e”\u200e \u200e→\u200e ذهبت"
     assert safe("“Mary” → went") == "“Mary” → went"
 

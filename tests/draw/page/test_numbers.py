@@ -189,8 +189,13 @@ def test_the_heads_to_look_at_are_exact(opened: Open, large: tuple[HeadsReport, 
     assert shown.js("data.look.length && data.look.every(({ head }) => shown.exact(head))")
 
 
-def test_a_page_has_a_largest_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fine", [0, data.FINE])
+def test_a_page_has_a_largest_size(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fine: int
+) -> None:
+    """The second bytes of exact heads are counted, in a page where only some are exact too."""
     monkeypatch.setattr(data, "LARGEST", 300_000)
+    monkeypatch.setattr(data, "FINE", fine)
     report = made(4, 8, 200)
     report.save(tmp_path / "page.html")
     content = (tmp_path / "page.html").read_text()
@@ -201,7 +206,7 @@ def test_a_page_has_a_largest_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert len(record["heads"]["name"]) == 32 - int(said)
     assert "--save x.npz" in content
     blocks = re.findall(r'id="block-\d+">([^<]*)<', content)
-    assert sum(map(len, blocks)) <= 310_000
+    assert sum(map(len, blocks)) <= 300_000
     looked = {record["heads"]["name"][each["head"]] for each in page_json(content)["look"]}
     assert looked
 

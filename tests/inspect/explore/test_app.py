@@ -21,6 +21,7 @@ from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.explore import questions
 from attnviz.inspect.explore.field import Field
+from attnviz.inspect.explore.heading import at_finding, finding_lines
 from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
@@ -697,3 +698,34 @@ def test_tokens_of_strangers_are_harmless(text: str, look) -> None:
         assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e]", shown)
     if look is ASCII:
         assert played.screen.isascii()
+
+
+# What people missed ---------------------------------------------------------------------------
+
+
+def test_it_opens_on_its_finding() -> None:
+    mary = "When Mary and John went out, John gave Mary a book."
+    begun = at_finding(explorer(mary).desk.view)
+    assert begun.scene.name(begun.scene.head) == "L1H3"
+    labels = begun.record.queries.texts
+    assert [labels[begun.scene.query], labels[begun.scene.key]] == [" John", " went"]
+    lines = [line[0].text for line in finding_lines(begun, GLYPHS, 80, 2)]
+    assert lines[1].startswith("L1H3 (.71")
+    (cut,) = finding_lines(begun, GLYPHS, 80, 1)
+    assert cut[0].text.endswith("…")
+    other = SESSION.frame(mary, frozenset({(1, 3)}))
+    both = at_finding(replace(begun, other=other))
+    moved = finding_lines(both, GLYPHS, 200, 1)[0][0].text
+    assert moved.startswith(f"{both.scene.name(both.scene.head)} moved most")
+
+
+def test_a_suggestion_is_replaced_by_typing_and_a_line_feed_is_enter(tmp_path: Path) -> None:
+    given = Field("L3H1.svg", suggested=True)
+    assert given.typed("s", "s").text == "s"
+    assert given.with_text("seen.svg").text == "seen.svg"
+    assert given.typed("backspace", None).text == ""
+    assert given.typed("left", None).typed("x", "x").text == "L3H1.svxg"
+    path = tmp_path / "sx.json"
+    played = play(explorer(), "s", *typed(str(path)), "ctrl+j")
+    assert path.exists()
+    assert played.app.keys_pane.asked is None

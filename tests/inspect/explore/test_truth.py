@@ -182,7 +182,8 @@ def test_an_ablated_head_is_dark_and_links_nothing() -> None:
 def test_a_pair_of_next_tokens_is_whole_or_not_there() -> None:
     view = play(explorer(), "x").view
     for columns in range(60, 100):
-        told = "".join(text for text, *_ in heading.finding_lines(view, Theme(), columns, 1)[0])
+        lines = heading.finding_lines(view, Theme(), columns, 2)
+        told = " ".join("".join(text for text, *_ in line) for line in lines)
         assert told.endswith(".")
         assert ("Next" in told) == ("→ “" in told)
     rare = tuple(each._replace(probability=0.001) for each in view.frame.likely)
