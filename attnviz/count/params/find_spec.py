@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnviz.count.params.config.read import spec_from_config
+from attnviz.count.params.config.read import quantisation_fields, spec_from_config
+from attnviz.count.params.counting.built import MadeModel
+from attnviz.count.params.counting.storage import Matrix, Storage, StoredLine
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
@@ -30,6 +32,7 @@ _FLOATS = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
 }
+_WHOLE = {"I": "int", "U": "uint"}
 _AXES = 64
 """The most axes of a tensor."""
 
@@ -38,17 +41,17 @@ class StoredWeights(NamedTuple):
     """The numbers of values and bytes that the weight files of a checkpoint contain.
 
     numbers: how many numbers have each floating-point dtype, the most frequent first.
-    bytes: of all tensors. packed: the bytes of integer tensors, such as quantised weights.
+    sizes: the bytes of all tensors by dtype, also of whole numbers such as quantised weights.
     """
 
     numbers: Mapping[str, int] = {}
-    bytes: int = 0
-    packed: int = 0
+    sizes: Mapping[str, int] = {}
 
     @property
     def quantised(self) -> bool:
         """Return True if most bytes are packed, so that one stored number is not one parameter."""
-        return 2 * self.packed > self.bytes
+        packed = sum(size for kind, size in self.sizes.items() if kind not in self.numbers)
+        return 2 * packed > sum(self.sizes.values())
 
 
 class FoundSpec(NamedTuple):
@@ -61,6 +64,7 @@ class FoundSpec(NamedTuple):
         ``meta_count.count_on_meta`` counts ``config``.
     architecture: the class to count; None for the config's own.
     stored: how the parameters next to the config are stored, if they are on this machine.
+    made: the counts of a model without a spec, from building it or from its file.
     """
 
     name: str
@@ -70,6 +74,34 @@ class FoundSpec(NamedTuple):
     spec: ModelSpec | None
     architecture: str | None = None
     stored: StoredWeights | None = None
+    made: MadeModel | None = None
+
+    def storage(
+        self,
+        matrices: Callable[[Mapping[str, tuple[str, ...]]], Iterable[Matrix]],
+        total: int,
+        dtype: str,
+    ) -> Storage | None:
+        """Return how the model's parameters are stored; None if they are not quantised.
+
+        matrices: returns the matrices of the model, by their usual names in checkpoints.
+        total: all parameters. dtype: of those that are not quantised.
+        Files tell the bytes as they are; without them the scheme that the config names does.
+        """
+        sizes = {} if self.stored is None else self.stored.sizes
+        named = bool(quantisation_fields(self.config)[0])
+        if not named and (self.stored is None or not self.stored.quantised):
+            return None
+        lines = tuple(StoredLine(kind, None, size) for kind, size in sizes.items())
+        if not named:
+            return Storage("packed", lines, buffered=True)
+        from attnviz.count.params.config import schemes  # most models are not quantised
+
+        scheme = schemes.find_scheme(self.config)
+        if scheme is None:
+            return None
+        planned = schemes.count_stored(scheme, matrices(schemes.usual_names()), total, dtype)
+        return planned._replace(lines=lines, buffered=True) if lines else planned
 
 
 def find_spec(
@@ -136,19 +168,18 @@ def stored_weights(directory: Path) -> StoredWeights:
     from attnviz.models.checkpoint_files import file_names, weight_files
 
     numbers: Counter[str] = Counter()
-    every = packed = 0
+    sizes: Counter[str] = Counter()
     try:
         files = weight_files("", file_names(directory), directory.joinpath, False)
         tensors = [tensor for file in files for tensor in _tensors(directory / file)]
     except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
         return StoredWeights()
     for kind, shape, size in tensors:
-        every += size
+        whole = _WHOLE.get(kind[:1]) if kind[1:].isdecimal() else None
+        sizes[_FLOATS.get(kind) or (f"{whole}{kind[1:]}" if whole else kind.lower())] += size
         if kind in _FLOATS:
             numbers[_FLOATS[kind]] += math.prod(shape)
-        else:
-            packed += size
-    return StoredWeights(dict(numbers.most_common()), every, packed)
+    return StoredWeights(dict(numbers.most_common()), dict(sizes.most_common()))
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import CacheCount, CacheLine, MemoryFit, byte_count
 from attnviz.count.params.counting.cost import CostReport, count_cost
 from attnviz.count.params.parts import main_attention
@@ -43,7 +44,7 @@ def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
     for name, found in sections.items():
         for place, (label, value, note, part) in enumerate(found):
             cells = (name if not place else "", label, value, note)
-            bar = (part, cost.needed_bytes) if part else None
+            bar = (part, cost.needed_bytes) if part and cost.needed_bytes else None
             rows.append(Row(cells, bar=bar, tint=TINTS["feed_forward"]))
     return Table(columns, rows)
 
@@ -53,19 +54,18 @@ _Line = tuple[str, str, str, int]
 
 
 def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
-    weights, cache = cost.weight_bytes + cost.buffer_bytes, cost.cache
+    cache, total = cost.cache, cost.needed_bytes
+    weights = None if cost.weight_bytes is None else cost.weight_bytes + cost.buffer_bytes
+    parts = weight_lines(cost)
     made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
-    if cost.others:
+    if cost.storage is not None:
+        made = cost.storage.scheme + (", as its files have them" if cost.storage.buffered else "")
+    elif cost.others:
         made = "as stored"
     elif not cost.stated:
         made = f"dtype not stated, counted as {cost.dtype}"
-    lines = [("weights", bytes_text(weights), made, weights)]
-    if cost.others:
-        rest = cost.parameters.total - sum(cost.others.values())
-        lines += [
-            (f"  {kind}", bytes_text(byte_count(many, kind)), f"{count(many)} numbers", 0)
-            for kind, many in {cost.dtype: rest, **cost.others}.items()
-        ]
+    lines = [("weights", bytes_text(weights), made, weights or 0)]
+    lines += [(f"  {label}", size, note, 0) for label, size, note in parts]
     if cache.bytes:
         per_token, spec = cache.bytes_per_token, main_attention(cost).spec
         kept = f"{bytes_text(per_token)} a token" if per_token else "at any length"
@@ -76,15 +76,41 @@ def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
         lines.append(("KV cache", bytes_text(cache.bytes), kept, cache.bytes))
     if cache.bytes or case.fit is not None:
         free = ""
-        if case.fit is not None:
-            left, memory = case.fit.memory - cost.needed_bytes, bytes_text(case.fit.memory)
-            beyond = "left for activations" if left >= 0 else f"more than {memory}"
-            free = f"{bytes_text(abs(left))} {beyond}"
-        lines.append(("total", bytes_text(cost.needed_bytes), free, 0))
+        if case.fit is not None and total is not None:
+            free = room_words(case.fit, total)
+        lines.append(("total", bytes_text(total), free, 0))
     if maps and cost.maps.values:
         note = "weights if materialised, else none"
         lines.append(("attention", bytes_text(cost.maps.bytes), note, 0))
     return lines
+
+
+def weight_lines(count_of: CostReport | BuiltCount) -> list[tuple[str, str, str]]:
+    """Return (label, bytes, numbers in words) for each way in which parameters are stored.
+
+    The list is empty if all are stored alike.
+    """
+    if count_of.storage is not None:
+        stored = count_of.storage.lines
+        parts = [(line.label, line.bytes, line.numbers) for line in stored if line.bytes]
+    elif count_of.others:
+        rest = count_of.total - sum(count_of.others.values())
+        dtypes = {count_of.dtype: rest, **count_of.others}
+        parts = [(kind, byte_count(many, kind), many) for kind, many in dtypes.items()]
+    else:
+        return []
+    return [
+        (label, bytes_text(size), "" if many is None else f"{count(many)} numbers")
+        for label, size, many in parts
+    ]
+
+
+def room_words(fit: MemoryFit, needed: int) -> str:
+    """Return in words the memory that is left, or missing, beside ``needed`` bytes."""
+    left, memory = fit.memory - needed, bytes_text(fit.memory)
+    return (
+        f"{bytes_text(abs(left))} {'left for activations' if left >= 0 else f'more than {memory}'}"
+    )
 
 
 def _compute(cost: CostReport) -> list[_Line]:
@@ -113,12 +139,12 @@ def _bare(number: int) -> str:
 
 def _context(case: Case, cost: CostReport) -> list[_Line]:
     if case.fit is not None:
-        return [_longest(case.fit)]
+        return [longest_line(case.fit)]
     limit = cost.spec.main.max_positions
     return [("limit", count(limit), "tokens that its positions allow", 0)] if limit else []
 
 
-def _longest(fit: MemoryFit) -> _Line:
+def longest_line(fit: MemoryFit) -> _Line:
     """Return the label, value and note of the longest context that fits next to the parameters.
 
     The note says what limits it.
@@ -295,7 +321,7 @@ def length_table(
         rows["attention weights"] = [bytes_text(one.maps.bytes) for one in counts]
     if case.fit is not None and not across:
         memory = case.fit.memory
-        fits = ["yes" if one.needed_bytes <= memory else "no" for one in counts]
+        fits = ["yes" if (one.needed_bytes or 0) <= memory else "no" for one in counts]
         rows[f"fits {bytes_text(memory)}"] = fits
     if across:
         titles, *others = [[name, *cells] for name, cells in rows.items()]
@@ -324,4 +350,5 @@ def _at_length(cost: CostReport, tokens: int) -> CostReport:
         dtype=cost.dtype,
         cache_dtype=cost.cache_dtype,
         others=cost.others,
+        storage=cost.storage,
     )

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
-from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
 
@@ -275,37 +274,39 @@ class MemoryFit(NamedTuple):
     max_positions: int | None
 
 
-def longest_context(
-    spec: ModelSpec,
-    memory: int,
-    *,
-    batch: int = 1,
-    dtype: str = "bfloat16",
-    cache_dtype: str | None = None,
-    source_tokens: int | None = None,
-    others: Mapping[str, int] = NO_OTHERS,
-) -> MemoryFit:
+class Counted(Protocol):
+    """The counts of a model that tell what fits; ``CostReport`` and ``BuiltCount`` have them."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int | None: ...
+    @property
+    def buffer_bytes(self) -> int: ...
+    @property
+    def limit(self) -> int | None: ...
+    @property
+    def settled(self) -> int: ...
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount: ...
+
+
+def longest_context(count: Counted, memory: int) -> MemoryFit:
     """Return exactly the longest context that fits into ``memory`` bytes next to the parameters.
 
-    batch: the number of sequences. dtype, cache_dtype: of the parameters, and of keys and values.
-    source_tokens: the length of the source; None for as many tokens as the target.
-    others: how many parameters are stored in which other dtypes.
-
+    count: of the model, whose bytes of weights are known.
     Activations need further memory, which depends on the program that runs the model.
 
-    Raises UsageError for a memory or batch below 1, or an unknown dtype.
+    Raises UsageError for a memory below 1.
     """
-    for name, number in (("memory", memory), ("batch", batch)):
-        if number < 1:
-            raise UsageError(f"{name} must be 1 or more, not {number}")
-    parameters = count_parameters(spec)
-    weights = byte_count(parameters.total + parameters.buffer_total, dtype, others)
+    if memory < 1:
+        raise UsageError(f"memory must be 1 or more, not {memory}")
+    assert count.weight_bytes is not None
+    weights, limit = count.weight_bytes + count.buffer_bytes, count.limit
     room = memory - weights
-    limit = spec.main.max_positions
     nothing = MemoryFit(
         memory=memory,
         weights=weights,
-        batch=batch,
+        batch=count.batch,
         tokens=0,
         binds="weights",
         cache=0,
@@ -317,16 +318,14 @@ def longest_context(
         return nothing
 
     def cache(tokens: int) -> int:
-        length = lengths(spec, tokens, source_tokens)
-        return count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype).bytes
+        return count.cache_at(tokens).bytes
 
-    settled = settled_length(spec)
-    by_memory = largest(cache, room, settled)
+    by_memory = largest(cache, room, count.settled)
     tokens = by_memory
     binds: Literal["memory", "positions", "nothing"] = "memory"
     if by_memory is None or (limit is not None and limit <= by_memory):
         tokens, binds = limit, "nothing" if limit is None else "positions"
-    used = cache(tokens or settled) if tokens != 0 else 0
+    used = cache(tokens or count.settled) if tokens != 0 else 0
     return nothing._replace(
         tokens=tokens, binds=binds, cache=used, left=room - used, by_memory=by_memory
     )

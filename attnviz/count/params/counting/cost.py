@@ -16,8 +16,10 @@ from attnviz.count.params.counting.cache import (
     byte_count,
     count_cache,
     lengths,
+    settled_length,
 )
 from attnviz.count.params.counting.parameters import ParameterCount, StackCount, count_parameters
+from attnviz.count.params.counting.storage import Storage
 from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
 from attnviz.errors import UsageError
 
@@ -87,7 +89,9 @@ class CostReport(NamedTuple):
     dtype, cache_dtype: of parameters and maps, and of keys and values. bits: of one parameter.
     others: how many parameters are stored in which other dtypes. stated: what states the dtype.
     parameters, cache, flops, maps: the counts.
-    weight_bytes: of the parameters as they are stored. buffer_bytes: of buffers.
+    weight_bytes: of the parameters as they are stored; None if nothing tells. buffer_bytes: of
+        buffers, 0 if the bytes of weights contain them.
+    storage: how a quantised model's parameters are stored; None for other models.
     """
 
     spec: ModelSpec
@@ -101,15 +105,42 @@ class CostReport(NamedTuple):
     cache: CacheCount
     flops: FlopCount
     maps: MapCount
-    weight_bytes: int
+    weight_bytes: int | None
     buffer_bytes: int
     others: Mapping[str, int]
     stated: Stated
+    storage: Storage | None = None
 
     @property
-    def needed_bytes(self) -> int:
-        """Return the bytes of parameters, buffers and cache together."""
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def total(self) -> int:
+        """Return the number of parameters."""
+        return self.parameters.total
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
+        if self.weight_bytes is None:
+            return None
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
+
+    @property
+    def limit(self) -> int | None:
+        """Return the longest sequence that the positions allow, or None."""
+        return self.spec.main.max_positions
+
+    @property
+    def settled(self) -> int:
+        """Return a length at which every sliding window is full."""
+        return settled_length(self.spec)
+
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
+        """Return the cache for another length, and for another batch unless that is None."""
+        length, many = self.at(tokens), batch or self.batch
+        return count_cache(self.spec, length, batch=many, dtype=self.cache_dtype)
 
     def at(self, tokens: int) -> Lengths:
         """Return the lengths of target and source for a target of ``tokens`` tokens.
@@ -130,6 +161,7 @@ def count_cost(
     cache_dtype: str | None = None,
     others: Mapping[str, int] = NO_OTHERS,
     stated: Stated = "option",
+    storage: Storage | None = None,
 ) -> CostReport:
     """Count all costs of an architecture for ``batch`` sequences of ``tokens`` tokens.
 
@@ -138,6 +170,7 @@ def count_cost(
         their number. dtype, cache_dtype: of the parameters, and of keys and values; the latter is
         by default ``dtype``.
     others: how many parameters are stored in which other dtypes. stated: what states the dtype.
+    storage: how quantised parameters are stored, whose bytes then count.
 
     Raises UsageError for an unknown dtype, or lengths and batches below 1.
     """
@@ -148,6 +181,10 @@ def count_cost(
         tokens = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
     length = lengths(spec, tokens, source_tokens)
     parameters = count_parameters(spec)
+    weights: int | None = byte_count(parameters.total, dtype, others)
+    buffers = byte_count(parameters.buffer_total, dtype)
+    if storage is not None:
+        weights, buffers = storage.bytes, 0 if storage.buffered else buffers
     return CostReport(
         spec=spec,
         tokens=length.target,
@@ -160,10 +197,11 @@ def count_cost(
         cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
         flops=_flops(spec, parameters, length, batch),
         maps=_maps(spec, length, batch, dtype),
-        weight_bytes=byte_count(parameters.total, dtype, others),
-        buffer_bytes=byte_count(parameters.buffer_total, dtype),
+        weight_bytes=weights,
+        buffer_bytes=buffers,
         others=others,
         stated=stated,
+        storage=storage,
     )
 
 
