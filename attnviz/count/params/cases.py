@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import (
     NO_OTHERS,
-    CacheCount,
-    Lengths,
-    MemoryFit,
     bits,
-    byte_count,
-    count_kept,
-    longest_context,
 )
-from attnviz.count.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
+from attnviz.count.params.counting.cost import (
+    DEFAULT_TOKENS,
+    CostReport,
+    Stated,
+    count_cost,
+    stored_bytes,
+)
+from attnviz.count.params.counting.memory import MemoryFit, longest_context
 from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.counting.storage import Storage
 from attnviz.count.params.request import (
     RUNNING,
     SHAPE,
@@ -53,7 +55,8 @@ class Case(NamedTuple):
 
     name: distinguishes it from other cases.
     values: the values of the compared options, as they were typed. cost: the counted parameters,
-        cache, operations and memory; None if the values do not fit together.
+        cache, operations and memory; None if the values do not fit together or the model was built.
+    built: the counts of a model that the arithmetic does not know.
     fit: the context that fits into the memory that was given; None if none was given.
     gpus: for each named GPU, whether and how fast it can run the model.
     refusal: why the values do not fit together; else empty.
@@ -67,45 +70,27 @@ class Case(NamedTuple):
     refusal: str = ""
     revision: str | None = None
     gpus: tuple[CardFit, ...] = ()
+    built: BuiltCount | None = None
 
-
-class BuiltCount(NamedTuple):
-    """The counts of a model of a class that ``families.toml`` lacks, taken by building it.
-
-    name, source, revision: the requested name, where its config comes from, its commit on the hub.
-    architecture: the class that was built.
-    total: its parameters, with tied ones counted once. buffers: numbers stored in addition.
-    parts: the direct children of the model in order, as (name, number of parameters).
-    dtype, weight_bytes: of all parameters.
-    others: how many parameters are stored in which other dtypes.
-    stated: what states the dtype: ``option``, ``files``, ``config``, or empty for an assumption.
-    cache: the keys and values that its layers cache; None if transformers does not show it.
-    """
-
-    name: str
-    source: str
-    revision: str | None
-    architecture: str
-    total: int
-    buffers: int
-    parts: tuple[tuple[str, int], ...]
-    dtype: str
-    weight_bytes: int
-    cache: CacheCount | None = None
-    others: Mapping[str, int] = NO_OTHERS
-    stated: Stated = "option"
+    @property
+    def counts(self) -> CostReport | BuiltCount | None:
+        """Return what was counted; None if the values do not fit together."""
+        return self.cost or self.built
 
 
 class CountedCases(NamedTuple):
     """The counts of all cases of one call of ``params``.
 
     options: the compared options. cases: one for each model or combination of values.
-    built: the single model that was counted by building it, instead of ``cases``.
     """
 
     options: tuple[str, ...] = ()
     cases: tuple[Case, ...] = ()
-    built: BuiltCount | None = None
+
+    @property
+    def built(self) -> BuiltCount | None:
+        """Return the counts of the only model if the arithmetic does not know it, else None."""
+        return self.cases[0].built if len(self.cases) == 1 and not self.options else None
 
 
 class NamedModel(NamedTuple):
@@ -124,7 +109,7 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
     """Count the architecture that the options describe, or each named model.
 
     models: the named models; empty if the options give the sizes of an architecture.
-    A single model of a class that ``families.toml`` lacks is counted by building it.
+    A model of a class that ``families.toml`` lacks is counted by building it.
 
     Raises UsageError for neither sizes nor a name, for both, and for numbers that do not fit
     together; LoadError or OfflineError if the config of a name cannot be read.
@@ -134,8 +119,6 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
     if request.revision is not None and not models:
         raise UsageError("--revision is for models of the hub: a shape has none")
     found = [_found(model, request) for model in models]
-    if len(found) == 1 and found[0].spec is None and not (running.memory or request.gpu):
-        return CountedCases(built=_built(found[0], running))
     if found:
         return CountedCases(cases=tuple(_named_case(item, running) for item in found))
     if not shape:
@@ -228,26 +211,58 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
     from attnviz.count.params.find_spec import find_spec, spec_of_loaded
 
     if model.loaded is not None:
-        return spec_of_loaded(model.loaded)
-    found = find_spec(
-        model.name,
-        revision=request.revision,
-        offline=request.offline,
-        shapes_first=model.shapes_first,
-    )
+        found = spec_of_loaded(model.loaded)
+    else:
+        found = find_spec(
+            model.name,
+            revision=request.revision,
+            offline=request.offline,
+            shapes_first=model.shapes_first,
+        )
     if request.revision is not None and found.revision is None:
         raise UsageError(f"--revision is for models of the hub: {model.name!r} has none")
-    return found
+    if found.spec is not None or found.made is not None:
+        return found
+    from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
+
+    config, kind = found.config, found.architecture
+    return found._replace(made=count_on_meta(config, name=found.name, architecture=kind, run=True))
 
 
 def _named_case(found: FoundSpec, running: Running) -> Case:
-    """Return a counted case for a named model; UsageError if its class cannot be counted."""
-    if found.spec is None:
-        raise UsageError(
-            f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
-            f"be counted, and alone: attnviz params {found.name}"
-        )
-    return _counted(found.spec, running, found.stored)._replace(revision=found.revision)
+    """Return a counted case for a named model."""
+    if found.spec is not None:
+        return _counted(found.spec, running, found)._replace(revision=found.revision)
+    from attnviz.count.params.config.read import stored_dtype
+
+    made = found.made
+    assert made is not None
+    dtype = stored_dtype(found.config)
+    types = _dtypes(running, dtype, found.name, found.stored, made.total)
+    storage = made.storage
+    if types.stated != "option" and storage is None:
+        storage = found.storage(made, types.dtype)
+    storage = None if types.stated == "option" else storage
+    weights, buffers = stored_bytes(made.total, made.buffers, types.dtype, types.others, storage)
+    built = BuiltCount(
+        name=found.name,
+        source=found.source,
+        revision=found.revision,
+        made=made,
+        tokens=running.tokens or min(DEFAULT_TOKENS, made.limit or DEFAULT_TOKENS),
+        batch=running.batch,
+        dtype=types.dtype,
+        cache_dtype=types.cache,
+        cache=None,
+        weight_bytes=weights,
+        buffer_bytes=buffers,
+        others=types.others,
+        stated=_stated(types.stated, storage),
+        storage=storage,
+    )
+    if made.kept is not None:
+        built = built._replace(cache=built.cache_at(built.tokens))
+    return _fitted(Case(found.name, built=built, revision=found.revision), running)
 
 
 def _shape_case(shape: Shape, running: Running) -> Case:
@@ -256,14 +271,12 @@ def _shape_case(shape: Shape, running: Running) -> Case:
     return _counted(spec_from_options(**shape), running)
 
 
-def _counted(spec: ModelSpec, running: Running, stored: StoredWeights | None = None) -> Case:
-    types = _dtypes(running, spec.dtype, spec.name, stored, count_parameters(spec).total)
-    if stored is not None and stored.quantised and types.stated != "option":
-        note = (
-            f"quantised, {stored.bytes:,} bytes in its files; counted as {types.dtype}, or give "
-            "--dtype int4"
-        )
-        spec = spec._replace(notes=(*spec.notes, note))
+def _counted(spec: ModelSpec, running: Running, found: FoundSpec | None = None) -> Case:
+    parameters, storage = count_parameters(spec), None
+    stored = None if found is None else found.stored
+    types = _dtypes(running, spec.dtype, spec.name, stored, parameters.total)
+    if found is not None and types.stated != "option":
+        storage = found.storage(parameters, types.dtype)
     cost = count_cost(
         spec,
         tokens=running.tokens,
@@ -272,20 +285,39 @@ def _counted(spec: ModelSpec, running: Running, stored: StoredWeights | None = N
         dtype=types.dtype,
         cache_dtype=types.cache,
         others=types.others,
-        stated=types.stated,
+        stated=_stated(types.stated, storage),
+        storage=storage,
     )
-    fit = None
-    if running.memory is not None:
-        fit = longest_context(
-            spec,
-            read_size(running.memory, "--memory"),
-            batch=running.batch,
-            dtype=types.dtype,
-            cache_dtype=types.cache,
-            source_tokens=running.source_tokens,
-            others=types.others,
+    return _fitted(Case(spec.name, cost=cost), running)
+
+
+def _stated(stated: Stated, storage: Storage | None) -> Stated:
+    return "files" if storage is not None and storage.buffered and stated != "option" else stated
+
+
+def _fitted(case: Case, running: Running) -> Case:
+    """Return the case with the context that fits into the requested memory, if one was given."""
+    if running.memory is None:
+        return case
+    memory = read_size(running.memory, "--memory")
+    return case._replace(fit=longest_context(tellable(case), memory))
+
+
+def tellable(case: Case) -> CostReport | BuiltCount:
+    """Return the counts of a case; raise UsageError unless they tell what its model needs."""
+    count = case.counts
+    assert count is not None
+    if count.weight_bytes is None and count.storage is not None:
+        raise UsageError(
+            f"{case.name!r} is quantised as {count.storage.scheme}, whose bytes are not known, so "
+            "nothing tells what fits: --dtype int4 counts it with numbers of 4 bits"
         )
-    return Case(spec.name, cost=cost, fit=fit)
+    if count.cache is None:
+        raise UsageError(
+            f"nothing tells what {case.name!r} caches, so only its weights are known: "
+            f"attnviz params {case.name}"
+        )
+    return count
 
 
 class _Dtypes(NamedTuple):
@@ -330,32 +362,3 @@ def _dtypes(
     if cache == "auto":
         cache = _USUAL if dtype in _NARROW or dtype.startswith("float8_") else dtype
     return _Dtypes(dtype, cache, others, stated)
-
-
-def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """Return the parameter counts of a model that is built without memory for its parameters."""
-    from attnviz.count.params.config.read import stored_dtype
-    from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
-
-    made = count_on_meta(found.config, name=found.name, architecture=found.architecture, run=True)
-    types = _dtypes(running, stored_dtype(found.config), found.name, found.stored, made.total)
-    tokens = running.tokens or DEFAULT_TOKENS
-    cache = None
-    if made.kept is not None:
-        kept = Counter((kept, tokens) for kept in made.kept)
-        length = Lengths(tokens, tokens)
-        cache = count_kept(kept, length, batch=running.batch, dtype=types.cache)
-    return BuiltCount(
-        name=found.name,
-        source=found.source,
-        revision=found.revision,
-        architecture=made.architecture,
-        total=made.total,
-        buffers=made.buffers,
-        parts=made.parts,
-        dtype=types.dtype,
-        weight_bytes=byte_count(made.total, types.dtype, types.others),
-        cache=cache,
-        others=types.others,
-        stated=types.stated,
-    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
@@ -51,8 +52,14 @@ class Metric(NamedTuple):
     shape: bool = False
 
 
-def _of(number: Callable[[CostReport], int]) -> Callable[[Case], int | None]:
-    return lambda case: None if case.cost is None else number(case.cost)
+_ANY = (CostReport, BuiltCount)
+
+
+def _of(
+    number: Callable[[Any], int | None], kinds: type | tuple[type, ...] = CostReport
+) -> Callable[[Case], int | None]:
+    """Return the number of a case if its counts are of one of these kinds, else None."""
+    return lambda case: number(case.counts) if isinstance(case.counts, kinds) else None
 
 
 def _forward(cost: CostReport) -> int:
@@ -60,15 +67,19 @@ def _forward(cost: CostReport) -> int:
     return 0 if forward is None else forward.total
 
 
+def _per_token(count: CostReport | BuiltCount) -> int | None:
+    return None if count.cache is None else count.cache.bytes_per_token
+
+
 _METRICS = (
     Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
     Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
     Metric("ffn", "MLP", _of(_forward), count, True),
-    Metric("total", "total", _of(lambda a: a.parameters.total), count, True),
+    Metric("total", "total", _of(lambda a: a.total, _ANY), count, True),
     Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
-    Metric("weights", "weights", _of(lambda a: a.weight_bytes), bytes_text),
-    Metric("cache_per_token", "cache/token", _of(lambda a: a.cache.bytes_per_token), bytes_text),
-    Metric("cache", "cache", _of(lambda a: a.cache.bytes), bytes_text),
+    Metric("weights", "weights", _of(lambda a: a.weight_bytes, _ANY), bytes_text),
+    Metric("cache_per_token", "cache/token", _of(_per_token, _ANY), bytes_text),
+    Metric("cache", "cache", _of(lambda a: a.cache and a.cache.bytes, _ANY), bytes_text),
     Metric("flops", "FLOPs", _of(lambda a: a.flops.total_visible), operations),
     Metric(
         "scores", "attention FLOPs", _of(lambda a: a.flops.attention_scores_visible), operations
@@ -81,10 +92,10 @@ _METRICS = (
 
 def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
     """Return the metrics that some case has and that do not merely repeat another metric."""
-    counted = [case for case in cases if case.cost is not None]
+    counted = [case for case in cases if case.counts is not None]
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
-    if all(map(attention_only, costs)):
+    if costs and all(map(attention_only, costs)):
         left_out = {"total", "ffn", "active"}
     elif all(cost.parameters.active == cost.parameters.total for cost in costs):
         left_out = {"active"}
@@ -97,7 +108,7 @@ def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
 
 def changed(metric: Metric, cases: Sequence[Case]) -> bool:
     """Return True if a metric differs between the cases that could be counted."""
-    return len({metric.value(case) for case in cases if case.cost is not None}) > 1
+    return len({metric.value(case) for case in cases if case.counts is not None}) > 1
 
 
 def _cell(metric: Metric, case: Case) -> str:
@@ -127,7 +138,7 @@ def compared_table(
     blank = ("–",) * len(metrics)
     rows = [
         Row([*case.values, *blank], tone="faint", below=[f"not possible: {case.refusal}"])
-        if case.cost is None
+        if case.counts is None
         else Row([*case.values, *(_cell(metric, case) for metric in metrics)])
         for case in cases
     ]
@@ -163,7 +174,7 @@ def _along(
 
     In these cases all other options have their first value.
     """
-    counted = [case for case in cases if case.cost is not None]
+    counted = [case for case in cases if case.counts is not None]
     start = counted[0].values
     for place, option in enumerate(options):
         others = [at for at in range(len(options)) if at != place]
@@ -230,27 +241,36 @@ _KEEPS = {
 
 
 def model_table(cases: Sequence[Case]) -> Table:
-    """Return a table with a row of sizes and counts for each counted model."""
-    pairs = [(case, case.cost) for case in cases if case.cost is not None]
-    most = max(cost.parameters.total for _, cost in pairs)
+    """Return a table with a row of sizes and counts for each counted model.
+
+    Of a model that was built the sizes are dashes.
+    """
+    pairs = [(case, case.counts) for case in cases if case.counts is not None]
+    most = max(cost.total for _, cost in pairs)
     rows = []
     for case, cost in pairs:
-        spec, total = main_attention(cost).spec, cost.parameters.total
-        fits = "yes" if case.fit and cost.needed_bytes <= case.fit.memory else "no"
+        sizes, speed = ("–", "–", "–"), "–"
+        if isinstance(cost, CostReport):
+            spec, depth = main_attention(cost).spec, sum(one.depth for one in cost.spec.stacks)
+            sizes = (count(depth), count(spec.heads), count(spec.d_model))
+            speed = operations(cost.flops.per_token)
         cells = (
             case.name,
-            count(sum(stack.depth for stack in cost.spec.stacks)),
-            count(spec.heads),
-            count(spec.d_model),
-            short(total),
+            *sizes,
+            short(cost.total),
             bytes_text(cost.weight_bytes),
-            bytes_text(cost.cache.bytes_per_token) if cost.cache.lines else "–",
-            operations(cost.flops.per_token),
-            fits if case.fit else "",
+            bytes_text(_per_token(cost)) if cost.cache and cost.cache.lines else "–",
+            speed,
+            ("yes" if _fits(case) else "no") if case.fit else "",
         )
-        rows.append(Row(cells, (total, most)))
+        rows.append(Row(cells, (cost.total, most)))
     columns = [Column(title, keep=keep) for title, keep in _KEEPS.items()]
     return Table([Column("", right=False), *columns], rows, least=3, bars="size")
+
+
+def _fits(case: Case) -> bool:
+    needed = None if case.counts is None else case.counts.needed_bytes
+    return case.fit is not None and needed is not None and needed <= case.fit.memory
 
 
 def side_by_side_table(cases: Sequence[Case]) -> Table:
@@ -306,21 +326,18 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
     """Yield sentences: which models fit the memory, how the largest relates to the smallest."""
-    pairs = [(case, case.cost) for case in cases if case.cost is not None]
+    pairs = [(case, case.counts) for case in cases if case.counts is not None]
     if (fit := cases[0].fit) is not None:
-        names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]
+        names = [case.name for case, _ in pairs if _fits(case)]
         listed = f": {', '.join(names)}" if 0 < len(names) <= _MOST_TOLD else ""
         yield f"{len(names)} of {len(pairs)} fit in {bytes_text(fit.memory)}{listed}."
-    small, few = min(pairs, key=lambda pair: pair[1].parameters.total)
-    large, many = max(pairs, key=lambda pair: pair[1].parameters.total)
-    if few.parameters.total == many.parameters.total:
-        yield f"All have {count(few.parameters.total)} parameters."
+    small, few = min(pairs, key=lambda pair: pair[1].total)
+    large, many = max(pairs, key=lambda pair: pair[1].total)
+    if few.total == many.total:
+        yield f"All have {count(few.total)} parameters."
         return
-    text = (
-        f"{large.name} against {small.name}: parameters "
-        f"{factor(many.parameters.total, few.parameters.total)}"
-    )
-    before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
+    text = f"{large.name} against {small.name}: parameters {factor(many.total, few.total)}"
+    before, after = _per_token(few), _per_token(many)
     if before and after:
         text += f", cache/token {factor(after, before)}"
     yield f"{text}."

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from attnviz.count.params.cases import BuiltCount, Case, CountedCases
+from attnviz.count.params.cases import Case, CountedCases
 from attnviz.count.params.compare import (
     MARK,
     change_finding,
@@ -18,6 +18,7 @@ from attnviz.count.params.compare import (
     size_sentences,
     telling_metrics,
 )
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.params import ParamsReport
 from attnviz.count.params.parts import attention_only
@@ -27,17 +28,13 @@ from attnviz.count.params.running import (
     LENGTHS,
     cache_facts,
     detail_table,
-    fact,
     facts_table,
     length_table,
     overview_table,
 )
 from attnviz.count.params.tables import brief_parameter_table, layer_table, parameter_table
 from attnviz.count.params.words import (
-    bytes_text,
     count,
-    dtype_notes,
-    dtype_words,
     explanation,
     finding,
     heading_words,
@@ -45,7 +42,6 @@ from attnviz.count.params.words import (
     percentage,
     readings,
     run_words,
-    short,
     title_words,
 )
 from attnviz.draw.document import (
@@ -89,19 +85,19 @@ class _Content(NamedTuple):
     heading: Sequence[str]
     finding: str
     first: First
-    explanation: Explanation = Explanation("params", "counted exactly, by building the model.")
+    explanation: Explanation
 
 
 def params_document(report: ParamsReport) -> Document:
     """Return the document of ``attnviz params``: parameters, costs, and what they mean."""
     counted, view = report.counted, report.request
-    costs = [case.cost for case in counted.cases if case.cost is not None]
-    if counted.built is not None:
-        content = _built(counted.built)
-    elif counted.options:
+    costs = [case.counts for case in counted.cases if case.counts is not None]
+    if counted.options:
         content = _compared(counted, costs)
     elif len(costs) > 1:
         content = _side_by_side(counted.cases, costs)
+    elif isinstance(costs[0], BuiltCount):
+        content = _built(counted.cases[0], costs[0])
     else:
         content = _single(counted.cases[0], costs[0], view)
     if view.gpu:
@@ -127,12 +123,13 @@ def params_document(report: ParamsReport) -> Document:
 
 def _hints(report: ParamsReport) -> Iterator[str]:
     """Yield hints for options of ``params`` that were not given."""
-    request = report.request
-    if request.memory is None and not request.gpu:
+    request, counts = report.request, [case.counts for case in report.counted.cases]
+    told = all(count is None or count.needed_bytes is not None for count in counts)
+    if request.memory is None and not request.gpu and told:
         yield "--memory 24GB: does it fit"
     if report.models < 2 and not request.compare:
         yield "--compare dtype=float32,int8" if report.models else "--compare heads=8,16,32"
-        if not request.formula:
+        if not request.formula and report.counted.built is None:
             yield "--formula: the arithmetic"
     yield "--explain: how to read this"
 
@@ -195,8 +192,7 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
     """Return the content with finding, table and notes on the GPUs put first."""
     from attnviz.count.params import serving_table  # most runs name no card
 
-    cases = [case for case in counted.cases if case.cost is not None]
-    assert cases[0].cost is not None
+    cases = [case for case in counted.cases if case.counts is not None]
     cards = serving_table.card_table(cases, counted.options, "all" in view.gpu)
     notes = serving_table.card_notes(cases)
 
@@ -213,40 +209,54 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
     )
 
 
-def _built(built: BuiltCount) -> _Content:
+def _built(case: Case, built: BuiltCount) -> _Content:
     """Return the content for a model that was built: its parts, which add up to the total."""
+    made = built.made
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
         Row((name, count(number), percentage(number, built.total)), bar=(number, built.total))
-        for name, number in built.parts
+        for name, number in made.parts
     ]
-    rest = built.total - sum(number for _, number in built.parts)
+    rest = built.total - sum(number for _, number in made.parts)
     if rest:
         rows.append(Row(("outside these", count(rest), percentage(rest, built.total))))
     total = (count(built.total), percentage(built.total, built.total))
     rows.append(Row(("total", *total), tone="strong", ruled=True))
-    memory = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
-    if built.buffers:
-        memory.append(fact("buffers", count(built.buffers), "numbers, not trained"))
-    kept = [] if built.cache is None else cache_facts(built.cache)
-    unknown = "operations" if built.cache is not None else "cache and operations"
     parts = Table(columns, rows)
-    running = facts_table({"Memory": memory, "KV cache and states": kept})
-    size = bytes_text(built.weight_bytes)
-    source = (f"source: {built.source}",) if built.source else ()
+    kept = [] if built.cache is None else cache_facts(built.cache)
+    running = [overview_table(case, built), facts_table({"KV cache and states": kept})]
+    buffers = f"note: {count(made.buffers)} numbers of buffers, not trained"
+    size = finding(built, case.fit)
+    unknown = "operations and activations are not counted."
+    unknown = unknown if built.cache is not None else f"its cache is not known, {unknown}"
+    told, how = "from the header of the file", "Counted from its header:"
+    if made.way == "building":
+        told = "by building the model"
+        how = (
+            f"Counted by building {made.architecture}: the arithmetic does not know this class, so"
+        )
+    title = title_words(built)
     return _Content(
-        title=(built.name, built.architecture, built.dtype),
-        notes=(*source, *dtype_notes(built)),
-        tables=(parts, running),
+        title=(title[0], title[1], run_words(built), *title[2:]),
+        notes=(*origin_lines(built), *[buffers] * bool(made.buffers)),
+        tables=(parts, *running),
         sentences=(),
-        heading=(built.name, built.architecture, dtype_words(built)),
-        finding=f"{short(built.total)} parameters: {size} of weights. Counted by building "
-        f"{built.architecture}: the arithmetic does not know this class, nor its {unknown}.",
-        first=lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
+        heading=("/".join(built.name.rsplit("/", 2)[-2:]), *title[1:]),
+        finding=f"{size} {how} {unknown}",
+        first=lambda columns, lines: [
+            Group([running[0], *map(Note, made.notes)]),
+            Group([parts._replace(least=3)]),
+        ],
+        explanation=Explanation("params", f"counted exactly, {told}."),
     )
 
 
-def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
+def _sources(cost: CostReport | BuiltCount) -> list[str]:
+    source = cost.source if isinstance(cost, BuiltCount) else cost.spec.source
+    return [source] if source else []
+
+
+def _compared(counted: CountedCases, costs: Sequence[CostReport | BuiltCount]) -> _Content:
     """Return the content for a comparison of cases, at least one of which could be counted."""
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)
@@ -255,7 +265,7 @@ def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
     shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
     title = (titles[0][0], f"by {' and '.join(options)}", *shared)
     notes = [f"{MARK} changes from row to row"] if brief else []
-    if not attention_only(costs[0]):
+    if isinstance(costs[0], CostReport) and not attention_only(costs[0]):
         notes.append("attention and MLP: of one layer")
     reasons = change_reasons(options, cases)
     return _Content(
@@ -273,16 +283,21 @@ def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
     )
 
 
-def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Content:
+def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport | BuiltCount]) -> _Content:
     pairs = zip(cases, costs, strict=True)
-    title = (f"{len(cases)} models", *sorted({cost.dtype for cost in costs}))
+    title = (
+        f"{len(cases)} models",
+        *sorted({cost.storage.scheme if cost.storage else cost.dtype for cost in costs}),
+    )
     assumed = [case.name for case, cost in zip(cases, costs, strict=True) if not cost.stated]
     note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
-    full = side_by_side_table(cases)
+    full = model_table(cases) if any(case.built for case in cases) else side_by_side_table(cases)
     return _Content(
         title=title,
-        notes=[f"{case.name}: {cost.spec.source}" for case, cost in pairs if cost.spec.source]
-        + note,
+        notes=[
+            *(f"{case.name}: {line}" for case, cost in pairs for line in _sources(cost)),
+            *note,
+        ],
         tables=(full,),
         sentences=(),
         heading=title,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnviz.count.params.config.read import spec_from_config
+from attnviz.count.params.config.read import quantisation_fields, spec_from_config
+from attnviz.count.params.counting.built import MadeModel
+from attnviz.count.params.counting.parameters import ParameterCount
+from attnviz.count.params.counting.storage import Storage, StoredLine, WeightMatrix, matrices
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
@@ -38,17 +41,17 @@ class StoredWeights(NamedTuple):
     """The numbers of values and bytes that the weight files of a checkpoint contain.
 
     numbers: how many numbers have each floating-point dtype, the most frequent first.
-    bytes: of all tensors. packed: the bytes of integer tensors, such as quantised weights.
+    sizes: the bytes of all tensors by dtype, also of whole numbers such as quantised weights.
     """
 
     numbers: Mapping[str, int] = {}
-    bytes: int = 0
-    packed: int = 0
+    sizes: Mapping[str, int] = {}
 
     @property
     def quantised(self) -> bool:
         """Return True if most bytes are packed, so that one stored number is not one parameter."""
-        return 2 * self.packed > self.bytes
+        packed = sum(size for kind, size in self.sizes.items() if kind not in self.numbers)
+        return 2 * packed > sum(self.sizes.values())
 
 
 class FoundSpec(NamedTuple):
@@ -61,6 +64,7 @@ class FoundSpec(NamedTuple):
         ``meta_count.count_on_meta`` counts ``config``.
     architecture: the class to count; None for the config's own.
     stored: how the parameters next to the config are stored, if they are on this machine.
+    made: the counts of a model without a spec, from building it or from its file.
     """
 
     name: str
@@ -70,6 +74,29 @@ class FoundSpec(NamedTuple):
     spec: ModelSpec | None
     architecture: str | None = None
     stored: StoredWeights | None = None
+    made: MadeModel | None = None
+
+    def storage(self, counted: ParameterCount | MadeModel, dtype: str) -> Storage | None:
+        """Return how the model's parameters are stored; None if they are not quantised.
+
+        counted: the parameters. dtype: of those that are not quantised.
+        Files tell the bytes as they are; without them the scheme that the config names does.
+        """
+        named = bool(quantisation_fields(self.config)[0])
+        sizes = {} if self.stored is None else self.stored.sizes
+        lines = tuple(StoredLine(kind, None, size) for kind, size in sizes.items())
+        if not named:
+            packed = self.stored is not None and self.stored.quantised
+            return Storage("packed", lines, buffered=True) if packed else None
+        from attnviz.count.params.config.schemes import count_stored, find_scheme, usual_names
+
+        if (scheme := find_scheme(self.config)) is None:
+            return None
+        listed: Iterable[WeightMatrix] = (
+            counted.matrices if isinstance(counted, MadeModel) else matrices(counted, usual_names())
+        )
+        planned = count_stored(scheme, listed, counted.total, dtype)
+        return planned._replace(lines=lines, buffered=True) if lines else planned
 
 
 def find_spec(
@@ -87,6 +114,8 @@ def find_spec(
     """
     if shapes_first and name in shape_names():
         return _shape(find_shape(name), name)
+    if name.endswith(".gguf"):
+        return _gguf(name)
     source = resolve(name)
     if source.kind == "shape" and source.shape is not None:
         return _shape(source.shape, name)
@@ -105,7 +134,10 @@ def find_spec(
     config = read_config(where, directory)
     origin = "" if bundled else str(directory / "config.json")
     spec = spec_from_config(config, name=name, source=origin)
-    return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
+    stored = stored_weights(directory)
+    if quantisation_fields(config)[0]:  # most numbers are in no dtype that the model computes in
+        stored = stored._replace(numbers={})
+    return FoundSpec(name, origin, commit, config, spec, stored=stored)
 
 
 def spec_of_loaded(model: Any) -> FoundSpec:
@@ -116,6 +148,17 @@ def spec_of_loaded(model: Any) -> FoundSpec:
     fields = {**whole.config.to_dict(), "architectures": [info.architecture], "dtype": info.dtype}
     fields.pop("torch_dtype", None)
     return FoundSpec(info.name, "", info.revision, fields, spec_from_config(fields, name=info.name))
+
+
+def _gguf(name: str) -> FoundSpec:
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise LoadError(f"no file {name!r} here")
+    try:
+        from attnviz.count.params.gguf_file import count_gguf
+    except ImportError as error:
+        raise LoadError("counting a GGUF file needs gguf: pip install 'attnviz[gguf]'") from error
+    return FoundSpec(name, str(path), None, {"dtype": "float16"}, None, made=count_gguf(path))
 
 
 def _shape(shape: Shape, name: str) -> FoundSpec:
@@ -136,19 +179,17 @@ def stored_weights(directory: Path) -> StoredWeights:
     from attnviz.models.checkpoint_files import file_names, weight_files
 
     numbers: Counter[str] = Counter()
-    every = packed = 0
+    sizes: Counter[str] = Counter()
     try:
         files = weight_files("", file_names(directory), directory.joinpath, False)
         tensors = [tensor for file in files for tensor in _tensors(directory / file)]
     except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
         return StoredWeights()
     for kind, shape, size in tensors:
-        every += size
+        sizes[_FLOATS.get(kind, kind.lower())] += size
         if kind in _FLOATS:
             numbers[_FLOATS[kind]] += math.prod(shape)
-        else:
-            packed += size
-    return StoredWeights(dict(numbers.most_common()), every, packed)
+    return StoredWeights(dict(numbers.most_common()), dict(sizes.most_common()))
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import transformers
 from torch import nn
 from transformers import DynamicCache
 
+from attnviz.count.params.counting.built import MadeModel
 from attnviz.count.params.counting.cache import CacheKind, LayerCache
+from attnviz.count.params.counting.storage import MatrixKind, WeightMatrix
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
@@ -29,30 +31,14 @@ _NOT_COUNTED = ("model_type", "quantization_config")
 _NEEDED = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 
 _CACHES = "transformers.cache_utils"
+_ROUTERS = (".gate.weight", ".router.weight")
 _READ = 2
 """The number of tokens that are run to see what the layers keep."""
 
 
-class MetaCount(NamedTuple):
-    """The parameters of a model that was built on torch's meta device.
-
-    architecture: its class. total: its parameters, with tied ones counted once.
-    buffers: numbers that it stores in addition, not part of the total.
-    parts: each direct child of the model that has parameters, with their number, in order;
-        parameters that two children share count in the first.
-    kept: the cache of each layer that has one; None if unknown.
-    """
-
-    architecture: str
-    total: int
-    buffers: int
-    parts: tuple[tuple[str, int], ...]
-    kept: tuple[LayerCache, ...] | None = None
-
-
 def count_on_meta(
     config: Mapping[str, Any], *, name: str = "", architecture: str | None = None, run: bool = False
-) -> MetaCount:
+) -> MadeModel:
     """Build the model of a config without memory for its parameters, and count these.
 
     name: of the model, for messages.
@@ -77,12 +63,21 @@ def count_on_meta(
         _check_needed(made, name)
         with torch.device("meta"):
             model = build(made)
-    return MetaCount(
+    kept, text = _kept(model) if run else None, text_config(made)
+    without = sum(not layer for layer in kept or ())
+    towers = [name for name in ("vision", "audio") if hasattr(made, f"{name}_config")]
+    notes = [f"the activations of the {name} tower are not counted" for name in towers]
+    notes += [f"nothing was seen that {without} layers keep of earlier tokens"] if without else []
+    limit = getattr(text, "max_position_embeddings", None)
+    return MadeModel(
         architecture=type(model).__name__,
         total=sum(weight.numel() for weight in model.parameters()),
         buffers=_stored_buffers(model),
         parts=_parts(model),
-        kept=_kept(model) if run else None,
+        kept=None if kept is None else tuple(one for layer in kept for one in layer),
+        matrices=tuple(_matrices(model)),
+        limit=limit if isinstance(limit, int) and limit > 0 else None,
+        notes=tuple(notes),
     )
 
 
@@ -147,8 +142,29 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
     return tuple(parts)
 
 
-def _kept(model: nn.Module) -> tuple[LayerCache, ...] | None:
-    """Return what the layers of a model cache, taken from the cache that a forward pass returns.
+def _matrices(model: nn.Module) -> Iterator[WeightMatrix]:
+    """Yield each matrix of a model that formats may quantise, one that is shared only once."""
+    modules = list(model.modules())
+    tables = {id(module.weight) for module in modules if isinstance(module, nn.Embedding)}
+    linear = {id(module.weight) for module in modules if isinstance(module, nn.Linear)}
+    for name, weight in model.named_parameters():
+        kind: MatrixKind = "linear"
+        *copies, outputs, inputs = (1, 1, *weight.shape)[-max(weight.ndim, 2) :]
+        if weight.ndim == 3 and "experts" in name:
+            kind = "experts"
+        elif weight.ndim != 2 or (
+            id(weight) not in tables | linear and not name.endswith(_ROUTERS)
+        ):
+            continue
+        elif id(weight) in tables:
+            kind = "embedding"
+        elif name.endswith(("lm_head.weight", *_ROUTERS)):
+            kind = "head" if name.endswith("lm_head.weight") else "router"
+        yield WeightMatrix((name.removesuffix(".weight"),), kind, inputs, outputs, *copies)
+
+
+def _kept(model: nn.Module) -> tuple[tuple[LayerCache, ...], ...] | None:
+    """Return what each layer of a model caches, taken from the cache that a forward pass returns.
 
     Layers with attention cache K·(D + D) numbers for each token: keys and values. Layers with a
     state cache it at any length: a short convolution channels × kernel numbers, Mamba heads × D ×
@@ -168,7 +184,7 @@ def _kept(model: nn.Module) -> tuple[LayerCache, ...] | None:
         return None
     if len(caches) != 1 or any(type(i).__module__ != _CACHES for i in caches[0].layers):
         return None
-    return tuple(kept for layer in caches[0].layers for kept in _of_layer(layer))
+    return tuple(tuple(_of_layer(layer)) for layer in caches[0].layers)
 
 
 def _of_layer(layer: Any) -> Iterator[LayerCache]:

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnviz.count.params.cases import (
-    BuiltCount,
     Case,
     CountedCases,
     NamedModel,
     compared_cases,
     requested_cases,
+    tellable,
 )
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import CacheCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
@@ -88,16 +89,11 @@ class ParamsReport(Report):
     def rows(self) -> Iterator[tuple[object, ...]]:
         counted = self.counted
         yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
-        if counted.built is not None:
-            built = counted.built
-            for name, number in built.parts:
-                yield built.name, "parameters", "", name, "", number, "parameters"
-            yield built.name, "parameters", "", "total", "sum", built.total, "parameters"
         for case in counted.cases:
-            if case.cost is None:
+            if (counts := case.counts) is None:
                 yield (*case.values, case.name, "refused", "", case.refusal, "", None, "")
             else:
-                for line in _lines(case, case.cost):
+                for line in (*_lines(counts), *_memory_lines(case, counts)):
                     yield (*case.values, case.name, *line)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
@@ -122,8 +118,8 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     cards = find_cards(request.gpu)
     counted, overhead = count(models, request), read_size(request.overhead, "--overhead", 0)
     cases = tuple(
-        case._replace(gpus=fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead))
-        if case.cost is not None
+        case._replace(gpus=fit_cards(tellable(case), cards, chunk=request.chunk, overhead=overhead))
+        if case.counts is not None
         else case
         for case in counted.cases
     )
@@ -135,8 +131,6 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
 
 def params_data(counted: CountedCases) -> dict[str, Any]:
     """Return the object that ``--json`` prints, without its schema."""
-    if counted.built is not None:
-        return _built(counted.built)
     if counted.options:
         return _comparison(counted)
     if len(counted.cases) > 1:
@@ -148,8 +142,9 @@ def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}
 
 
-def _built(built: BuiltCount) -> dict[str, Any]:
+def _built(case: Case, built: BuiltCount) -> dict[str, Any]:
     """Return the JSON object of a model that was counted by building it; ``cache`` may be null."""
+    made, cache = built.made, built.cache
     return {
         "model": {
             "name": built.name,
@@ -160,20 +155,43 @@ def _built(built: BuiltCount) -> dict[str, Any]:
             "kv_heads": None,
             "head_dim": None,
             "source": built.source,
-            "architecture": built.architecture,
+            "architecture": made.architecture,
+            "max_positions": made.limit,
+            "notes": list(made.notes),
         },
-        "counted_by": "building",
+        "counted_by": made.way,
+        "tokens": built.tokens,
+        "batch": built.batch,
         "total": built.total,
-        "parts": [{"name": name, "count": number} for name, number in built.parts],
-        "buffer_total": built.buffers,
-        "weights": {
-            "dtype": built.dtype,
-            "stated_by": built.stated or None,
-            "other_dtypes": dict(built.others),
-            "bytes": built.weight_bytes,
-        },
-        "kv_cache": None if built.cache is None else _cache(built.cache),
+        "parts": [{"name": name, "count": number} for name, number in made.parts],
+        "buffer_total": made.buffers,
+        "weights": _weights(built),
+        "needed_bytes": built.needed_bytes,
+        "kv_cache": None if cache is None else _cache(cache),
+        **_fits(case),
     }
+
+
+def _weights(count: CostReport | BuiltCount) -> dict[str, Any]:
+    """Return the JSON object of the bytes of weights, null if nothing tells them."""
+    scheme: dict[str, Any] | None = None
+    if count.storage is not None:
+        lines = [line._asdict() for line in count.storage.lines]
+        scheme = {"scheme": count.storage.scheme, "lines": lines}
+    return {
+        "dtype": count.dtype,
+        "stated_by": count.stated or None,
+        "other_dtypes": dict(count.others),
+        "bytes": count.weight_bytes,
+        "buffer_bytes": count.buffer_bytes,
+        "quantisation": scheme,
+    }
+
+
+def _fits(case: Case) -> dict[str, Any]:
+    """Return the JSON fields on the given memory and GPUs, none of them if none were given."""
+    data = {} if case.fit is None else {"memory": case.fit._asdict()}
+    return data | ({"gpus": [_card(one) for one in case.gpus]} if case.gpus else {})
 
 
 def _comparison(counted: CountedCases) -> dict[str, Any]:
@@ -207,18 +225,20 @@ def _row(options: tuple[str, ...], case: Case) -> dict[str, Any]:
         option.replace("-", "_"): int(value) if value.isdecimal() else value
         for option, value in zip(options, case.values, strict=True)
     }
-    if case.cost is None:
+    if case.counts is None:
         return {"values": values, "error": case.refusal}
     return {"values": values, **_case(case)}
 
 
 def _case(case: Case) -> dict[str, Any]:
-    cost, fit = case.cost, case.fit
+    if case.built is not None:
+        return _built(case, case.built)
+    cost = case.cost
     assert cost is not None
     parameters = cost.parameters
     attention, forward = main_attention(cost), main_group(cost).layer.feed_forward
     length = _named(cost, _LENGTH)
-    data = {
+    return {
         "model": _model(cost, case.revision),
         "counted_by": "arithmetic",
         **length,
@@ -236,20 +256,13 @@ def _case(case: Case) -> dict[str, Any]:
         "parts": [_part(line) for line in part_lines(parameters)],
         "layer_kinds": _kinds(cost),
         "buffers": [{"name": term.label, "count": term.number} for term in parameters.buffers],
-        "weights": {
-            "dtype": cost.dtype,
-            "stated_by": cost.stated or None,
-            "other_dtypes": dict(cost.others),
-            "bytes": cost.weight_bytes,
-            "buffer_bytes": cost.buffer_bytes,
-        },
+        "weights": _weights(cost),
         "needed_bytes": cost.needed_bytes,
         "kv_cache": _cache(cost.cache),
         "flops": {**length, **_named(cost.flops, _FLOPS)},
         "attention_maps": _named(cost.maps, _MAPS),
+        **_fits(case),
     }
-    data |= {} if fit is None else {"memory": fit._asdict()}
-    return data | ({"gpus": [_card(one) for one in case.gpus]} if case.gpus else {})
 
 
 def _card(fit: CardFit) -> dict[str, Any]:
@@ -332,22 +345,34 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
     return {**cache._asdict(), "lines": [line._asdict() for line in cache.lines]}
 
 
-def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
-    """Yield (section, stack, item, detail, value, unit) for each number of a case."""
+_Line = tuple[str, str, str, str, float | None, str]
+"""Section, stack, item, detail, value and unit of a number."""
+
+
+def _lines(cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    """Yield a line for each number of parameters and operations."""
     section = unit = "parameters"
+    if isinstance(cost, BuiltCount):
+        for name, number in (*cost.made.parts, ("total", cost.total)):
+            yield section, "", name, "sum" if name == "total" else "", number, unit
+        return
     for line in part_lines(cost.parameters):
         yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
     yield section, "", "total", "sum", cost.parameters.total, unit
     yield section, "", "active", "sum", cost.parameters.active, unit
     for term in cost.parameters.buffers:
         yield "buffers", "", term.label, "", term.number, "numbers"
-    yield "weights", "", cost.dtype, "", cost.weight_bytes, "bytes"
-    cache, flops = cost.cache, cost.flops
-    yield "kv_cache", "", "one token", "", cache.bytes_per_token, "bytes"
-    yield "kv_cache", "", f"{cost.batch} x {cost.tokens} tokens", "", cache.bytes, "bytes"
     for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
-        yield "flops", "", name, "", getattr(flops, name), "operations"
+        yield "flops", "", name, "", getattr(cost.flops, name), "operations"
     yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
+
+
+def _memory_lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    kind, cache = cost.storage.scheme if cost.storage else cost.dtype, cost.cache
+    yield "weights", "", kind, "", cost.weight_bytes, "bytes"
+    if cache is not None:
+        yield "kv_cache", "", "one token", "", cache.bytes_per_token, "bytes"
+        yield "kv_cache", "", f"{cost.batch} x {cost.tokens} tokens", "", cache.bytes, "bytes"
     if case.fit is not None and case.fit.tokens is not None:
         yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
     for one in case.gpus:

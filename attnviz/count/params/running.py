@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attnviz.count.params.cases import Case
-from attnviz.count.params.counting.cache import CacheCount, CacheLine, MemoryFit, byte_count
+from attnviz.count.params.counting.built import BuiltCount
+from attnviz.count.params.counting.cache import (
+    CacheCount,
+    CacheLine,
+    bits,
+    byte_count,
+)
 from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.counting.memory import MemoryFit
 from attnviz.count.params.parts import main_attention
 from attnviz.count.params.specs import AttentionSpec
 from attnviz.count.params.tables import LM_HEAD, TINTS
@@ -23,7 +30,7 @@ _STATES = {"linear": "states", "convolution": "convolutions"}
 """The names of parts of the cache that do not grow, by kind."""
 
 
-def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
+def overview_table(case: Case, cost: CostReport | BuiltCount, maps: bool = True) -> Table:
     """Return a table with a line each for memory, operations and the longest context.
 
     case, cost: the counts. maps: whether to include attention maps, which few programs store.
@@ -36,14 +43,14 @@ def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
     ]
     sections = {
         "memory": _memory(case, cost, maps),
-        "compute": _compute(cost),
+        "compute": _compute(cost) if isinstance(cost, CostReport) else [],
         "context": _context(case, cost),
     }
     rows = []
     for name, found in sections.items():
         for place, (label, value, note, part) in enumerate(found):
             cells = (name if not place else "", label, value, note)
-            bar = (part, cost.needed_bytes) if part else None
+            bar = (part, cost.needed_bytes) if part and cost.needed_bytes else None
             rows.append(Row(cells, bar=bar, tint=TINTS["feed_forward"]))
     return Table(columns, rows)
 
@@ -52,39 +59,56 @@ _Line = tuple[str, str, str, int]
 """Label, value, note, and the bytes of memory that a bar shows, 0 for no bar."""
 
 
-def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
-    weights, cache = cost.weight_bytes + cost.buffer_bytes, cost.cache
-    made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
-    if cost.others:
+def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> list[_Line]:
+    cache, total = cost.cache, cost.needed_bytes
+    weights = None if cost.weight_bytes is None else cost.weight_bytes + cost.buffer_bytes
+    made = f"{count(cost.total)} × {_size(bits(cost.dtype))} ({cost.dtype})"
+    if cost.storage is not None:
+        made = cost.storage.scheme + (", as its files have them" if cost.storage.buffered else "")
+        made += "" if cost.stated else f", {cost.dtype} assumed"
+    elif cost.others:
         made = "as stored"
     elif not cost.stated:
         made = f"dtype not stated, counted as {cost.dtype}"
-    lines = [("weights", bytes_text(weights), made, weights)]
-    if cost.others:
-        rest = cost.parameters.total - sum(cost.others.values())
-        lines += [
-            (f"  {kind}", bytes_text(byte_count(many, kind)), f"{count(many)} numbers", 0)
-            for kind, many in {cost.dtype: rest, **cost.others}.items()
-        ]
-    if cache.bytes:
-        per_token, spec = cache.bytes_per_token, main_attention(cost).spec
+    lines = [("weights", bytes_text(weights), made, weights or 0)]
+    lines += _stored_lines(cost)
+    if cache is not None and cache.bytes:
+        per_token = cache.bytes_per_token
         kept = f"{bytes_text(per_token)} a token" if per_token else "at any length"
-        if spec.latent is not None:
+        spec = main_attention(cost).spec if isinstance(cost, CostReport) else None
+        if spec is not None and spec.latent is not None:
             kept += f", latent {count(spec.latent.kv_lora + spec.latent.rope_dim)}"
-        elif spec.kv_heads != spec.heads:
+        elif spec is not None and spec.kv_heads != spec.heads:
             kept += f", {count(spec.kv_heads)} KV heads"
         lines.append(("KV cache", bytes_text(cache.bytes), kept, cache.bytes))
-    if cache.bytes or case.fit is not None:
+    if cache is not None and total is not None and (cache.bytes or case.fit is not None):
         free = ""
         if case.fit is not None:
-            left, memory = case.fit.memory - cost.needed_bytes, bytes_text(case.fit.memory)
+            left, memory = case.fit.memory - total, bytes_text(case.fit.memory)
             beyond = "left for activations" if left >= 0 else f"more than {memory}"
             free = f"{bytes_text(abs(left))} {beyond}"
-        lines.append(("total", bytes_text(cost.needed_bytes), free, 0))
-    if maps and cost.maps.values:
+        lines.append(("total", bytes_text(total), free, 0))
+    if maps and isinstance(cost, CostReport) and cost.maps.values:
         note = "weights if materialised, else none"
         lines.append(("attention", bytes_text(cost.maps.bytes), note, 0))
     return lines
+
+
+def _stored_lines(cost: CostReport | BuiltCount) -> list[_Line]:
+    """Return a line for each way in which parameters are stored; empty if all are stored alike."""
+    parts: list[tuple[str, int, int | None]] = []
+    if cost.storage is not None:
+        parts = [
+            (line.label, line.bytes, line.numbers) for line in cost.storage.lines if line.bytes
+        ]
+    elif cost.others:
+        rest = cost.total - sum(cost.others.values())
+        dtypes = {cost.dtype: rest, **cost.others}
+        parts = [(kind, byte_count(many, kind), many) for kind, many in dtypes.items()]
+    return [
+        (f"  {label}", bytes_text(size), "" if many is None else f"{count(many)} numbers", 0)
+        for label, size, many in parts
+    ]
 
 
 def _compute(cost: CostReport) -> list[_Line]:
@@ -111,10 +135,10 @@ def _bare(number: int) -> str:
     return operations(number).removesuffix("FLOP")
 
 
-def _context(case: Case, cost: CostReport) -> list[_Line]:
+def _context(case: Case, cost: CostReport | BuiltCount) -> list[_Line]:
     if case.fit is not None:
         return [_longest(case.fit)]
-    limit = cost.spec.main.max_positions
+    limit = cost.limit
     return [("limit", count(limit), "tokens that its positions allow", 0)] if limit else []
 
 
@@ -288,6 +312,7 @@ def length_table(
     rows = {"tokens": [count(one.tokens) for one in counts]}
     if cost.cache.bytes:
         rows["KV cache"] = [bytes_text(one.cache.bytes) for one in counts]
+    if cost.cache.bytes and cost.needed_bytes is not None:
         rows["total"] = [bytes_text(one.needed_bytes) for one in counts]
     if not cost.cache.bytes or not across:
         label = "prefill" if cost.spec.main.causal else "forward pass"
@@ -295,7 +320,7 @@ def length_table(
         rows["attention weights"] = [bytes_text(one.maps.bytes) for one in counts]
     if case.fit is not None and not across:
         memory = case.fit.memory
-        fits = ["yes" if one.needed_bytes <= memory else "no" for one in counts]
+        fits = ["yes" if (one.needed_bytes or 0) <= memory else "no" for one in counts]
         rows[f"fits {bytes_text(memory)}"] = fits
     if across:
         titles, *others = [[name, *cells] for name, cells in rows.items()]
@@ -324,4 +349,5 @@ def _at_length(cost: CostReport, tokens: int) -> CostReport:
         dtype=cost.dtype,
         cache_dtype=cost.cache_dtype,
         others=cost.others,
+        storage=cost.storage,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.serving import CardFit
 from attnviz.count.params.words import beyond, bytes_text, count
@@ -31,7 +32,7 @@ _WORDS = ("fits", "bound by")
 
 def card_finding(cases: Sequence[Case]) -> str:
     """Return a sentence: which GPUs hold the model; for several cases, how many hold each."""
-    cost, gpus = cases[0].cost, cases[0].gpus
+    cost, gpus = cases[0].counts, cases[0].gpus
     assert cost is not None
     if len(cases) == 1:
         return (_of_one(gpus[0]) if len(gpus) == 1 else _of_several(gpus)) + beyond(cost)
@@ -89,9 +90,9 @@ def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Ta
     """
     names = options or ([""] if len(cases) > 1 else [])
     found = [
-        ((*(case.values or [case.name] * len(names)), fit.card.name), _cells(fit, case.cost), fit)
+        ((*(case.values or [case.name] * len(names)), fit.card.name), _cells(fit, case.counts), fit)
         for case in cases
-        if case.cost is not None
+        if case.counts is not None
         for fit in (_ordered(case.gpus) if every else case.gpus)
     ]
     titles = [title for title in _KEEPS if any(cells.get(title) for _, cells, _ in found)]
@@ -114,9 +115,10 @@ def _ordered(gpus: Sequence[CardFit]) -> Sequence[CardFit]:
     return [fit for fit in gpus if fit.fits] + [fit for fit in reversed(gpus) if not fit.fits]
 
 
-def _cells(fit: CardFit, cost: CostReport) -> dict[str, str]:
+def _cells(fit: CardFit, cost: CostReport | BuiltCount) -> dict[str, str]:
     """Return the cells of a GPU's row by column title; a column without any text is left out."""
-    decode, full, causal = fit.decode, fit.full, cost.spec.main.causal
+    decode, full = fit.decode, fit.full
+    causal = isinstance(cost, CostReport) and cost.spec.main.causal
     none = "–" if causal else ""
     return {
         "fits": _verdict(fit),
@@ -127,7 +129,7 @@ def _cells(fit: CardFit, cost: CostReport) -> dict[str, str]:
         "each ≤": "" if cost.batch == 1 else none if decode is None else _rate(decode.each),
         "bound by": "" if decode is None else decode.bound,
         "at max batch ≤": none if full is None else _rate(full.tokens_per_second),
-        "prefill ≥" if causal else "pass ≥": _seconds(fit.prefill) if fit.fits else "–",
+        "prefill ≥" if causal else "pass ≥": _seconds(fit.prefill) if fit.fits else none,
         "memory": bytes_text(fit.card.memory),
     }
 
@@ -136,8 +138,10 @@ def _most(number: int | None) -> str:
     return "any" if number is None else count(number) if number else "none"
 
 
-def _seconds(seconds: float) -> str:
-    """Return a time as a string of three digits: ``464 ms``, ``2.19 s``."""
+def _seconds(seconds: float | None) -> str:
+    """Return a time as a string of three digits: ``464 ms``, ``2.19 s``; empty for None."""
+    if seconds is None:
+        return ""
     unit, size = next(one for one in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= one[1])
     return f"{seconds / (size or 1e-6):,.3g} {unit}"
 
@@ -150,12 +154,18 @@ def card_notes(cases: Sequence[Case]) -> list[Part]:
     parts: list[Part] = [Note(f"{words}.")] if len(cases) == 1 else []
     split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
     by_size = "; ✗ 2×: two such cards have the room" if split else ""
-    parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))
-    return [*parts, *map(Note, _cautions([c.cost for c in cases if c.cost is not None], gpus))]
+    counts = [case.counts for case in cases if case.counts is not None]
+    built = [count.name for count in counts if isinstance(count, BuiltCount)]
+    if len(built) < len(counts):
+        parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))
+    if built:
+        names = ", ".join(dict.fromkeys(built))
+        parts.append(Note(f"Of {names} activations, logits and speed are not counted."))
+    return [*parts, *map(Note, _cautions(counts, gpus))]
 
 
-def _cautions(costs: Sequence[CostReport], gpus: Sequence[CardFit]) -> Iterator[str]:
-    limits = {cost.spec.main.max_positions for cost in costs}
+def _cautions(costs: Sequence[CostReport | BuiltCount], gpus: Sequence[CardFit]) -> Iterator[str]:
+    limits = {cost.limit for cost in costs}
     limit = min((limit for limit in limits if limit is not None), default=None)
     if limit is not None and any((fit.context or limit) > limit for fit in gpus):
         ends = f"the model's positions end at {count(limit)}"

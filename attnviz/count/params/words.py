@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from attnviz.count.params.cases import BuiltCount
-from attnviz.count.params.counting.cache import CacheCount, MemoryFit
+from attnviz.count.params.counting.built import BuiltCount
+from attnviz.count.params.counting.cache import CacheCount
 from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.memory import MemoryFit
 from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
@@ -79,8 +80,10 @@ def operations(number: int) -> str:
     return _scaled(number, _OPERATIONS)
 
 
-def bytes_text(number: int) -> str:
-    """Return a size as a string: exact up to six digits, then ``1.34 GB`` of 10⁹ bytes."""
+def bytes_text(number: int | None) -> str:
+    """Return a size: exact up to six digits, then ``1.34 GB`` of 10⁹ bytes; None is unknown."""
+    if number is None:
+        return "unknown"
     if number < _EXACT_BYTES:
         return f"{number:,} byte{'s' * (number != 1)}"
     return _scaled(number, _SIZES)
@@ -126,12 +129,16 @@ def spans(indices: tuple[int, ...]) -> str:
 def dtype_words(cost: CostReport | BuiltCount) -> str:
     """Return the counted dtypes as a string: ``bfloat16 assumed``, ``int4, cache bfloat16``."""
     words = " and ".join([cost.dtype, *cost.others]) + (" assumed" if not cost.stated else "")
-    cache = cost.dtype if cost.cache is None else cost.cache.dtype
-    return words if cache == cost.dtype else f"{words}, cache {cache}"
+    if cost.storage is not None:
+        words = cost.storage.scheme
+    same = cost.cache is None or cost.cache_dtype == cost.dtype
+    return words if same else f"{words}, cache {cost.cache_dtype}"
 
 
-def title_words(cost: CostReport) -> tuple[str, ...]:
+def title_words(cost: CostReport | BuiltCount) -> tuple[str, ...]:
     """Return the model's name, its sizes and the dtype, each as one string, for a title."""
+    if isinstance(cost, BuiltCount):
+        return (cost.name, cost.made.architecture, dtype_words(cost))
     attention = main_attention(cost).spec
     heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
@@ -180,12 +187,15 @@ def _depths(cost: CostReport, brief: bool = False) -> str:
     return f"{' + '.join(each)} layers"
 
 
-def origin_lines(cost: CostReport) -> tuple[str, ...]:
+def origin_lines(cost: CostReport | BuiltCount) -> tuple[str, ...]:
     """Return lines with the source of the numbers and the notes that belong to them."""
-    spec = cost.spec
-    origin = {"source": spec.source, "counted as": spec.architecture}
+    if isinstance(cost, BuiltCount):
+        origin, notes = {"source": cost.source}, cost.made.notes
+    else:
+        spec = cost.spec
+        origin, notes = {"source": spec.source, "counted as": spec.architecture}, spec.notes
     lines = [f"{what}: {where}" for what, where in origin.items() if where]
-    return (*lines, *dtype_notes(cost), *(f"note: {note}" for note in spec.notes))
+    return (*lines, *dtype_notes(cost), *(f"note: {note}" for note in notes))
 
 
 def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
@@ -195,7 +205,7 @@ def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
     return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]
 
 
-def run_words(counted_for: CostReport | CacheCount) -> str:
+def run_words(counted_for: CostReport | BuiltCount | CacheCount) -> str:
     """Return the counted length and batch as a string: ``4,096 tokens``, ``8 × 4,096 tokens``."""
     words = counted(counted_for.tokens, "token")
     return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
@@ -204,7 +214,7 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 # What a count answers --------------------------------------------------------------------------
 
 
-def finding(cost: CostReport, fit: MemoryFit | None) -> str:
+def finding(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
     """Return a sentence on the needed memory, whether it is there, and a warning on the length.
 
     fit: what fits in the given memory; None if no memory was given.
@@ -212,17 +222,21 @@ def finding(cost: CostReport, fit: MemoryFit | None) -> str:
     return _need(cost, fit) + beyond(cost)
 
 
-def _need(cost: CostReport, fit: MemoryFit | None) -> str:
+def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
     needed = bytes_text(cost.needed_bytes)
-    if fit is not None:
+    if fit is not None and cost.needed_bytes is not None:
         memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory
         if over <= 0:
             return f"Fits in {memory}: needs {needed}."
         return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
-    if attention_only(cost):
-        return f"{count(cost.parameters.total)} parameters{_why_so_many(cost)}."
-    many = f"{short(cost.parameters.total)} parameters: "
-    weights = bytes_text(cost.weight_bytes + cost.buffer_bytes)
+    if isinstance(cost, CostReport) and attention_only(cost):
+        return f"{count(cost.total)} parameters{_why_so_many(cost)}."
+    many = f"{short(cost.total)} parameters: "
+    if cost.weight_bytes is None and cost.storage is not None:
+        return f"{many}quantised as {cost.storage.scheme}, whose bytes are not known."
+    weights = bytes_text((cost.weight_bytes or 0) + cost.buffer_bytes)
+    if cost.cache is None:
+        return f"{many}{weights} of weights."
     if not cost.cache.bytes:
         return f"{many}{weights} of weights, and no KV cache."
     return f"{many}{weights} of weights + {bytes_text(cost.cache.bytes)} of KV cache = {needed}."
@@ -240,12 +254,12 @@ def _why_so_many(cost: CostReport) -> str:
     return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
 
 
-def beyond(cost: CostReport) -> str:
+def beyond(cost: CostReport | BuiltCount) -> str:
     """Return a warning for a length beyond the model's positions; else an empty string."""
-    limit = cost.spec.main.max_positions
+    limit = cost.limit
     if limit is None or cost.tokens <= limit:
         return ""
-    if cost.spec.source or cost.spec.architecture:
+    if isinstance(cost, BuiltCount) or cost.spec.source or cost.spec.architecture:
         return f" ! The model was trained for {count(limit)} tokens only."
     return f" ! Its positions end at {count(limit)} tokens."
 
@@ -315,7 +329,7 @@ def _tied(cost: CostReport) -> Iterator[str]:
         )
 
 
-def explanation(*costs: CostReport) -> Explanation:
+def explanation(*costs: CostReport | BuiltCount) -> Explanation:
     """Return the explanation for beginners, which says for what lengths and dtype was counted."""
     words = {f", for {run_words(cost)} ({dtype_words(cost)})" for cost in costs}
     counted_for = words.pop() if len(words) == 1 else ""

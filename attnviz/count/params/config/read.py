@@ -80,8 +80,29 @@ def spec_from_config(
 
 def stored_dtype(config: Mapping[str, Any]) -> str:
     """Return the dtype of the parameters that a config names; empty if it names none."""
-    stored = config.get("torch_dtype") or config.get("dtype")
-    return stored if isinstance(stored, str) else ""
+    for fields in (config, _text(config)):
+        stored = fields.get("torch_dtype") or fields.get("dtype")
+        if isinstance(stored, str):
+            return stored
+    return ""
+
+
+def quantisation_fields(config: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return a config's fields on quantised weights, and whether they are of its text part alone.
+
+    The fields are empty if it has none.
+    """
+    for fields in (config, _text(config)):
+        for key in ("quantization_config", "compression_config", "quantization"):
+            about = fields.get(key)
+            if isinstance(about, dict) and about:
+                return about, fields is not config
+    return {}, False
+
+
+def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    text = config.get("text_config")
+    return text if isinstance(text, dict) else {}
 
 
 def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:

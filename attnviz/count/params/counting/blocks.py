@@ -20,6 +20,8 @@ class Term(NamedTuple):
     symbols: the same arithmetic in names, such as ``d_model × heads × head_dim``; may be empty.
     role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``, ``bias``,
         ``norm``, ``up``, ``gate``, ``down``, ``router``, ``embedding``, ``head``, ``other``.
+    factors: the sizes whose product is the count: of a matrix (inputs, outputs), of equal ones
+        (copies, inputs, outputs); empty if it is no product.
     """
 
     label: str
@@ -27,6 +29,7 @@ class Term(NamedTuple):
     formula: str
     symbols: str = ""
     role: str = "other"
+    factors: tuple[int, ...] = ()
 
 
 def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:
@@ -40,7 +43,7 @@ def product(label: str, factors: Iterable[int], *, role: str = "other", symbols:
     formula = f"{number:,}"
     if len(factors) > 1:
         formula = f"{' × '.join(map(str, factors))} = {formula}"
-    return Term(label, number, formula, symbols, role)
+    return Term(label, number, formula, symbols, role, factors)
 
 
 def total(terms: Iterable[Term], *roles: str) -> int:

@@ -1,4 +1,4 @@
-"""Counts the keys and values that generation caches, and how much text fits in a memory.
+"""Counts the keys and values that generation caches.
 
 The module also has the bits of a number and the lengths of texts, which such counts need.
 """
@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
 
@@ -251,96 +250,9 @@ def _lines(
         )
 
 
-class MemoryFit(NamedTuple):
-    """The longest context that fits in a memory next to the parameters.
-
-    memory: the bytes of the memory. weights: the bytes of parameters and buffers. tokens: the
-        longest context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
-    binds: what sets the limit: ``weights`` (they alone do not fit), ``memory`` (the cache fills
-        it), ``positions`` (the model has no more), ``nothing`` (the cache does not grow).
-    cache: bytes of the cache at ``tokens``, or of a cache that does not grow.
-    left: bytes that stay free at ``tokens``; negative if the parameters do not fit.
-    by_memory: the longest context if positions set no limit; None if the cache does not grow.
-    max_positions: the longest sequence that the model allows, or None.
-    """
-
-    memory: int
-    weights: int
-    batch: int
-    tokens: int | None
-    binds: Literal["weights", "memory", "positions", "nothing"]
-    cache: int
-    left: int
-    by_memory: int | None
-    max_positions: int | None
-
-
-def longest_context(
-    spec: ModelSpec,
-    memory: int,
-    *,
-    batch: int = 1,
-    dtype: str = "bfloat16",
-    cache_dtype: str | None = None,
-    source_tokens: int | None = None,
-    others: Mapping[str, int] = NO_OTHERS,
-) -> MemoryFit:
-    """Return exactly the longest context that fits into ``memory`` bytes next to the parameters.
-
-    batch: the number of sequences. dtype, cache_dtype: of the parameters, and of keys and values.
-    source_tokens: the length of the source; None for as many tokens as the target.
-    others: how many parameters are stored in which other dtypes.
-
-    Activations need further memory, which depends on the program that runs the model.
-
-    Raises UsageError for a memory or batch below 1, or an unknown dtype.
-    """
-    for name, number in (("memory", memory), ("batch", batch)):
-        if number < 1:
-            raise UsageError(f"{name} must be 1 or more, not {number}")
-    parameters = count_parameters(spec)
-    weights = byte_count(parameters.total + parameters.buffer_total, dtype, others)
-    room = memory - weights
-    limit = spec.main.max_positions
-    nothing = MemoryFit(
-        memory=memory,
-        weights=weights,
-        batch=batch,
-        tokens=0,
-        binds="weights",
-        cache=0,
-        left=room,
-        by_memory=0,
-        max_positions=limit,
-    )
-    if room < 0:
-        return nothing
-
-    def cache(tokens: int) -> int:
-        length = lengths(spec, tokens, source_tokens)
-        return count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype).bytes
-
-    settled = settled_length(spec)
-    by_memory = largest(cache, room, settled)
-    tokens = by_memory
-    binds: Literal["memory", "positions", "nothing"] = "memory"
-    if by_memory is None or (limit is not None and limit <= by_memory):
-        tokens, binds = limit, "nothing" if limit is None else "positions"
-    used = cache(tokens or settled) if tokens != 0 else 0
-    return nothing._replace(
-        tokens=tokens, binds=binds, cache=used, left=room - used, by_memory=by_memory
-    )
-
-
-def settled_length(spec: ModelSpec) -> int:
-    """Return a length at which every sliding window is full."""
-    windows = (
-        attention.window or 1
-        for stack in spec.stacks
-        for group in stack.groups
-        for attention in group.layer.attentions
-    )
-    return max(windows, default=1)
+def settled_length(cache: CacheCount | None) -> int:
+    """Return a length at which every sliding window of a cache is full."""
+    return max((line.window or 1 for line in cache.lines), default=1) if cache else 1
 
 
 def largest(needed: Callable[[int], int], room: int, settled: int) -> int | None:

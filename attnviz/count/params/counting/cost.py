@@ -18,6 +18,7 @@ from attnviz.count.params.counting.cache import (
     lengths,
 )
 from attnviz.count.params.counting.parameters import ParameterCount, StackCount, count_parameters
+from attnviz.count.params.counting.storage import Storage
 from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
 from attnviz.errors import UsageError
 
@@ -87,7 +88,9 @@ class CostReport(NamedTuple):
     dtype, cache_dtype: of parameters and maps, and of keys and values. bits: of one parameter.
     others: how many parameters are stored in which other dtypes. stated: what states the dtype.
     parameters, cache, flops, maps: the counts.
-    weight_bytes: of the parameters as they are stored. buffer_bytes: of buffers.
+    weight_bytes: of the parameters as they are stored; None if nothing tells. buffer_bytes: of
+        buffers, 0 if the bytes of weights contain them.
+    storage: how a quantised model's parameters are stored; None for other models.
     """
 
     spec: ModelSpec
@@ -101,15 +104,31 @@ class CostReport(NamedTuple):
     cache: CacheCount
     flops: FlopCount
     maps: MapCount
-    weight_bytes: int
+    weight_bytes: int | None
     buffer_bytes: int
     others: Mapping[str, int]
     stated: Stated
+    storage: Storage | None = None
 
     @property
-    def needed_bytes(self) -> int:
-        """Return the bytes of parameters, buffers and cache together."""
-        return self.weight_bytes + self.buffer_bytes + self.cache.bytes
+    def total(self) -> int:
+        """Return the number of parameters."""
+        return self.parameters.total
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
+        return needed_bytes(self.weight_bytes, self.buffer_bytes, self.cache)
+
+    @property
+    def limit(self) -> int | None:
+        """Return the longest sequence that the positions allow, or None."""
+        return self.spec.main.max_positions
+
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
+        """Return the cache for another length, and for another batch unless that is None."""
+        length, many = self.at(tokens), batch or self.batch
+        return count_cache(self.spec, length, batch=many, dtype=self.cache_dtype)
 
     def at(self, tokens: int) -> Lengths:
         """Return the lengths of target and source for a target of ``tokens`` tokens.
@@ -118,6 +137,24 @@ class CostReport(NamedTuple):
         """
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return lengths(self.spec, tokens, source)
+
+
+def stored_bytes(
+    total: int, buffers: int, dtype: str, others: Mapping[str, int], storage: Storage | None
+) -> tuple[int | None, int]:
+    """Return the bytes of ``total`` parameters, None if nothing tells, and those of the buffers.
+
+    The other arguments are those of ``count_cost``. Files contain the buffers with the parameters.
+    """
+    beside = byte_count(buffers, dtype)
+    if storage is None:
+        return byte_count(total, dtype, others), beside
+    return storage.bytes, 0 if storage.buffered else beside
+
+
+def needed_bytes(weights: int | None, buffers: int, cache: CacheCount | None) -> int | None:
+    """Return the sum of the bytes; None if those of weights or cache are unknown."""
+    return None if weights is None or cache is None else weights + buffers + cache.bytes
 
 
 def count_cost(
@@ -130,6 +167,7 @@ def count_cost(
     cache_dtype: str | None = None,
     others: Mapping[str, int] = NO_OTHERS,
     stated: Stated = "option",
+    storage: Storage | None = None,
 ) -> CostReport:
     """Count all costs of an architecture for ``batch`` sequences of ``tokens`` tokens.
 
@@ -138,6 +176,7 @@ def count_cost(
         their number. dtype, cache_dtype: of the parameters, and of keys and values; the latter is
         by default ``dtype``.
     others: how many parameters are stored in which other dtypes. stated: what states the dtype.
+    storage: how quantised parameters are stored, whose bytes then count.
 
     Raises UsageError for an unknown dtype, or lengths and batches below 1.
     """
@@ -148,6 +187,9 @@ def count_cost(
         tokens = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
     length = lengths(spec, tokens, source_tokens)
     parameters = count_parameters(spec)
+    weights, buffers = stored_bytes(
+        parameters.total, parameters.buffer_total, dtype, others, storage
+    )
     return CostReport(
         spec=spec,
         tokens=length.target,
@@ -160,10 +202,11 @@ def count_cost(
         cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
         flops=_flops(spec, parameters, length, batch),
         maps=_maps(spec, length, batch, dtype),
-        weight_bytes=byte_count(parameters.total, dtype, others),
-        buffer_bytes=byte_count(parameters.buffer_total, dtype),
+        weight_bytes=weights,
+        buffer_bytes=buffers,
         others=others,
         stated=stated,
+        storage=storage,
     )
 
 

@@ -7,27 +7,31 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from attnviz.count.params.cards import Gpu
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import count_cache, largest, settled_length
 from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.counting.parameters import StackCount
+from attnviz.count.params.counting.parameters import GroupCount, StackCount
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, FeedForwardSpec, LayerSpec
 
 _LOGIT_BYTES = 4
 
 
 class Need(NamedTuple):
-    """The bytes of GPU memory that serving a model takes; ``total`` is their sum."""
+    """The bytes of GPU memory that serving a model takes; ``total`` is their sum.
+
+    activations, logits: None for a model that was built, of which they are not counted.
+    """
 
     step: int
     weights: int
     cache: int
-    activations: int
-    logits: int
+    activations: int | None
+    logits: int | None
     overhead: int
 
     @property
     def total(self) -> int:
-        return sum(self[1:])
+        return sum(size or 0 for size in self[1:])
 
 
 class Decode(NamedTuple):
@@ -65,7 +69,8 @@ class CardFit(NamedTuple):
         sequences. For both, 0 if not a single one fits, None if the memory sets no limit.
     rate: the operations a second of the GPU. prefill: the least seconds of a pass over all prompts.
     decode: the speed of generation with the counted batch; full: with ``batch`` sequences. Each is
-        None if that does not fit, or if the model does not generate.
+        None if that does not fit, or if the model does not generate. All are None for a model that
+        was built, whose operations are not counted.
     """
 
     card: Gpu
@@ -75,7 +80,7 @@ class CardFit(NamedTuple):
     batch: int | None
     context: int | None
     rate: float
-    prefill: float
+    prefill: float | None
     decode: Decode | None
     full: Decode | None
 
@@ -85,7 +90,7 @@ class CardFit(NamedTuple):
 
 
 def fit_cards(
-    cost: CostReport, cards: Sequence[Gpu], *, chunk: int, overhead: int
+    cost: CostReport | BuiltCount, cards: Sequence[Gpu], *, chunk: int, overhead: int
 ) -> tuple[CardFit, ...]:
     """Return for each GPU whether it can run the model of ``cost``, and how fast at most.
 
@@ -98,7 +103,8 @@ def fit_cards(
     def need(tokens: int, batch: int) -> Need:
         return _need(cost, tokens, batch, chunk)._replace(overhead=overhead)
 
-    needed, settled = need(cost.tokens, cost.batch), max(settled_length(cost.spec), chunk)
+    counted = cost if isinstance(cost, CostReport) else None
+    needed, settled = need(cost.tokens, cost.batch), max(settled_length(cost.cache), chunk)
     shared = needed.weights + needed.cache
     found = []
     for card in cards:
@@ -112,23 +118,34 @@ def fit_cards(
             cards=-(-shared // (free + shared)) if free + shared > 0 else None,
             batch=batch,
             context=context,
-            rate=card.rate(cost.dtype),
-            prefill=_prefill_seconds(cost, card),
-            decode=_decode(cost, card, cost.batch) if free >= 0 else None,
-            full=_decode(cost, card, batch) if batch else None,
+            rate=_rate(cost, card),
+            prefill=None if counted is None else _prefill_seconds(counted, card),
+            decode=_decode(counted, card, cost.batch) if counted and free >= 0 else None,
+            full=_decode(counted, card, batch) if counted and batch else None,
         )
         found.append(fit)
     return tuple(found)
 
 
+def _rate(cost: CostReport | BuiltCount, card: Gpu) -> float:
+    """Return the most operations a second of a GPU on the narrowest parameters."""
+    if cost.storage is None:
+        return card.rate(cost.dtype)
+    return card.rate(cost.storage.narrowest or "int4")
+
+
 # Memory ------------------------------------------------------------------------------------------
 
 
-def _need(cost: CostReport, tokens: int, batch: int, chunk: int) -> Need:
+def _need(cost: CostReport | BuiltCount, tokens: int, batch: int, chunk: int) -> Need:
     """Return the GPU memory that serving ``batch`` sequences of ``tokens`` tokens takes.
 
     chunk: the most tokens of prompts that pass the layers at once. The overhead is left at zero.
     """
+    kept = cost.cache_at(tokens, batch).bytes
+    weights = (cost.weight_bytes or 0) + cost.buffer_bytes
+    if isinstance(cost, BuiltCount):
+        return Need(0, weights, kept, None, logits=None, overhead=0)
     spec, length = cost.spec, cost.at(tokens)
     step = widest = 0
     for stack in spec.stacks:
@@ -141,8 +158,6 @@ def _need(cost: CostReport, tokens: int, batch: int, chunk: int) -> Need:
     if head is not None:
         rows = 1 if spec.main.causal else head.places or length.of(spec.main)
         logits = batch * rows * head.outputs * _LOGIT_BYTES
-    kept = count_cache(spec, length, batch=batch, dtype=cost.cache_dtype).bytes
-    weights = cost.weight_bytes + cost.buffer_bytes
     return Need(step, weights, kept, widest * cost.maps.bits // 8, logits=logits, overhead=0)
 
 
@@ -187,7 +202,7 @@ def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
     read = count_cache(cost.spec, length, batch=batch, dtype=dtype, seen=True).bytes
     read += _weights_read(cost, batch)
     operations = batch * (cost.flops.per_token + cost.flops.scores_per_token)
-    reading, computing = read / card.bandwidth, operations / card.rate(cost.dtype)
+    reading, computing = read / card.bandwidth, operations / _rate(cost, card)
     bound: Literal["bandwidth", "compute"] = "bandwidth" if reading >= computing else "compute"
     return Decode(batch, read, operations, max(reading, computing), bound)
 
@@ -201,14 +216,30 @@ def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
     if cost.spec.main.causal:
         operations -= cost.flops.head - cost.flops.head // cost.tokens
         read = _weights_read(cost, cost.batch * cost.tokens)
-    return max(operations / card.rate(cost.dtype), read / card.bandwidth)
+    return max(operations / _rate(cost, card), read / card.bandwidth)
 
 
 def _weights_read(cost: CostReport, tokens: int) -> int:
-    """Return the bytes of parameters that a step of this many tokens loads, at the mean dtype."""
-    stacks = (stack for stack in cost.parameters.stacks if stack.spec.causal)
+    """Return the bytes of parameters that a step of this many tokens loads.
+
+    Of quantised parameters the tables and experts that it does not load count at their own size,
+    all others at the mean of the model.
+    """
+    stacks = [stack for stack in cost.parameters.stacks if stack.spec.causal]
+    weights, stored = cost.weight_bytes or 0, cost.storage
+    if stored is not None and stored.experts is not None and len(cost.spec.stacks) == 1:
+        head = stacks[0].spec.head
+        tables = 0 if head is not None and head.tied else stored.tables or 0
+        idle = max((_idle(group, tokens) for group in stacks[0].groups), default=0)
+        return round(weights - tables - stored.experts * idle)
     numbers = round(sum(number for stack in stacks for number in _numbers_read(stack, tokens)))
-    return cost.weight_bytes * numbers // max(cost.parameters.total, 1)
+    return weights * numbers // max(cost.total, 1)
+
+
+def _idle(group: GroupCount, tokens: int) -> float:
+    """Return the share of a layer's routed experts that no token is sent to; 0 without experts."""
+    spec = group.layer.spec.feed_forward
+    return (1 - spec.active / spec.experts) ** tokens if isinstance(spec, ExpertsSpec) else 0
 
 
 def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
@@ -225,8 +256,8 @@ def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
     for group in stack.groups:
         forward = group.layer.feed_forward
         if forward is not None and isinstance(forward.spec, ExpertsSpec):
-            idle = (1 - forward.spec.active / forward.spec.experts) ** tokens
-            yield -group.stored * forward.per_expert * forward.spec.experts * idle
+            experts = group.stored * forward.per_expert * forward.spec.experts
+            yield -experts * _idle(group, tokens)
         for attention in group.layer.attentions:
             if attention.spec.cross:
                 yield -group.stored * (attention.key + attention.value)

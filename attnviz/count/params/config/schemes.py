@@ -1,0 +1,283 @@
+"""Reads how a config says that weights are quantised, and counts their bytes from first principles.
+
+``schemes.toml`` has the formats. A format, a width or a list of modules that is not known gives a
+scheme without rules, whose bytes nothing tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnviz.count.params.config.read import quantisation_fields
+from attnviz.count.params.counting.cache import byte_count
+from attnviz.count.params.counting.storage import Packing, Storage, StoredLine, WeightMatrix
+from attnviz.reading import read_toml
+
+_FORMATS = Path(__file__).with_name("schemes.toml")
+_KINDS = ("linear", "experts")
+_IGNORED = (
+    *("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "skip_modules"),
+    "llm_int8_skip_modules",
+)
+_MOST_LAYERS = 500
+_MOST_STEPS = 300_000
+"""About the most steps that matching a name with the patterns of a config may take."""
+
+
+class _UnknownError(Exception):
+    """Raised with the words for a scheme whose bytes cannot be counted."""
+
+
+_Rule = tuple[re.Pattern[str], Packing | None]
+"""Which modules, by name, are stored in one way; None if they are not quantised."""
+
+
+class Scheme(NamedTuple):
+    """How a config says that weights are quantised.
+
+    label: its name on the screen. rules: the first that matches says how a matrix is stored; empty
+        for a scheme that is not known. kinds: the kinds of matrices that are quantised.
+    narrowest: the dtype of the narrowest quantised numbers.
+    """
+
+    label: str
+    rules: tuple[_Rule, ...] = ()
+    kinds: tuple[str, ...] = _KINDS
+    narrowest: str = ""
+
+
+def find_scheme(config: Mapping[str, Any]) -> Scheme | None:
+    """Return how a config says that its model's weights are quantised, or None if it does not."""
+    about, nested = quantisation_fields(config)
+    if not about:
+        return None
+    try:
+        return _read(about, nested)
+    except _UnknownError as error:
+        return Scheme(str(error))
+
+
+def usual_names() -> Mapping[str, list[str]]:
+    """Return the usual names of matrices in checkpoints, by the label of their term."""
+    names: Mapping[str, list[str]] = _table()["names"]
+    return names
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return read_toml(_FORMATS, "the formats of quantised weights")
+
+
+def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
+    """Return the scheme of a config's fields; raise _UnknownError if a part of it is not known.
+
+    nested: whether the fields are of the model's text part alone.
+    """
+    method, labels, narrowest = _method(about), [], "float8"
+    rules: list[_Rule] = []
+    row: Mapping[str, Any] = {}
+    for variant, targets, fields in _variants(method, about):
+        name = f"{method} {variant}".strip()
+        row = _table()["formats"].get(name)
+        if row is None:
+            raise _UnknownError(name)
+        bits, packing = _packing(row, fields, name)
+        rules += [*_exceptions(method, about, row, name), (_names(targets), packing)]
+        labels.append(row["label"].format(bits))
+        narrowest = "int4" if bits <= 4 else narrowest if row.get("float") else "int8"
+    if not rules:  # only activations or the cache
+        return None
+    ignored = [name for key in _IGNORED for name in _listed(about.get(key))]
+    ignored += _table()["towers"]["names"] if row.get("text") or nested else []
+    kinds = (*row.get("kinds", _KINDS), *["head"] * bool(about.get("lm_head")))
+    kinds += ("head", "embedding") * bool(about.get("include_input_output_embeddings"))
+    label = " and ".join(dict.fromkeys(labels))
+    return Scheme(label, ((_names(ignored), None), *rules), kinds, narrowest)
+
+
+def _method(about: Mapping[str, Any]) -> str:
+    if isinstance(method := about.get("quant_method"), str):
+        return method.lower().removeprefix("intel/")
+    if about.get("load_in_8bit") or about.get("load_in_4bit"):
+        return "bitsandbytes"
+    if "config_groups" in about:
+        return "compressed-tensors"
+    return "mlx" if {"bits", "group_size"} <= about.keys() else "an unnamed format"
+
+
+def _variants(
+    method: str, about: Mapping[str, Any]
+) -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
+    """Yield (variant, names of modules, fields with width and group) of a method.
+
+    The variant is the part of a format's name in ``schemes.toml`` after the method.
+    """
+    variant, inner, every = "", about, ["re:"]
+    match method:
+        case "compressed-tensors":
+            groups = [_dict(group) for group in _dict(about.get("config_groups")).values()]
+            if _dict(about.get("sparsity_config")).get("format", "dense") != "dense":
+                raise _UnknownError(f"{method} with sparse weights")
+            for group in sorted(
+                groups, key=lambda group: "Linear" in _listed(group.get("targets"))
+            ):
+                targets = _listed(group.get("targets"))
+                if weights := _dict(group.get("weights")):
+                    form = str(group.get("format") or about.get("format"))
+                    yield form, every if "Linear" in targets else targets, weights
+            return
+        case "gptq" if about.get("checkpoint_format") == "marlin" or about.get("is_marlin_format"):
+            variant = "marlin"
+        case "bitsandbytes":
+            variant = "4bit double" if about.get("bnb_4bit_use_double_quant") else "4bit"
+            variant = "8bit" if about.get("load_in_8bit") or about.get("_load_in_8bit") else variant
+        case "mlx":
+            variant = str(about.get("mode") or "affine")
+        case "modelopt":
+            variant = str(about.get("quant_algo")).lower()
+        case "torchao":
+            default = _dict(_dict(about.get("quant_type")).get("default"))
+            kind = default.get("_type") or about.get("quant_type")
+            variant = re.sub(r"_|config$", "", str(kind).lower())[:40]
+            inner = _dict(default.get("_data")) or _dict(about.get("quant_type_kwargs"))
+        case "hqq":
+            quantised = _dict(about.get("quant_config"))
+            inner = _dict(quantised.get("weight_quant_params")) or quantised
+    yield variant, every, inner
+
+
+def _packing(row: Mapping[str, Any], about: Mapping[str, Any], name: str) -> tuple[int, Packing]:
+    """Return the width of a number, and how a matrix is stored.
+
+    row: the format. about: the fields of the config that may change it. name: of the format.
+    """
+
+    def whole(value: Any, least: int = 1) -> int:
+        if type(value) is not int or not least <= value <= 2**20:
+            raise _UnknownError(f"{name} with {str(value)[:20]} as width or block")
+        return value
+
+    given = [about[key] for key in ("bits", "num_bits", "w_bit", "nbits") if about.get(key)]
+    bits = whole(given[0] if given else row.get("bits"))
+    if bits not in row.get("widths", [row.get("bits")]):
+        raise _UnknownError(f"{name} with {bits} bits")
+    rows, columns = row.get("rows", 1), row.get("group", 0)
+    for key in ("group_size", "q_group_size"):
+        if "group" in row and about.get(key) is not None:
+            columns = max(whole(about[key], -1), 0)
+    rows, columns = {"tensor": (0, 0), "channel": (1, 0)}.get(
+        str(about.get("strategy")), (rows, columns)
+    )
+    block = about.get("weight_block_size") or about.get("block_structure")
+    if block is not None:
+        if not isinstance(block, list) or len(block) != 2:
+            raise _UnknownError(f"{name} with blocks of {str(block)[:20]}")
+        rows, columns = map(whole, block)
+    zero = row.get("zero") or about.get("symmetric") is False
+    packing = Packing(
+        bits=Fraction(row.get("stored", {}).get(str(bits), bits)),
+        rows=rows,
+        columns=columns,
+        block_bits=Fraction(row.get("scale", 0)) + bits * bool(zero),
+        input_bits=row.get("input", 32 * (about.get("actorder") == "group")),
+        matrix_bits=row.get("matrix", 0),
+        fits=bool(row.get("fits")),
+    )
+    return bits, packing
+
+
+def _exceptions(
+    method: str, about: Mapping[str, Any], row: Mapping[str, Any], name: str
+) -> Iterator[_Rule]:
+    """Yield rules for single modules that a config stores in another way, or not quantised."""
+    own = {"gptq": "dynamic", "auto-round": "extra_config", "hqq": "quant_config"}.get(method, "")
+    for module, fields in _dict(about if method == "mlx" else about.get(own)).items():
+        inner = _dict(_dict(fields).get("weight_quant_params")) or _dict(fields)
+        plain = fields is False or module.startswith("-:") or inner.get("bits") in (16, 32)
+        if plain or (inner and not module.endswith("_quant_params")):
+            packing = None if plain else _packing(row, {**about, **inner}, name)[1]
+            yield _names([re.sub(r"^[+-]:", "re:", module)]), packing
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _names(listed: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that matches the names of listed modules and of all that is inside these.
+
+    Entries are names, ends of names, globs, or, after ``re:``, regexes of the start of a name.
+    Raises _UnknownError if matching could take long.
+    """
+    runs, regexes, steps = [r"(?!)"], [r"(?!)"], 0
+    for text in listed:
+        regex = text.removeprefix("re:")
+        if regex != text:
+            regexes.append(regex)
+            stars, groups = len(re.findall("[*+]", regex)), regex.count("(")
+            steps += 40 ** max(stars - 1, 0) * (regex.count("|") + 1) ** groups
+        else:
+            runs.append(".*".join(map(re.escape, text.replace(".*", "*").split("*"))))
+            steps += 40 ** max(text.count("*") - 1, 0)
+        if len(text) > 500 or steps > _MOST_STEPS or re.search(r"\)[*+{]|\{", regex):
+            raise _UnknownError(f"a format with the modules {text[:40]}")
+    try:
+        return re.compile(rf"(?:^|.*\.)(?:{'|'.join(runs)})(?:\.|$)|(?:{'|'.join(regexes)})")
+    except re.error as error:
+        raise _UnknownError(f"a format with the modules {regexes[-1][:40]}") from error
+
+
+# Bytes ------------------------------------------------------------------------------------------
+
+
+def count_stored(
+    scheme: Scheme, matrices: Iterable[WeightMatrix], total: int, dtype: str
+) -> Storage:
+    """Return how the parameters of a quantised model are stored, with their bytes.
+
+    matrices: those of the model. total: all its parameters; those outside the quantised matrices
+    have the dtype ``dtype``.
+    """
+    if not scheme.rules:
+        return Storage(scheme.label)
+    numbers, sizes, by_kind = Counter[str](), Counter[str](), Counter[str]()
+    for matrix in matrices:
+        if len(matrix.layers) > _MOST_LAYERS:
+            return Storage(f"{scheme.label} in {len(matrix.layers):,} layers")
+        one = matrix.inputs * matrix.outputs
+        found = Counter(_packing_of(scheme, matrix, layer) for layer in matrix.layers)
+        for packing, layers in found.items():
+            many, size = layers * matrix.copies, byte_count(one, dtype)
+            if packing is not None:
+                size = packing.bytes_of(matrix.inputs, matrix.outputs)
+                label = f"{float(packing.bits):g} bits + scales"
+                numbers[label] += many * one
+                sizes[label] += many * size
+            by_kind[matrix.kind] += many * size
+    rest = total - numbers.total()
+    lines = [StoredLine(label, many, sizes[label]) for label, many in numbers.items()]
+    lines.append(StoredLine(dtype, rest, byte_count(rest, dtype)))
+    tables, experts = by_kind["embedding"], by_kind["experts"]
+    return Storage(scheme.label, tuple(lines), scheme.narrowest, experts, tables)
+
+
+def _packing_of(scheme: Scheme, matrix: WeightMatrix, layer: int) -> Packing | None:
+    """Return how a matrix of a layer is stored; None if it is not quantised."""
+    if matrix.kind not in scheme.kinds:
+        return None
+    names = [name.replace("#", str(layer)) for name in matrix.names]
+    for listed, packing in scheme.rules:
+        if any(map(listed.match, names)):
+            partial = packing and packing.fits and matrix.inputs % packing.columns
+            return None if partial else packing
+    return None
