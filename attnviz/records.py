@@ -31,7 +31,7 @@ class Tokens:
     ids: the tokenizer's numbers.
     texts: what each token stands for, leading space included; a byte that is no character by
         itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
-    special: whether the token was added by the tokenizer rather than read from the text.
+    special: whether it is a special token such as [SEP]: added by the tokenizer, or typed as such.
     kept: the positions of the tokens in the text that they were taken from; empty for a whole text.
     spans: the characters of the text that each token stands for, as (start, stop), from the
         tokenizer's offsets; an empty range for added tokens. Empty if they are not known.

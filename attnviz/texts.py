@@ -91,7 +91,7 @@ def texts_of(
 
 
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
-    """Return the text of TEXT, ``--file`` or ``-``, without the line break at its end.
+    """Return the text of TEXT, ``--file`` or ``-`` as it is, with the line feeds at its end.
 
     argument: TEXT as typed, or None. file: that of ``--file``, or None.
     command: the command to name in an example in a message.
@@ -111,7 +111,6 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
             f'expected a text: attnviz {command} "The cat sat on the mat.", --file PATH, or - to '
             "read standard input"
         )
-    text = text.rstrip("\r\n")
     if not text.strip():
         raise UsageError("the text is empty: expected at least one word")
     return text

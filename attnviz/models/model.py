@@ -270,9 +270,14 @@ def trained_tokens(metadata: Mapping[str, str]) -> int | None:
     return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
 
 
-_UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
+UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
+"""The usual texts of the token for unknown words."""
+
 _MANY = 0.1
 """The share of unknown tokens in a text above which they are reported."""
+
+
+_LINE_ENDS = ("\n", "\r", "<0x0A>", "<0x0D>")
 
 
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
@@ -281,9 +286,11 @@ def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     trained: tokens of the longest training sequence, or None. tokens: of the text.
     """
     notes = []
+    if not tokens.regions and tokens.texts[-1:] and tokens.texts[-1].endswith(_LINE_ENDS):
+        notes.append("the text ends with a line feed, which the model reads too")
     if trained is not None and len(tokens) > trained:
         notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")
-    unknown = sum(text in _UNKNOWN for text in tokens.texts)
+    unknown = sum(text in UNKNOWN for text in tokens.texts)
     if unknown > _MANY * len(tokens):
         notes.append(
             f"{unknown:,} of {len(tokens):,} tokens are unknown to the tokenizer: the model cannot "

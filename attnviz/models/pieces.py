@@ -6,15 +6,18 @@ The byte alphabet of byte-level BPE is that of GPT-2 (Radford et al. 2019, ``enc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import groupby
 from typing import Any
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 from tokenizers.decoders import Decoder
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.growth import replaced
+from attnviz.models.model import UNKNOWN, Placed
 from attnviz.records import Tokens
 
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
@@ -35,26 +38,74 @@ def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
 
 
 def tokens_of(
-    name: str, tokenizer: Tokenizer, found: Encoding, embeddings: int, known: Collection[int] = ()
+    name: str, tokenizer: Tokenizer, found: Encoding, embeddings: int, special: Collection[int]
 ) -> Tokens:
-    """Return the tokens of a text that ``tokenizer`` has encoded.
+    """Return the tokens of a text that ``tokenizer`` has encoded, as ``as_spelled`` does.
 
     name: of the model, for messages. found: the encoding. embeddings: how many ids the model has.
-    known: further ids that are special. Raises LoadError for an id that the model does not have.
+    special: the ids of special tokens. Raises LoadError for an id that the model does not have.
     """
     check_ids(name, found.ids, embeddings)
-    special = zip(found.special_tokens_mask, found.ids, strict=True)
-    return Tokens(
-        tuple(found.ids),
-        token_texts(tokenizer, found.tokens),
-        tuple(bool(one) or number in known for one, number in special),
+    none = (False,) * len(found.ids)
+    tokens = Tokens(tuple(found.ids), token_texts(tokenizer, found.tokens), none)
+    tokens = replace(tokens, spans=tuple(found.offsets))
+    return as_spelled(tokens, found.special_tokens_mask, special)
+
+
+def as_spelled(tokens: Tokens, added: Sequence[int], special: Collection[int]) -> Tokens:
+    """Return the tokens of an encoded text, special ones marked, none of them doubled.
+
+    added: 1 for each token that the tokenizer put around the text, else 0. Those that the text
+    itself spells next to them are left out, such as the first ``<s>`` of ``<s><s>Hi``.
+    special: the ids that are special wherever they stand. ``places`` of the result tells the
+    indices of the tokens that are left.
+    """
+    runs = [[*run] for _, run in groupby(range(len(tokens)), lambda at: bool(added[at]))]
+    ids, kept = [[tokens.ids[at] for at in run] for run in runs], list[int]()
+    for number, run in enumerate(runs):
+        if added[run[0]]:
+            before, after = (ids[at] if 0 <= at < len(ids) else [] for at in (number - 1, number + 1))
+            run = run[: len(run) - _shared(ids[number], after)]
+            run = run[_shared(before, ids[number]) :]
+        kept += run
+    marks = (bool(one) or number in special for one, number in zip(added, tokens.ids, strict=True))
+    return replace(tokens, special=tuple(marks)).taken(kept)
+
+
+def placed_tokens(tokens: Tokens, sides: Sequence[int | None]) -> Placed:
+    """Return the tokens of one text or two, as ``as_spelled`` returns them, with their places.
+
+    sides: the text of each token of the encoding, None for those that were added.
+    """
+    left = [sides[at] for at in tokens.places]
+    return Placed(replace(tokens, kept=(), spans=()), tokens.spans, left)
+
+
+def _shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many ids at the end of the first list are those at the start of the second."""
+    most = min(len(first), len(second))
+    return next((n for n in range(most, 0, -1) if [*first[-n:]] == [*second[:n]]), 0)
+
+
+def special_ids(
+    added: Mapping[int, AddedToken], named: Mapping[str, int | None]
+) -> frozenset[int]:
+    """Return the ids of the special tokens that a text may spell, such as ``[SEP]``.
+
+    A token that stands for a word, unknown or hidden by a mask, is none of them.
+    added: the tokens beside the vocabulary by id. named: the ids of special tokens by their names,
+        such as ``bos``.
+    """
+    ends = {named.get(name) for name in ("bos", "eos", "cls", "sep")}
+    words = {named.get(name) for name in ("unk", "mask")} - ends
+    return frozenset(
+        number
+        for number, token in added.items()
+        if token.special
+        and number not in words
+        and token.content not in UNKNOWN
+        and not token.content.startswith("<extra_id_")  # T5 hides words by these
     )
-
-
-def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of the special tokens that a text may spell."""
-    added = tokenizer.get_added_tokens_decoder()
-    return frozenset(number for number, token in added.items() if token.special)
 
 
 def _apply(steps: list[Callable[[str], str]], piece: str) -> str:

@@ -26,11 +26,11 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
         return [f" {name}" for name in names]
     pieces, end = [], spans[0][0] if tokens.kept else 0
     for name, special, (start, stop) in zip(names, tokens.special, spans, strict=True):
-        if special or stop <= end:
+        if stop <= end:
             pieces.append(name if special else "")
             continue
         blank = text[end:start] if text[end:start].isspace() else ""
-        pieces.append(blank + text[max(start, end) : stop])
+        pieces.append(blank + (name if special else text[max(start, end) : stop]))
         end = stop
     return pieces
 
@@ -49,9 +49,11 @@ def _found(tokens: Tokens, text: str) -> Spans:
     for name, special in zip(tokens.texts, tokens.special, strict=True):
         bare = name.removeprefix("##")
         wanted = (bare.strip() or bare).lower()
-        start = end if special or not wanted else folded.find(wanted, end)
+        start = folded.find(wanted, end) if wanted else end
         if start < 0 or text[end:start].strip():
-            return ()
-        end = start if special else start + len(wanted)
+            if not special:
+                return ()
+            start, wanted = end, ""  # the tokenizer added it
+        end = start + len(wanted)
         spans.append((start, end))
     return spans
