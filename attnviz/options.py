@@ -366,13 +366,29 @@ class Sharding(Options, panel="Many texts"):
 
 
 @dataclass(frozen=True)
-class ManyTexts(Sharding, panel="Many texts"):
+class Column(Options):
+    """The option on which column of a table has the texts."""
+
+    column: str | None = option(
+        "NAME",
+        "The column of --texts that has the texts (default: text).",
+        words=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column is not None and getattr(self, "texts", None) is None:
+            raise UsageError("--column is that of a table of texts: add --texts FILE")
+
+
+@dataclass(frozen=True)
+class ManyTexts(Column, Sharding, panel="Many texts"):
     """The options on a corpus, of which several processes may each measure a share."""
 
     texts: str | None = option(
         "FILE|NAME",
-        "A corpus of any size: one text a line, JSON lines with a text field, Parquet, or the name "
-        "of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
+        "A corpus of any size: one text a line, CSV, TSV, JSON or Parquet with a column text, or "
+        "the name of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
     )
     resume: Path | None = option(
         "FILE", "Keep what is measured there, and go on where a run ended; see attnviz merge."

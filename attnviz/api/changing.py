@@ -60,6 +60,7 @@ def ablate(
     index_base: int = 0,
     seed: int = 0,
     shard: str | None = None,
+    column: str | None = None,
 ) -> AblationReport:
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
@@ -86,7 +87,7 @@ def ablate(
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
         refuse_for_corpus(request)
-        corpus = open_corpus([texts] if isinstance(texts, str) else texts or ())
+        corpus = open_corpus([texts] if isinstance(texts, str) else texts or (), column)
         share, file = read_shard(shard, request.resume)
         opening = for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
         return ablate_over(open_given(model, tokenizer, opening), corpus, request, share, file)

@@ -66,7 +66,7 @@ def ablate(
         if alone is None:
             raise UsageError("--shard is for a corpus: give --texts FILE alone")
         refuse_for_corpus(request)
-        corpus, (shard, kept) = open_corpus(alone), read_shard(share.shard, request.resume)
+        corpus, (shard, kept) = open_corpus(alone, texts.column), read_shard(share.shard, request.resume)
         options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
         loaded = outlet.load(model.model, options)
         with outlet.resumable(kept), outlet.advancing("ablating heads", long=True) as watch:
@@ -74,7 +74,7 @@ def ablate(
         if shard.number == 0 or share.shard is not None:  # of a torchrun, one process speaks
             outlet.show(report)
         return
-    read = read_texts(texts.text, texts.file, texts.texts)
+    read = read_texts(texts.text, texts.file, texts.texts, texts.column)
     tokens = question.reckoned(read, request)
     joined = request.second is not None
     options = replace(options, tokens=tokens, changed=True, joined=joined)

@@ -277,17 +277,12 @@ _MANY = 0.1
 """The share of unknown tokens in a text above which they are reported."""
 
 
-_LINE_ENDS = ("\n", "\r", "<0x0A>", "<0x0D>")
-
-
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     """Return notes for the reader about running a model over a text.
 
     trained: tokens of the longest training sequence, or None. tokens: of the text.
     """
     notes = []
-    if not tokens.regions and tokens.texts[-1:] and tokens.texts[-1].endswith(_LINE_ENDS):
-        notes.append("the text ends with a line feed, which the model reads too")
     if trained is not None and len(tokens) > trained:
         notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")
     unknown = sum(text in UNKNOWN for text in tokens.texts)

@@ -67,10 +67,13 @@ def read_prompts(
     text: str | None = None,
     file: Path | None = None,
     texts: Path | Texts | None = None,
+    column: str | None = None,
 ) -> tuple[list[LinkPrompt], str]:
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"query": request.query, "key": request.key, "than": request.than}
-    read, source = typed_prompts("link", usual, text=text, file=file, texts=texts)
+    read, source = typed_prompts(
+        "link", usual, text=text, file=file, texts=texts, column=column
+    )
     return [LinkPrompt._make((text, *asked, place)) for text, asked, place in read], source
 
 

@@ -63,10 +63,13 @@ def read_prompts(
     text: str | None = None,
     file: Path | None = None,
     texts: Path | Texts | None = None,
+    column: str | None = None,
 ) -> tuple[list[Prompt], str]:
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"answer": request.answer, "foil": request.foil, "position": request.position}
-    read, source = typed_prompts("why", usual, text=text, file=file, texts=texts)
+    read, source = typed_prompts(
+        "why", usual, text=text, file=file, texts=texts, column=column
+    )
     return [Prompt._make((text, *asked, place)) for text, asked, place in read], source
 
 
