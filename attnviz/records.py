@@ -80,6 +80,22 @@ class Tokens:
         )
 
     @property
+    def spaced(self) -> tuple[str, ...]:
+        """Return the texts with the blank between two words at the start of the second.
+
+        Tokenizers that mark the end of a word, not its start, have it at the end of the first.
+        """
+        texts = self.texts
+        marks = any(text.endswith(" ") for text in texts)
+        if not marks or any(text.startswith(" ") for text in texts):
+            return texts
+        before = (" ", *texts)
+        return tuple(
+            " " * one.endswith(" ") + text.removesuffix(" ")
+            for one, text in zip(before, texts, strict=False)
+        )
+
+    @property
     def joined(self) -> bool:
         """Return whether these are two texts that are read together."""
         return PAIR[1] in self.regions

@@ -6,6 +6,8 @@ The byte alphabet of byte-level BPE is that of GPT-2 (Radford et al. 2019, ``enc
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -24,17 +26,104 @@ _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """The characters by which ``surrogateescape`` replaces invalid UTF-8 bytes, and their texts."""
 
 
+ReadPiece = Callable[[str], str]
+"""Returns the text that a piece of a tokenizer's vocabulary stands for."""
+
+
 def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
     """Return the text of each piece of a tokenizer's vocabulary, white space included.
 
     Byte-level pieces become text (``Ġcat`` is " cat"); bytes that are no complete character are
-    written ``<0xED><0x95>``. Metaspace (``▁cat``) becomes a space. WordPiece's ``##ing``, byte
-    fallback's ``<0xE2>`` and all else stay as they are, and so do special and added tokens, which
-    are text already. The tokenizer's decoder decides, never the look of a piece.
+    written ``<0xED><0x95>``. Metaspace (``▁cat``) becomes a space before a word, the end of a word
+    (``cat</w>``) one behind it. WordPiece's ``##ing``, byte fallback's ``<0xE2>`` and all else stay
+    as they are, and so do special and added tokens, which are text already. The tokenizer's model
+    and decoder decide, never the look of a piece.
     """
-    steps = _steps(tokenizer)
+    read = _reader(tokenizer)
     verbatim = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    return tuple(piece if piece in verbatim else _apply(steps, piece) for piece in pieces)
+    return tuple(piece if piece in verbatim else read(piece) for piece in pieces)
+
+
+def python_texts(tokenizer: Any, pieces: Iterable[str]) -> tuple[str, ...]:
+    """Return the text of each piece of a tokenizer that is written in Python; see ``token_texts``.
+
+    How it joins two pieces tells what marks them.
+    """
+
+    def joins(first: str, second: str, text: str) -> bool:
+        try:
+            return bool(tokenizer.convert_tokens_to_string([first, second]).strip() == text)
+        except Exception:  # its code need not know a piece with the marks of others
+            return False
+
+    if joins("b", "Ġa", "b a"):
+        read = _bytes_to_text
+    elif joins("Ã", "©", "é"):
+        read = _byte_to_text
+    elif joins("b</w>", "a</w>", "b a"):
+        read = _ended(str, "</w>")
+    elif joins("b@@", "a", "ba"):
+        read = _ended(str, "@@", goes_on=True)
+    else:
+        read = _spaced
+    verbatim = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    return tuple(piece if piece in verbatim else read(piece) for piece in pieces)
+
+
+_SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
+
+
+def looks_special(text: str) -> bool:
+    """Return whether a token is written like a special one, such as ``<s>`` or ``[SEP]``.
+
+    The tokens of unknown and of hidden words are not special.
+    """
+    return _SPECIAL.fullmatch(text) is not None and text[1:-1].lower() not in ("unk", "mask")
+
+
+def undone(pieces: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of the pieces of an unknown tokenizer, by the marks that they bear.
+
+    Those that look special, and pieces without the marks of any tokenizer, stay as they are.
+    """
+    plain = [piece for piece in pieces if not looks_special(piece)]
+    ends = any(piece.endswith("</w>") for piece in plain)
+    bare = [piece.removesuffix("</w>") for piece in plain]
+    read: ReadPiece = str
+    if _in_alphabet(bare):
+        read = _bytes_to_text
+    elif _are_bytes(bare):
+        read = _byte_to_text
+    elif any(piece.startswith("▁") for piece in plain):
+        read = _spaced
+    elif not ends and any(piece.endswith("@@") and piece[:-2].isalnum() for piece in plain):
+        read = _ended(str, "@@", goes_on=True)
+    read = _ended(read, "</w>") if ends else read
+    return tuple(piece if looks_special(piece) else read(piece) for piece in pieces)
+
+
+def _in_alphabet(pieces: Sequence[str]) -> bool:
+    """Return whether pieces are byte-level: letters of that alphabet that spell a text."""
+    alphabet, joined = _byte_alphabet(), "".join(pieces)
+    if joined.isascii() or any(letter not in alphabet for letter in joined):
+        return False
+    marked = "Ġ" in joined or "Ċ" in joined
+    try:
+        text = bytes(alphabet[letter] for letter in joined).decode()
+    except UnicodeDecodeError:  # a character may be cut at an end
+        return marked
+    plain = all(letter in "\t\n\r" or unicodedata.category(letter) != "Cc" for letter in text)
+    return plain and (marked or not text.isascii())
+
+
+def _are_bytes(pieces: Sequence[str]) -> bool:
+    """Return whether pieces are single bytes, each written as the character of its number."""
+    if not pieces or any(len(piece) != 1 or piece > "\xff" for piece in pieces):
+        return False
+    try:
+        return not "".join(pieces).encode("latin-1").decode().isascii()
+    except UnicodeDecodeError:
+        return False
 
 
 def tokens_of(
@@ -108,19 +197,43 @@ def special_ids(
     )
 
 
-def _apply(steps: list[Callable[[str], str]], piece: str) -> str:
-    for step in steps:
-        piece = step(piece)
-    return piece
+def _reader(tokenizer: Tokenizer) -> ReadPiece:
+    """Return what turns a single piece into text: the steps of the tokenizer's decoder."""
+    suffix = getattr(tokenizer.model, "end_of_word_suffix", None)
+    steps = list[ReadPiece]()
+    if tokenizer.decoder is not None and type(tokenizer.decoder) is not Decoder:  # not in Python
+        # Only the pickled state has a decoder's type; that of the tokenizer has the vocabulary too.
+        spec = [*_flatten(json.loads(tokenizer.decoder.__getstate__()))]
+        steps = [step for part in spec if (step := _step(part)) is not None]
+        suffix = suffix or next((part["suffix"] for part in spec if "suffix" in part), None)
+
+    def read(piece: str) -> str:
+        for step in steps:
+            piece = step(piece)
+        return piece
+
+    return _ended(read, suffix) if suffix else read
 
 
-def _steps(tokenizer: Tokenizer) -> list[Callable[[str], str]]:
-    """Return the steps of the tokenizer's decoder that turn a single piece into text."""
-    if tokenizer.decoder is None or type(tokenizer.decoder) is Decoder:  # written in Python
-        return []
-    # Only the pickled state has a decoder's type; that of the tokenizer has the vocabulary too.
-    spec = json.loads(tokenizer.decoder.__getstate__())
-    return [step for part in _flatten(spec) if (step := _step(part)) is not None]
+def _ended(read: ReadPiece, mark: str, *, goes_on: bool = False) -> ReadPiece:
+    """Return ``read``, with a blank behind each piece that ends a word.
+
+    mark: what such a piece ends with; with ``goes_on`` what all others end with.
+    """
+
+    def undo(piece: str) -> str:
+        bare = piece.removesuffix(mark)
+        return read(bare) + " " * ((bare == piece) is goes_on)
+
+    return undo
+
+
+def _spaced(piece: str) -> str:
+    return piece.replace("▁", " ")
+
+
+def _byte_to_text(piece: str) -> str:
+    return f"<0x{ord(piece):02X}>" if "\x80" <= piece <= "\xff" else piece
 
 
 def _flatten(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -131,7 +244,7 @@ def _flatten(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield spec
 
 
-def _step(spec: dict[str, Any]) -> Callable[[str], str] | None:
+def _step(spec: dict[str, Any]) -> ReadPiece | None:
     match spec:
         case {"type": "ByteLevel"}:
             return _bytes_to_text

@@ -32,6 +32,7 @@ from attnviz.models.pieces import (
     check_ids,
     check_limit,
     placed_tokens,
+    python_texts,
     special_ids,
     token_texts,
 )
@@ -285,7 +286,7 @@ class TransformersModel:
         ]
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:  # written in Python
-            return tuple(piece.replace("▁", " ") for piece in pieces)
+            return python_texts(self.tokenizer, pieces)
         return token_texts(backend, pieces)
 
     @cached_property

@@ -14,6 +14,7 @@ from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.head_maps import HeadMaps
 from attnviz.inspect.heads.report import heads_report
+from attnviz.models.pieces import looks_special, undone
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
 ArrayLike: TypeAlias = Any
@@ -94,8 +95,9 @@ TokenLabels = str | Iterable[str]
 
 
 def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
-    """Return the tokens of one axis of the weights; equal tokens have equal ids.
+    """Return the tokens of one axis of the weights as texts; equal tokens have equal ids.
 
+    Pieces such as ``Ġcat`` become text, and those such as ``[SEP]`` are special.
     labels: the tokens, or one string to split; by default the indices. name: of the argument.
     axis: ``query`` or ``key``. length: of that axis of the weights.
 
@@ -108,7 +110,8 @@ def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -
             f"along their {axis} axis: expected one for each {axis}"
         )
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return Tokens(tuple(numbers[text] for text in texts), texts, (False,) * length)
+    special = tuple(map(looks_special, texts))
+    return Tokens(tuple(numbers[text] for text in texts), undone(texts), special)
 
 
 def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
@@ -126,8 +129,9 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 
 def _joined(tokens: Tokens) -> str:
     """Return the tokens as one string, with a blank between them if none begins with one."""
-    spaced = any(text[:1].isspace() for text in tokens.texts)
-    return ("" if spaced else " ").join(tokens.texts).strip()
+    texts = tokens.spaced
+    spaced = any(text[:1].isspace() for text in texts)
+    return ("" if spaced else " ").join(texts).strip()
 
 
 # Maps ----------------------------------------------------------------------------------------
