@@ -168,7 +168,7 @@ class ModelInfo:
         ``heads // kv_heads``. weights: ``trained`` (of the bundled model), ``checkpoint`` (from
         files, whatever they contain), ``random``, ``loaded`` (of a model object that Python code
         passed), ``captured`` (by another program, of which only queries and keys or weights are
-        known), or ``given``: only an array of attention weights, of an unknown model.
+        known), or ``given``: only arrays of attention weights, of an unknown model.
     seed: of the random weights; None without random weights. device: where it ran.
     notes: sentences that a reader of the result must know. score: how attention scores are computed
         from queries and keys; None for a checkpoint, which has its own way.
@@ -199,8 +199,13 @@ class ModelInfo:
 
     @property
     def is_array(self) -> bool:
-        """Return True if there is no model, but only one layer's array of attention weights."""
+        """Return True if there is no model, but only arrays of attention weights."""
         return self.weights == "given"
+
+    @property
+    def is_one_layer(self) -> bool:
+        """Return True for an array of one layer, whose number is not known: ``H3``, not ``L0H3``."""
+        return self.is_array and self.layers == 1
 
     @property
     def heads_of_layers(self) -> dict[int, int]:
@@ -481,7 +486,7 @@ class HeadsRecord:
 
     def name(self, layer: int, head: int) -> str:
         """Return a head's name, such as ``L2H5``; ``H5`` for an array without known layer."""
-        if self.record.model.is_array:
+        if self.record.model.is_one_layer:
             return f"H{head + self.index_base}"
         return f"L{layer + self.index_base}H{head + self.index_base}"
 

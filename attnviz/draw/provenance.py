@@ -138,7 +138,12 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
         return [
             (info.name, True),
             (f"given as a {info.dtype} array", False),
-            (f"{info.heads} head{'s' * (info.heads > 1)}", False),
+            (
+                f"{info.heads} head{'s' * (info.heads > 1)}"
+                if info.is_one_layer
+                else shape_words(info),
+                False,
+            ),
         ]
     return [
         (info.name, True),

@@ -1,9 +1,13 @@
-"""``attnviz.heatmap``: draws the attention weights of any model."""
+"""``attnviz.heatmap``: draws the attention weights of any model.
+
+transformers returns ``attentions`` as a tuple of layers, (text, head, query, key) each, and from
+``generate`` as a tuple of steps, each a tuple of layers whose queries are the tokens read in it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -88,6 +92,89 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
     return weights
 
 
+# Layers, and the steps of a text that was generated --------------------------------------------
+
+
+def layers_of(weights: Any, *, cross: bool) -> tuple[Mapping[int, NDArray[np.floating]], bool]:
+    """Return the weights (head, query, key) of each layer, and whether they are steps.
+
+    weights: one layer as ``weight_matrices`` takes it, which is layer 0; several in a list or as
+        the first axis of an array, one text; or the steps of ``generate``. A layer that is None, as
+        of one that does not attend, is left out.
+    cross: whether the keys are of another text than the queries.
+    Raises UsageError for anything else, and for layers of unequal sizes.
+    """
+    weights = getattr(weights, "attentions", weights)  # of a whole output
+    several: Mapping[int, Any] = {0: weights}
+    steps = False
+    if weights is None or isinstance(weights, list | tuple):
+        known = [each for each in weights or () if each is not None]
+        if not known:
+            raise UsageError(
+                "expected attention weights, got none: transformers returns them with "
+                'output_attentions=True from a model with attn_implementation="eager"'
+            )
+        steps = isinstance(known[0], list | tuple) and any(map(_is_layer, known[0]))
+        if steps:
+            several = {at: _of_steps(layer, cross) for at, layer in _by_layer(known).items()}
+        elif all(map(_is_layer, known)):
+            several = {at: each for at, each in enumerate(weights) if each is not None}
+    if several.get(0) is weights:
+        array = as_numpy(weights)
+        while array.ndim > 3 and len(array) == 1:
+            array = array[0]
+        several = dict(enumerate(array)) if array.ndim > 3 else {0: array}
+    found = {at: weight_matrices(each) for at, each in several.items()}
+    shapes = {each.shape for each in found.values()}
+    if len(shapes) > 1:
+        sizes = " and ".join(" × ".join(map(str, shape)) for shape in sorted(shapes))
+        raise UsageError(
+            f"expected layers of equally many heads, queries and keys, got {sizes}: give one layer"
+        )
+    return found, steps
+
+
+def _is_layer(one: Any) -> bool:
+    """Return whether this is an array with an axis of heads; None is a layer without attention."""
+    return len(getattr(one, "shape", ())) > 2
+
+
+def _by_layer(steps: Sequence[Sequence[Any]]) -> dict[int, list[NDArray[np.floating]]]:
+    """Return the weights of each layer, step by step, by the index of the layer."""
+    return {
+        at: [weight_matrices(step[at]) for step in steps]
+        for at, first in enumerate(steps[0])
+        if first is not None
+    }
+
+
+def _of_steps(steps: Sequence[NDArray[np.floating]], cross: bool) -> NDArray[np.floating]:
+    """Return one map (head, query, key) of a layer, a row for each token that was read.
+
+    steps: the rows of each step. A cache may hold fewer keys than were read, the last ones, or room
+    for keys to come; without a cache, each step reads all tokens again. cross: as in ``layers_of``;
+    else it is told by keys that the first step has beyond its own tokens.
+    """
+    heads, rows, width = steps[0].shape
+    if len(steps) > 1 and steps[-1].shape[1] == rows + len(steps) - 1:
+        return steps[-1]
+    cross = cross or bool(steps[0][..., rows:].any())
+    read = sum(each.shape[1] for each in steps)
+    joined, end = np.zeros((heads, read, width if cross else read), steps[0].dtype), 0
+    for each in steps:
+        begin, end = end, end + each.shape[1]
+        if not cross and not each[..., end:].any():
+            each = each[..., :end]
+        first = 0 if cross else end - each.shape[-1]
+        if first < 0 or (cross and each.shape[-1] != width):
+            raise UsageError(
+                f"the steps have {each.shape[-1]} keys after {end} tokens: expected those of one "
+                "text that was generated"
+            )
+        joined[:, begin:end, first : first + each.shape[-1]] = each
+    return joined
+
+
 # Labels --------------------------------------------------------------------------------------
 
 TokenLabels = str | Iterable[str]
@@ -152,39 +239,48 @@ def heatmap(
     causal: bool | None = None,
     scale: float | None = None,
 ) -> HeadMaps:
-    """Return the maps of attention weights: of one head, or of the heads of one layer.
+    """Return the maps of attention weights: of one head, of the heads of a layer or of all layers.
 
     weights: (query, key) or (head, query, key), after leading axes of length one: a NumPy array, a
         torch tensor, a JAX array, any object with ``__array__`` or DLPack, or nested lists; finite
-        and not negative.
+        and not negative. Several layers in a tuple or as a first axis, (layer, head, query, key),
+        have heads named ``L0H0``; ``attentions`` of transformers are taken as they are, also those
+        of ``generate``, a row for each token that was read.
     tokens: one for each query, as a list or a string to split at white space; by default indices.
+        Of ``generate`` there may be one more, the last, which was not read.
     key_tokens: one for each key; by default ``tokens``, in self-attention.
     title: the name of the maps. causal: whether a query sees no later key, whose cells then stay
         blank; by default whether all weights above the diagonal are zero. scale: the weight with
         the last colour; by default 1 if rows sum to one, else the largest weight, with a note.
 
     Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
-    are computed after each row is divided by its sum.
+    are computed after each row is divided by its sum. Pieces of a tokenizer, such as ``Ġcat``,
+    become text.
 
     Raises UsageError (also a ValueError) if the arguments do not fit together.
     """
-    matrices = weight_matrices(weights)
-    _, rows, columns = matrices.shape
+    layers, steps = layers_of(weights, cross=key_tokens is not None)
+    matrices = [*layers.values()]
+    _, rows, columns = matrices[0].shape
     if rows != columns and tokens is not None and key_tokens is None:
         raise UsageError(
             f"the weights have {rows} queries and {columns} keys: give key_tokens as well"
         )
+    unread: tuple[str, ...] = ()
+    if steps and tokens is not None and len(texts := _texts(tokens, "tokens")) == rows + 1:
+        tokens, unread = texts[:-1], ("the last token was written, not read: it has no row",)
     queries = axis_tokens(tokens, "tokens", "query", rows)
     alike = key_tokens is None and rows == columns
     keys = queries if alike else axis_tokens(key_tokens, "key_tokens", "key", columns)
     limit, notes = _scaled(matrices, scale)
+    heads = tuple(range(len(matrices[0])))
     record = AttentionRecord(
-        model=_origin(matrices, title, notes),
+        model=_origin(layers, title, (*notes, *unread)),
         kind="self" if alike else "cross",
         causal=_causal(matrices, causal),
         queries=queries,
         keys=keys,
-        layers=(LayerWeights(0, tuple(range(len(matrices))), matrices),),
+        layers=tuple(LayerWeights(at, heads, each) for at, each in layers.items()),
     )
     text = _joined(queries) if alike and tokens is not None else ""
     return HeadMaps(_report(record, text), limit=limit)
@@ -192,29 +288,34 @@ def heatmap(
 
 def _report(record: AttentionRecord, text: str) -> HeadsRecord:
     """Return the report of a record of weights; scores use rows rescaled to sum to one."""
-    (layer,) = record.layers
-    sums = layer.weights.sum(-1, keepdims=True)
-    shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
-    of_shares = replace(record, layers=(replace(layer, weights=shares),))
-    few = len(layer.heads) <= _FEW_HEADS
+    shares = list[LayerWeights]()
+    for layer in record.layers:
+        sums = layer.weights.sum(-1, keepdims=True)
+        zeros = np.zeros_like(layer.weights)
+        shares.append(replace(layer, weights=np.divide(layer.weights, sums, zeros, where=sums > 0)))
+    of_shares = replace(record, layers=tuple(shares))
+    few = sum(len(layer.heads) for layer in record.layers) <= _FEW_HEADS
     return replace(heads_report(of_shares, selected=few, text=text), record=record)
 
 
-def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
+def _scaled(
+    layers: Sequence[NDArray[np.floating]], scale: float | None
+) -> tuple[float, tuple[str, ...]]:
     """Return the weight that has the last colour, and notes on the rows for the reader.
 
-    weights: (head, query, key). scale: the weight with the last colour as the caller gave it, or
-        None to choose one.
+    layers: (head, query, key) each. scale: the weight with the last colour as the caller gave it,
+        or None to choose one.
     """
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
-    sums = weights.sum(-1)
+    sums = np.stack([layer.sum(-1) for layer in layers])
     seen = sums[sums > 0]
     notes = []
     if seen.size < sums.size:
         notes.append(f"{sums.size - seen.size} of {sums.size} rows are nothing but zeros")
     one = bool((np.abs(seen - 1) <= _ROUNDING).all())
-    limit = scale if scale is not None else 1.0 if one else float(weights.max())
+    largest = max(float(layer.max()) for layer in layers)
+    limit = scale if scale is not None else 1.0 if one else largest
     if not one:
         least, most = (f"{end:.3g}" for end in (seen.min(), seen.max()))
         notes.append(
@@ -222,18 +323,19 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
             "and entropy are of rows divided by their sums"
         )
     if limit != 1:
-        largest = "the largest weight, " if scale is None else ""
-        notes.append(f"drawn are shares of {largest}{limit:.4g}: the legend's 1 is {limit:.4g}")
+        which = "the largest weight, " if scale is None else ""
+        notes.append(f"drawn are shares of {which}{limit:.4g}: the legend's 1 is {limit:.4g}")
     return limit, tuple(notes)
 
 
-def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
+def _causal(layers: Sequence[NDArray[np.floating]], claimed: bool | None) -> bool:
     """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True.
 
-    weights: (head, query, key). claimed: the caller's claim that it is causal; None for no claim.
+    layers: (head, query, key) each. claimed: the caller's claim that they are causal; None for no
+        claim.
     """
-    _, rows, columns = weights.shape
-    found = rows == columns > 1 and not np.triu(weights, 1).any()
+    _, rows, columns = layers[0].shape
+    found = rows == columns > 1 and not any(np.triu(layer, 1).any() for layer in layers)
     if claimed and not found:
         reason = (
             f"there are {rows} queries and {columns} keys"
@@ -244,17 +346,20 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
     return found if claimed is None else claimed
 
 
-def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
-    """Return the facts for an array of weights in place of those of a model.
+def _origin(
+    layers: Mapping[int, NDArray[np.floating]], title: str, notes: tuple[str, ...]
+) -> ModelInfo:
+    """Return the facts for arrays of weights in place of those of a model.
 
-    weights: (head, query, key). title: stands for the model's name. notes: for the reader.
+    layers: (head, query, key) by index. title: stands for the model's name. notes: for the reader.
     """
+    weights = next(iter(layers.values()))
     return ModelInfo(
         name=title,
         revision=None,
         architecture="array",
         dtype=str(weights.dtype),
-        layers=1,
+        layers=max(layers) + 1,
         heads=len(weights),
         kv_heads=len(weights),
         head_dim=1,
