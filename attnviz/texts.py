@@ -49,6 +49,15 @@ _MOST_QUOTED = 40
 _MOST_PIECES = 8
 
 
+class Chat(str):
+    """A chat in place of a text, which a model's template finishes; as a string its contents.
+
+    messages: each with a role and more, as the template takes them.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+
+
 class Texts(NamedTuple):
     """The texts that a command measures on, and where they come from.
 
@@ -109,7 +118,7 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
     elif argument == "-":
         text = utf8(_standard_input(), "standard input")
     elif argument is not None:
-        text = as_utf8(argument, "the text")
+        text = argument if isinstance(argument, Chat) else as_utf8(argument, "the text")
     else:
         raise UsageError(
             f'expected a text: attnviz {command} "The cat sat on the mat.", --file PATH, or - to '

@@ -202,9 +202,17 @@ ROWS = ["The cat, sat.", 'A "quoted"\nword.', "나는 오늘"]
 @pytest.mark.parametrize(
     ("name", "content", "numbers"),
     [
-        ("t.csv", 'id,text\n1,"The cat, sat."\n\n2,"A ""quoted""\nword."\n3,나는 오늘\n', (2, 4, 6)),
+        (
+            "t.csv",
+            'id,text\n1,"The cat, sat."\n\n2,"A ""quoted""\nword."\n3,나는 오늘\n',
+            (2, 4, 6),
+        ),
         ("t.csv", 'text;id\nThe cat, sat.;1\n"A ""quoted""\nword.";2\n나는 오늘;3\n', (2, 3, 5)),
-        ("t.tsv", 'id\ttext\n1\tThe cat, sat.\n2\t"A ""quoted""\nword."\n3\t나는 오늘\n', (2, 3, 5)),
+        (
+            "t.tsv",
+            'id\ttext\n1\tThe cat, sat.\n2\t"A ""quoted""\nword."\n3\t나는 오늘\n',
+            (2, 3, 5),
+        ),
         ("t.json", json.dumps(ROWS, indent=1), (1, 2, 3)),
         ("t", json.dumps([{"id": 1, "text": row} for row in ROWS]), (1, 2, 3)),
     ],

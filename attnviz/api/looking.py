@@ -218,9 +218,10 @@ def cut(
 @in_own_modes
 def rollout(
     model: AnyModel,
-    text: str,
+    text: str | None = None,
     *,
     tokenizer: Any = None,
+    chat: AnyChat = None,
     kind: Literal["self", "encoder", "decoder"] | None = None,
     target: str | None = None,
     truncate: bool = False,
@@ -230,8 +231,9 @@ def rollout(
 ) -> RolloutReport:
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
-    model, tokenizer: see ``capture``. kind: for an encoder–decoder, which self-attention is
-        followed. values: print the shares in the cells. sink: keep the attention sink in the maps.
+    model, tokenizer: see ``capture``. chat: in place of the text, see ``heads``.
+    kind: for an encoder–decoder, which self-attention is followed. values: print the shares in the
+        cells. sink: keep the attention sink in the maps.
     Of a long text 16 rows are followed, see ``sampled`` of the report.
     The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
@@ -241,9 +243,12 @@ def rollout(
     given = locals()
     from attnviz.inspect.rollout import rollout as question
     from attnviz.inspect.rollout.request import RolloutRequest
+    from attnviz.regions import given_text
 
     request = RolloutRequest.of(given)
-    read = one_text(text, 'attnviz.rollout("tiny", "The cat sat.")')
+    opens = 'attnviz.rollout("tiny", "The cat sat.")'
+    words = text_or_none(text) if request.chat is not None else one_text(text, opens)
+    read = given_text(request, words, None)
     loads = for_tokens(question.reckoned_length(read, request))
     return question.rollout(open_given(model, tokenizer, loads), read, request)
 

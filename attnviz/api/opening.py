@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyCorpus = str | os.PathLike[str] | Iterable[str] | None
     AnyHeads = HeadChoice | list[HeadChoice] | None
-    AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, str]] | None
+    AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, Any]] | None
     AnySpans = Mapping[str, tuple[int, int] | str] | str | os.PathLike[str] | None
 
 

@@ -153,7 +153,9 @@ def as_spelled(tokens: Tokens, added: Sequence[int], special: Collection[int]) -
     ids, kept = [[tokens.ids[at] for at in run] for run in runs], list[int]()
     for number, run in enumerate(runs):
         if added[run[0]]:
-            before, after = (ids[at] if 0 <= at < len(ids) else [] for at in (number - 1, number + 1))
+            before, after = (
+                ids[at] if 0 <= at < len(ids) else [] for at in (number - 1, number + 1)
+            )
             run = run[: len(run) - _shared(ids[number], after)]
             run = run[_shared(before, ids[number]) :]
         kept += run
@@ -176,9 +178,7 @@ def _shared(first: Sequence[int], second: Sequence[int]) -> int:
     return next((n for n in range(most, 0, -1) if [*first[-n:]] == [*second[:n]]), 0)
 
 
-def special_ids(
-    added: Mapping[int, AddedToken], named: Mapping[str, int | None]
-) -> frozenset[int]:
+def special_ids(added: Mapping[int, AddedToken], named: Mapping[str, int | None]) -> frozenset[int]:
     """Return the ids of the special tokens that a text may spell, such as ``[SEP]``.
 
     A token that stands for a word, unknown or hidden by a mask, is none of them.

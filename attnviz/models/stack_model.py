@@ -22,6 +22,7 @@ from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ChatTemplate,
+    FinishedText,
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
@@ -118,13 +119,12 @@ class StackModel:
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
-            return replace(self._tokens_of(tokenizer.encode(text)), kept=())
+            found = tokenizer.encode(text, add_special_tokens=not isinstance(text, FinishedText))
+            return replace(self._tokens_of(found), kept=())
 
     def _tokens_of(self, found: Encoding) -> Tokens:
         shape = self.stack.shape
-        return tokens_of(
-            self.info.name, self.tokenizer, found, shape.vocabulary, self._special_ids
-        )
+        return tokens_of(self.info.name, self.tokenizer, found, shape.vocabulary, self._special_ids)
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:

@@ -16,6 +16,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.growth import Growth
 from attnviz.models.model import (
     ChatTemplate,
+    FinishedText,
     Placed,
     Vocabulary,
     frame_of,
@@ -104,6 +105,7 @@ class TransformersModel:
             self._growth.check(text)
             encoding = self.tokenizer(
                 text,
+                add_special_tokens=not isinstance(text, FinishedText),
                 truncation=limit is not None,
                 max_length=limit,
                 return_special_tokens_mask=True,

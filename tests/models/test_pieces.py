@@ -186,9 +186,7 @@ def test_a_tokenizer_in_python_is_asked_how_it_joins(
         ("Ġorġ café naïve 나는 @@ a@@b", ("Ġorġ", "café", "naïve", "나는", "@@", "a@@b")),
     ],
 )
-def test_pieces_of_an_unknown_tokenizer_bear_its_marks(
-    pieces: str, texts: tuple[str, ...]
-) -> None:
+def test_pieces_of_an_unknown_tokenizer_bear_its_marks(pieces: str, texts: tuple[str, ...]) -> None:
     assert undone(pieces.split(" ")) == texts
 
 

@@ -46,6 +46,7 @@ _VECTORS = 2_000_000
 ROUNDING = 0.02
 """How far the sum of a row of 16-bit weights may exceed one."""
 
+
 def read_tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
     """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special.
 
