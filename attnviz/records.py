@@ -204,7 +204,7 @@ class ModelInfo:
 
     @property
     def is_one_layer(self) -> bool:
-        """Return True for an array of one layer, whose number is not known: ``H3``, not ``L0H3``."""
+        """Return True for an array of one layer, whose number is not known: ``H3``, no ``L0H3``."""
         return self.is_array and self.layers == 1
 
     @property

@@ -71,11 +71,9 @@ def finished(model: Model, text: str, *, answering: bool) -> str:
     if not isinstance(text, Chat):
         return text
     template = template_of(model)
-    if answering and text.messages[-1]["role"] == "assistant":
+    if answering and text.messages[-1]["role"] == "assistant" and text.messages[-1].get("content"):
         begun = chat_text(model.info.name, template, text.messages, False)
-        ends, last = zip(begun.places, begun.owners, strict=True), len(text.messages) - 1
-        end = max((end for (_, end), owner in ends if owner == last), default=len(begun.text))
-        return FinishedText(begun.text[:end])
+        return FinishedText(begun.text[: max(end for _, end in begun.places)])
     return FinishedText(finished_chat(model.info.name, template, text.messages, answering))
 
 
@@ -135,21 +133,15 @@ def read_chat(given: str, *, plain: bool = False) -> list[Message]:
     if not isinstance(found, list) or not found:
         raise UsageError(f"{name} has no messages: expected a list of roles and contents")
     for number, message in enumerate(found, start=1):
-        _check_message(message, f"{name}: message {number}")
+        fields = message if isinstance(message, dict) else {}
+        role, content = fields.get("role"), fields.get("content")
+        parts = content if isinstance(content, list) else []
+        known = isinstance(content, str | list | None) and all(isinstance(x, dict) for x in parts)
+        if not known or not isinstance(role, str) or not role.strip() or len(fields) < 2:
+            raise UsageError(
+                f"{name}: message {number} is no role and content, a text or a list of parts"
+            )
     return found
-
-
-def _check_message(message: Any, place: str) -> None:
-    """Raise UsageError for what is no message: a role, and a content or other fields."""
-    role = message.get("role") if isinstance(message, dict) else None
-    if not isinstance(role, str) or not role.strip() or len(message) < 2:
-        raise UsageError(f"{place} is no role and content")
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    if not isinstance(content, str | list | None) or not all(isinstance(x, dict) for x in parts):
-        raise UsageError(
-            f"{place} is no role and content: expected a text or a list of parts, got {content!r:.40}"
-        )
 
 
 def _turns(given: str) -> list[Message]:

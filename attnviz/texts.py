@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,7 @@ from attnviz.reading import (
     text_lines,
     utf8,
 )
-from attnviz.tables import form_of, table_rows
+from attnviz.tables import JSON_LINES, PLAIN, form_of, table_rows
 
 if TYPE_CHECKING:
     from attnviz.models.model import Model
@@ -215,25 +214,19 @@ def texts_in(
     path, name: of the file. lines: without line ends. column: the one that a person chose; None for
         ``text``.
     """
-    blank, lines = list[str](), iter(lines)
-    for line in lines:
-        blank.append(line)
-        if line.strip():
-            break
-    form, every = form_of(path, blank[-1] if blank else ""), chain(blank, lines)
-    if form == "plain":
-        if column is not None:
-            raise UsageError(f"{name} has a text a line and no columns: leave out --column")
-        yield from ((at, line) for at, line in enumerate(every, start=1) if line.strip())
-    elif form == "json lines":
+    form, every = form_of(path, lines)
+    if form == PLAIN and column is not None:
+        raise UsageError(f"{name} has a text a line and no columns: leave out --column")
+    if form in (PLAIN, JSON_LINES):
         for at, line in enumerate(every, start=1):
             if line.strip():
-                yield at, text_field(line, at, name, column or TEXT_COLUMN)
-    else:
-        for at, row in table_rows(form, every, name):
-            text = row if isinstance(row, str) else cell_text(row, column, f"{name} row {at}")
-            if text.strip():
-                yield at, text
+                plain = form == PLAIN
+                yield at, line if plain else text_field(line, at, name, column or TEXT_COLUMN)
+        return
+    for at, row in table_rows(form, every, name):
+        text = row if isinstance(row, str) else cell_text(row, column, f"{name} row {at}")
+        if text.strip():
+            yield at, text
 
 
 def cell_text(row: Any, column: str | None, place: str) -> str:
@@ -422,11 +415,10 @@ def read_rows(
     UsageError if there is no row, or for an unknown name.
     """
     source, lines = lines_of(path)
-    every = [*lines]
-    form = form_of(path, next((line for line in every if line.strip()), ""))
+    form, every = form_of(path, lines)
     known = {*needed, *allowed}
     rows, numbers = [], []
-    for number, cells in table_rows("csv" if form == "plain" else form, every, source):
+    for number, cells in table_rows("," if form == PLAIN else form, every, source):
         place = f"{source} line {number}"
         if isinstance(cells, str) and len(needed) == 1:
             cells = {needed[0]: cells}

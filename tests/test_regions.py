@@ -162,7 +162,7 @@ def test_a_chat_is_read_from_text_and_from_a_file(given: str, tmp_path: Path) ->
         ('[{"role": "user"}]', "message 1 is no role and content"),
         ('[{"role": "user", "content": 3}]', "message 1 is no role and content"),
         ('["user"]', "message 1 is no role and content"),
-        ('[{"role": "user", "content": ["a"]}]', "message 1 is no role and content: .* parts"),
+        ('[{"role": "user", "content": ["a"]}]', "message 1 is no role and content, .* parts"),
         ("[{", "neither a file nor a chat"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import in_own_modes, one_text, open_given, text_or_none
+from attnviz.api.opening import given_prompt, in_own_modes, open_given
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
@@ -53,12 +53,9 @@ def lens(
     from attnviz.inspect.lens import lens as question
     from attnviz.inspect.lens.request import LensRequest
     from attnviz.models.resolve import LoadOptions
-    from attnviz.regions import given_text
 
     request = LensRequest.of(given)
-    opens = 'attnviz.lens("tiny", "The cat sat.")'
-    typed = text_or_none(text) if request.chat is not None else one_text(text, opens)
-    read = given_text(request, typed, None)
+    read = given_prompt(request, text, 'attnviz.lens("tiny", "The cat sat.")')
     loaded = open_given(
         model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read)
     )

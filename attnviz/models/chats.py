@@ -41,44 +41,36 @@ def with_texts(chat: Sequence[Message], change: Callable[[int, str, bool], str])
 
     message: the index of its message. thought: whether a template may leave it out.
     """
-    changed = []
-    for number, message in enumerate(chat):
-        fields = dict(message)
-        content = fields.get("content")
-        if isinstance(content, str):
-            fields["content"] = change(number, content, False)
-        elif isinstance(content, list):
-            fields["content"] = [
-                {**part, "text": change(number, part["text"], False)}
-                if isinstance(part.get("text"), str)
-                else part
-                for part in content
+
+    def changed(number: int, name: str, value: Any) -> Any:
+        if name == "content" and isinstance(value, list):
+            return [
+                {key: changed(number, key, each) for key, each in part.items()} for part in value
             ]
-        for name in _THOUGHTS:
-            if isinstance(fields.get(name), str):
-                fields[name] = change(number, fields[name], True)
-        changed.append(fields)
-    return changed
+        named = name in ("content", "text", *_THOUGHTS)
+        return (
+            change(number, value, name in _THOUGHTS) if named and isinstance(value, str) else value
+        )
+
+    return [
+        {name: changed(number, name, value) for name, value in message.items()}
+        for number, message in enumerate(chat)
+    ]
 
 
 def chat_text(
     name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool
 ) -> ChatText:
-    """Return a chat as the text that a model's template makes of it.
+    """Return a chat as the text that a model's template makes of it; see ``finished_chat``.
 
-    name: of the model, for messages. answering: whether the text ends where the assistant's answer
-        begins.
     The character ranges of the texts are found with the template itself, run once more over
-    placeholders. Raises UsageError if the template refuses the chat, UnsupportedError if it leaves
-    a content out, repeats a text or changes more than blanks at its ends.
+    placeholders. Raises UnsupportedError if it leaves a content out, repeats a text or changes more
+    than blanks at its ends.
     """
-    text = finished_chat(name, template, chat, answering)
-    texts = list[tuple[int, str, bool]]()
+    text, texts = finished_chat(name, template, chat, answering), list[tuple[int, str, bool]]()
 
-    def marked(number: int, said: str, thought: bool) -> str:
-        if not said.strip():  # which may decide what a template writes
-            return said
-        texts.append((number, said, thought))
+    def marked(*one: Any) -> str:
+        texts.append(one)
         return _MARK.format(len(texts) - 1)
 
     frame = _rendered(name, template, with_texts(chat, marked), answering)
@@ -93,32 +85,27 @@ def chat_text(
             raise _lost(name, number, chat[number])
         places[place] = at, at + len(kept)
         at += len(kept) + len(literal)
-    for place, (number_of, _, thought) in enumerate(texts):
-        if place not in places and not thought:
-            raise _lost(name, number_of, chat[number_of])
-    if at != len(text):
+    missing = [one[0] for place, one in enumerate(texts) if place not in places and not one[2]]
+    if missing or at != len(text):
+        number = missing[0] if missing else number
         raise _lost(name, number, chat[number])
     known = sorted(places)
-    return ChatText(
-        text, tuple(places[place] for place in known), tuple(texts[place][0] for place in known)
-    )
+    return ChatText(text, tuple(places[at] for at in known), tuple(texts[at][0] for at in known))
 
 
 def finished_chat(
     name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool
 ) -> str:
-    """Return the text that a model's template makes of a chat; see ``chat_text``.
+    """Return the text that a model's template makes of a chat.
 
+    name: of the model, for messages. answering: whether the text ends where the assistant's answer
+        begins.
     Raises UsageError if the template refuses the chat, or writes a list of parts as it stands.
     """
     text = _rendered(name, template, chat, answering)
-    for number, message in enumerate(chat, start=1):
-        content = message.get("content")
-        if isinstance(content, list) and str(content) in text:
-            raise UsageError(
-                f"the chat template of {name!r} takes the content of message {number} as one text, "
-                "not in parts"
-            )
+    parts = [one["content"] for one in chat if isinstance(one.get("content"), list)]
+    if any(str(one) in text for one in parts):
+        raise UsageError(f"the chat template of {name!r} takes contents as texts, not in parts")
     return text
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -25,6 +24,9 @@ from attnviz.records import Tokens
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """The characters by which ``surrogateescape`` replaces invalid UTF-8 bytes, and their texts."""
 
+
+_WORDS = (*UNKNOWN, "<extra_id_")
+"""How tokens begin that stand for words; T5 hides some by the last."""
 
 ReadPiece = Callable[[str], str]
 """Returns the text that a piece of a tokenizer's vocabulary stands for."""
@@ -44,86 +46,53 @@ def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
     return tuple(piece if piece in verbatim else read(piece) for piece in pieces)
 
 
-def python_texts(tokenizer: Any, pieces: Iterable[str]) -> tuple[str, ...]:
-    """Return the text of each piece of a tokenizer that is written in Python; see ``token_texts``.
-
-    How it joins two pieces tells what marks them.
-    """
-
-    def joins(first: str, second: str, text: str) -> bool:
-        try:
-            return bool(tokenizer.convert_tokens_to_string([first, second]).strip() == text)
-        except Exception:  # its code need not know a piece with the marks of others
-            return False
-
-    if joins("b", "Ġa", "b a"):
-        read = _bytes_to_text
-    elif joins("Ã", "©", "é"):
-        read = _byte_to_text
-    elif joins("b</w>", "a</w>", "b a"):
-        read = _ended(str, "</w>")
-    elif joins("b@@", "a", "ba"):
-        read = _ended(str, "@@", goes_on=True)
-    else:
-        read = _spaced
+def python_reader(tokenizer: Any) -> ReadPiece:
+    """Return what turns a piece of a tokenizer in Python into text, by its vocabulary's marks."""
+    read = _read_by(tokenizer.get_vocab())
     verbatim = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    return tuple(piece if piece in verbatim else read(piece) for piece in pieces)
+    return lambda piece: piece if piece in verbatim else read(piece)
 
 
-_SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
+_SPECIAL = re.compile(r"(?i)(?!<0x|.(?:unk|mask).$)(?:<[^<>\s]+>|\[[^\[\]\s]+\])")
 
 
 def looks_special(text: str) -> bool:
-    """Return whether a token is written like a special one, such as ``<s>`` or ``[SEP]``.
-
-    The tokens of unknown and of hidden words are not special.
-    """
-    return _SPECIAL.fullmatch(text) is not None and text[1:-1].lower() not in ("unk", "mask")
+    """Return whether a token looks like ``<s>`` or ``[SEP]``, and not like ``[UNK]`` or ``[MASK]``."""
+    return _SPECIAL.fullmatch(text) is not None
 
 
 def undone(pieces: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of the pieces of an unknown tokenizer, by the marks that they bear.
-
-    Those that look special, and pieces without the marks of any tokenizer, stay as they are.
-    """
-    plain = [piece for piece in pieces if not looks_special(piece)]
-    ends = any(piece.endswith("</w>") for piece in plain)
-    bare = [piece.removesuffix("</w>") for piece in plain]
-    read: ReadPiece = str
-    if _in_alphabet(bare):
-        read = _bytes_to_text
-    elif _are_bytes(bare):
-        read = _byte_to_text
-    elif any(piece.startswith("▁") for piece in plain):
-        read = _spaced
-    elif not ends and any(piece.endswith("@@") and piece[:-2].isalnum() for piece in plain):
-        read = _ended(str, "@@", goes_on=True)
-    read = _ended(read, "</w>") if ends else read
+    """Return the texts of the pieces of an unknown tokenizer; those that look special stay."""
+    read = _read_by(pieces)
     return tuple(piece if looks_special(piece) else read(piece) for piece in pieces)
 
 
-def _in_alphabet(pieces: Sequence[str]) -> bool:
-    """Return whether pieces are byte-level: letters of that alphabet that spell a text."""
+def _read_by(pieces: Iterable[str]) -> ReadPiece:
+    """Return what turns a piece into text, by the marks that some of ``pieces`` bear."""
+    plain = [piece for piece in pieces if not looks_special(piece)]
+    bare = [piece.removesuffix("</w>") for piece in plain]
+    read: ReadPiece = str
+    if _spells_text(bare):
+        read = _bytes_to_text
+    elif any("\x80" <= piece <= "\x9f" for piece in plain) and max(map(len, plain)) == 1:
+        read = _byte_to_text
+    elif any(piece.startswith("▁") for piece in plain):
+        read = _spaced
+    elif bare == plain and any(piece.endswith("@@") and piece[:-2].isalnum() for piece in plain):
+        read = _ended(str, "@@", goes_on=True)
+    return read if bare == plain else _ended(read, "</w>")
+
+
+def _spells_text(pieces: Sequence[str]) -> bool:
+    """Return whether pieces are byte-level: letters of that alphabet that spell another text."""
     alphabet, joined = _byte_alphabet(), "".join(pieces)
-    if joined.isascii() or any(letter not in alphabet for letter in joined):
+    if joined.isascii() or not alphabet.keys() >= set(joined):
         return False
-    marked = "Ġ" in joined or "Ċ" in joined
     try:
         text = bytes(alphabet[letter] for letter in joined).decode()
     except UnicodeDecodeError:  # a character may be cut at an end
-        return marked
-    plain = all(letter in "\t\n\r" or unicodedata.category(letter) != "Cc" for letter in text)
-    return plain and (marked or not text.isascii())
-
-
-def _are_bytes(pieces: Sequence[str]) -> bool:
-    """Return whether pieces are single bytes, each written as the character of its number."""
-    if not pieces or any(len(piece) != 1 or piece > "\xff" for piece in pieces):
-        return False
-    try:
-        return not "".join(pieces).encode("latin-1").decode().isascii()
-    except UnicodeDecodeError:
-        return False
+        return "Ġ" in joined
+    return not re.search(r"[\0-\x08\x0e-\x1f\x7f]", text)
 
 
 def tokens_of(
@@ -145,22 +114,18 @@ def as_spelled(tokens: Tokens, added: Sequence[int], special: Collection[int]) -
     """Return the tokens of an encoded text, special ones marked, none of them doubled.
 
     added: 1 for each token that the tokenizer put around the text, else 0. Those that the text
-    itself spells next to them are left out, such as the first ``<s>`` of ``<s><s>Hi``.
-    special: the ids that are special wherever they stand. ``places`` of the result tells the
-    indices of the tokens that are left.
+    itself spells next to them are left out, such as the first ``<s>`` of ``<s><s>Hi``; ``places``
+    of the result tells which are left. special: the ids that are special wherever they stand.
     """
-    runs = [[*run] for _, run in groupby(range(len(tokens)), lambda at: bool(added[at]))]
-    ids, kept = [[tokens.ids[at] for at in run] for run in runs], list[int]()
+    marks = tuple(bool(one) or at in special for one, at in zip(added, tokens.ids, strict=True))
+    kept, runs = list[int](), [[*run] for _, run in groupby(range(len(added)), added.__getitem__)]
     for number, run in enumerate(runs):
         if added[run[0]]:
-            before, after = (
-                ids[at] if 0 <= at < len(ids) else [] for at in (number - 1, number + 1)
-            )
-            run = run[: len(run) - _shared(ids[number], after)]
-            run = run[_shared(before, ids[number]) :]
+            before, after = ([*of] for of in (runs[:number][-1:], runs[number + 1 :][:1]))
+            run = run[: len(run) - _shared(tokens, [run], after)]
+            run = run[_shared(tokens, before, [run]) :]
         kept += run
-    marks = (bool(one) or number in special for one, number in zip(added, tokens.ids, strict=True))
-    return replace(tokens, special=tuple(marks)).taken(kept)
+    return replace(tokens, special=marks).taken(kept)
 
 
 def placed_tokens(tokens: Tokens, sides: Sequence[int | None]) -> Placed:
@@ -172,29 +137,23 @@ def placed_tokens(tokens: Tokens, sides: Sequence[int | None]) -> Placed:
     return Placed(replace(tokens, kept=(), spans=()), tokens.spans, left)
 
 
-def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many ids at the end of the first list are those at the start of the second."""
+def _shared(tokens: Tokens, *runs: Sequence[Sequence[int]]) -> int:
+    """Return how many ids at the end of one run are those at the start of the next."""
+    first, second = ([tokens.ids[at] for run in some for at in run] for some in runs)
     most = min(len(first), len(second))
-    return next((n for n in range(most, 0, -1) if [*first[-n:]] == [*second[:n]]), 0)
+    return next((n for n in range(most, 0, -1) if first[-n:] == second[:n]), 0)
 
 
 def special_ids(added: Mapping[int, AddedToken], named: Mapping[str, int | None]) -> frozenset[int]:
     """Return the ids of the special tokens that a text may spell, such as ``[SEP]``.
 
-    A token that stands for a word, unknown or hidden by a mask, is none of them.
     added: the tokens beside the vocabulary by id. named: the ids of special tokens by their names,
-        such as ``bos``.
+    such as ``bos``. A token that stands for an unknown or hidden word is none of them.
     """
     ends = {named.get(name) for name in ("bos", "eos", "cls", "sep")}
     words = {named.get(name) for name in ("unk", "mask")} - ends
-    return frozenset(
-        number
-        for number, token in added.items()
-        if token.special
-        and number not in words
-        and token.content not in UNKNOWN
-        and not token.content.startswith("<extra_id_")  # T5 hides words by these
-    )
+    words |= {at for at, token in added.items() if token.content.startswith(_WORDS)}
+    return frozenset(at for at, token in added.items() if token.special) - words
 
 
 def _reader(tokenizer: Tokenizer) -> ReadPiece:

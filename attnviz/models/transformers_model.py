@@ -29,11 +29,12 @@ from attnviz.models.model import (
 )
 from attnviz.models.operations import ModelSizes
 from attnviz.models.pieces import (
+    ReadPiece,
     as_spelled,
     check_ids,
     check_limit,
     placed_tokens,
-    python_texts,
+    python_reader,
     special_ids,
     token_texts,
 )
@@ -288,8 +289,12 @@ class TransformersModel:
         ]
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:  # written in Python
-            return python_texts(self.tokenizer, pieces)
+            return tuple(map(self._read_piece, pieces))
         return token_texts(backend, pieces)
+
+    @cached_property
+    def _read_piece(self) -> ReadPiece:
+        return python_reader(self.tokenizer)
 
     @cached_property
     def _growth(self) -> Growth:

@@ -1,8 +1,4 @@
-"""``attnviz.heatmap``: draws the attention weights of any model.
-
-transformers returns ``attentions`` as a tuple of layers, (text, head, query, key) each, and from
-``generate`` as a tuple of steps, each a tuple of layers whose queries are the tokens read in it.
-"""
+"""``attnviz.heatmap``: draws the attention weights of any model."""
 
 from __future__ import annotations
 
@@ -95,66 +91,51 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
 # Layers, and the steps of a text that was generated --------------------------------------------
 
 
-def layers_of(weights: Any, *, cross: bool) -> tuple[Mapping[int, NDArray[np.floating]], bool]:
-    """Return the weights (head, query, key) of each layer, and whether they are steps.
+def layers_of(weights: Any, *, cross: bool) -> tuple[dict[int, NDArray[np.floating]], bool]:
+    """Return the weights (head, query, key) of each layer, and whether they were steps.
 
-    weights: one layer as ``weight_matrices`` takes it, which is layer 0; several in a list or as
-        the first axis of an array, one text; or the steps of ``generate``. A layer that is None, as
-        of one that does not attend, is left out.
-    cross: whether the keys are of another text than the queries.
+    weights: one layer as ``weight_matrices`` takes it, which is layer 0; several, of one text, in a
+        list or as the first axis of an array; or the steps of ``generate``. A layer that is None
+        does not attend, and is left out. cross: whether the keys are of another text.
     Raises UsageError for anything else, and for layers of unequal sizes.
     """
     weights = getattr(weights, "attentions", weights)  # of a whole output
-    several: Mapping[int, Any] = {0: weights}
-    steps = False
-    if weights is None or isinstance(weights, list | tuple):
-        known = [each for each in weights or () if each is not None]
-        if not known:
-            raise UsageError(
-                "expected attention weights, got none: transformers returns them with "
-                'output_attentions=True from a model with attn_implementation="eager"'
-            )
-        steps = isinstance(known[0], list | tuple) and any(map(_is_layer, known[0]))
-        if steps:
-            several = {at: _of_steps(layer, cross) for at, layer in _by_layer(known).items()}
-        elif all(map(_is_layer, known)):
-            several = {at: each for at, each in enumerate(weights) if each is not None}
-    if several.get(0) is weights:
+    held = weights if isinstance(weights, list | tuple) else () if weights is None else None
+    known = [each for each in held or () if each is not None]
+    if held is not None and not known:
+        raise UsageError(
+            "expected attention weights, got none: transformers returns them with "
+            'output_attentions=True from a model with attn_implementation="eager"'
+        )
+    steps = bool(known) and isinstance(known[0], list | tuple) and any(map(_is_layer, known[0]))
+    if steps:
+        layers = enumerate(zip(*known, strict=True))
+        several = {at: _of_steps(some, cross) for at, some in layers if some[0] is not None}
+    elif held and all(map(_is_layer, known)):
+        several = {at: each for at, each in enumerate(held) if each is not None}
+    else:
         array = as_numpy(weights)
         while array.ndim > 3 and len(array) == 1:
             array = array[0]
-        several = dict(enumerate(array)) if array.ndim > 3 else {0: array}
+        several = dict(enumerate(array if array.ndim > 3 else array[None]))
     found = {at: weight_matrices(each) for at, each in several.items()}
-    shapes = {each.shape for each in found.values()}
-    if len(shapes) > 1:
-        sizes = " and ".join(" × ".join(map(str, shape)) for shape in sorted(shapes))
-        raise UsageError(
-            f"expected layers of equally many heads, queries and keys, got {sizes}: give one layer"
-        )
+    if len({each.shape for each in found.values()}) > 1:
+        raise UsageError("expected layers of equally many heads, queries and keys: give one layer")
     return found, steps
 
 
 def _is_layer(one: Any) -> bool:
-    """Return whether this is an array with an axis of heads; None is a layer without attention."""
+    """Return whether this is an array with an axis of heads."""
     return len(getattr(one, "shape", ())) > 2
 
 
-def _by_layer(steps: Sequence[Sequence[Any]]) -> dict[int, list[NDArray[np.floating]]]:
-    """Return the weights of each layer, step by step, by the index of the layer."""
-    return {
-        at: [weight_matrices(step[at]) for step in steps]
-        for at, first in enumerate(steps[0])
-        if first is not None
-    }
+def _of_steps(given: Sequence[ArrayLike], cross: bool) -> NDArray[np.floating]:
+    """Return one map (head, query, key) of a layer's steps, a row for each token that was read.
 
-
-def _of_steps(steps: Sequence[NDArray[np.floating]], cross: bool) -> NDArray[np.floating]:
-    """Return one map (head, query, key) of a layer, a row for each token that was read.
-
-    steps: the rows of each step. A cache may hold fewer keys than were read, the last ones, or room
-    for keys to come; without a cache, each step reads all tokens again. cross: as in ``layers_of``;
-    else it is told by keys that the first step has beyond its own tokens.
+    A cache may hold the last keys only, or room for keys to come; without one, each step reads all
+    tokens again. cross: as in ``layers_of``; else keys beyond the first step's own tokens tell it.
     """
+    steps = [weight_matrices(each) for each in given]
     heads, rows, width = steps[0].shape
     if len(steps) > 1 and steps[-1].shape[1] == rows + len(steps) - 1:
         return steps[-1]
@@ -163,13 +144,11 @@ def _of_steps(steps: Sequence[NDArray[np.floating]], cross: bool) -> NDArray[np.
     joined, end = np.zeros((heads, read, width if cross else read), steps[0].dtype), 0
     for each in steps:
         begin, end = end, end + each.shape[1]
-        if not cross and not each[..., end:].any():
-            each = each[..., :end]
+        each = each if cross or each[..., end:].any() else each[..., :end]
         first = 0 if cross else end - each.shape[-1]
         if first < 0 or (cross and each.shape[-1] != width):
             raise UsageError(
-                f"the steps have {each.shape[-1]} keys after {end} tokens: expected those of one "
-                "text that was generated"
+                f"a step has {each.shape[-1]} keys after {end} tokens: is it one text?"
             )
         joined[:, begin:end, first : first + each.shape[-1]] = each
     return joined

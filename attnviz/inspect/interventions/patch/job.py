@@ -36,8 +36,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Kind, Tokens
-from attnviz.regions import finished
-from attnviz.regions import both_texts
+from attnviz.regions import both_texts, finished
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of
 
