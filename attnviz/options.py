@@ -379,9 +379,7 @@ class Column(Options):
     """The option on which column of a table has the texts."""
 
     column: str | None = option(
-        "NAME",
-        "The column of --texts that has the texts (default: text).",
-        words=True,
+        "NAME", "The column of --texts that has the texts (default: text).", words=True
     )
 
     def __post_init__(self) -> None:

@@ -89,11 +89,8 @@ class Tokens:
         marks = any(text.endswith(" ") for text in texts)
         if not marks or any(text.startswith(" ") for text in texts):
             return texts
-        before = (" ", *texts)
-        return tuple(
-            " " * one.endswith(" ") + text.removesuffix(" ")
-            for one, text in zip(before, texts, strict=False)
-        )
+        ended = zip((" ", *texts), texts, strict=False)
+        return tuple(" " * one.endswith(" ") + text.removesuffix(" ") for one, text in ended)
 
     @property
     def joined(self) -> bool:

@@ -163,11 +163,11 @@ def read_texts(
         given. column: see ``texts_in``.
     Raises UsageError if two are given or one is empty, LoadError if a file cannot be read.
     """
-    if isinstance(many, Texts):  # given by Python code
-        return many
     if many is not None:
         if argument is not None or file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
+        if isinstance(many, Texts):  # given by Python code
+            return many
         return read_texts_file(many, "--texts", column)
     if argument is None and file is None:
         return built_in_texts()

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.opening import for_tokens, in_own_modes, named_or_loaded, open_given, text_or_none
-from attnviz.errors import UsageError
 from attnviz.options import spelled_head
-from attnviz.texts import Texts, built_in_texts, texts_of
+from attnviz.texts import built_in_texts, read_texts, texts_of
 
 __all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
 
@@ -95,10 +94,7 @@ def ablate(
         share, file = read_shard(shard, request.resume)
         opening = for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
         return ablate_over(open_given(model, tokenizer, opening), corpus, request, share, file)
-    one = chat_or_text(request, None, None)
-    if one is not None and texts is not None:
-        raise UsageError("chat gives the text: leave out texts")
-    read = Texts((one,), "") if one is not None else texts_of(texts) or built_in_texts()
+    read = read_texts(chat_or_text(request, None, None), None, texts_of(texts))
     joined = request.second is not None
     opening = for_tokens(question.reckoned(read, request), changed=True, joined=joined)
     return question.ablate(open_given(model, tokenizer, opening), read, request)
@@ -181,8 +177,8 @@ def patch(
     model, tokenizer: see ``capture``. clean, corrupt: the prompts. pairs: many of them instead, a
         file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil`` and
         ``and``; the built-in ones by default. chat: read each prompt through the model's chat
-        template, as a user's message or a chat of its own. second: a text that is joined to both prompts, for
-        models that compare two.
+        template, as a user's message or a chat of its own. second: a text that is joined to both
+        prompts, for models that compare two.
     The options are those of ``attnviz patch``; see ``PatchRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError

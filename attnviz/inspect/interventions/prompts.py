@@ -56,10 +56,7 @@ class PromptPairs(NamedTuple):
 
     def changed(self, change: Callable[[str], str]) -> PromptPairs:
         """Return the pairs with each prompt changed."""
-        made = (
-            each._replace(clean=change(each.clean), corrupt=change(each.corrupt))
-            for each in self.prompts
-        )
+        made = (one._replace(clean=change(one[0]), corrupt=change(one[1])) for one in self.prompts)
         return self._replace(prompts=tuple(made))
 
     def place(self, index: int) -> str:

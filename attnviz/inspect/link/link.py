@@ -72,13 +72,9 @@ def read_prompts(
 ) -> tuple[list[LinkPrompt], str]:
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"query": request.query, "key": request.key, "than": request.than}
+    text = chat_or_text(request, text, file)
     read, source = typed_prompts(
-        "link",
-        usual,
-        text=chat_or_text(request, text, file),
-        file=file,
-        texts=texts,
-        column=column,
+        "link", usual, text=text, file=file, texts=texts, column=column
     )
     return [LinkPrompt._make((text, *asked, place)) for text, asked, place in read], source
 

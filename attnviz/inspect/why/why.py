@@ -67,13 +67,9 @@ def read_prompts(
 ) -> tuple[list[Prompt], str]:
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"answer": request.answer, "foil": request.foil, "position": request.position}
+    text = chat_or_text(request, text, file)
     read, source = typed_prompts(
-        "why",
-        usual,
-        text=chat_or_text(request, text, file),
-        file=file,
-        texts=texts,
-        column=column,
+        "why", usual, text=text, file=file, texts=texts, column=column
     )
     return [Prompt._make((text, *asked, place)) for text, asked, place in read], source
 

@@ -35,7 +35,7 @@ UNITS: Mapping[Unit, str] = {"head": "head", "kv-head": "key/value head", "layer
 
 @dataclass(frozen=True)
 class _Written(ChatOption, SecondText, Kind):
-    """The options on a chat or a second text, on the kind of attention, and on the decoder's text."""
+    """The options on a chat, a second text, the kind of attention and the decoder's text."""
 
     target: str | None = option(
         "TEXT",
