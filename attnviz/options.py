@@ -375,7 +375,7 @@ class Sharding(Options, panel="Many texts"):
 
 
 @dataclass(frozen=True)
-class Column(Options):
+class TextColumn(Options):
     """The option on which column of a table has the texts."""
 
     column: str | None = option(
@@ -389,7 +389,7 @@ class Column(Options):
 
 
 @dataclass(frozen=True)
-class ManyTexts(Column, Sharding, panel="Many texts"):
+class ManyTexts(TextColumn, Sharding, panel="Many texts"):
     """The options on a corpus, of which several processes may each measure a share."""
 
     texts: str | None = option(

@@ -55,7 +55,12 @@ def chat_or_text(asked: ChatOption, argument: str | None, file: Path | None) -> 
 def as_chat(messages: list[Message]) -> Chat:
     """Return messages as the text that they stand for: their contents, a line each."""
     texts = list[str]()
-    with_texts(messages, lambda _, text, thought: texts.append(text) or text)
+
+    def noted(_: int, text: str, __: bool) -> str:
+        texts.append(text)
+        return text
+
+    with_texts(messages, noted)
     chat = Chat("\n".join(texts))
     chat.messages = messages
     return chat

@@ -40,12 +40,11 @@ def form_of(path: Path, lines: Iterable[str]) -> tuple[str, Iterator[str]]:
 
 
 def table_rows(form: str, lines: Iterable[str], source: str) -> Iterator[tuple[int, Any]]:
-    """Yield (number, row) for each row of a table: its cells by column, or a JSON value.
+    """Yield (number of its first line or of the entry, row) for each row of a table.
 
     form: that of a table. lines: all of them, without line ends. source: of the file, for messages.
-    The number is that of the row's first line; of an array that of the entry. The first row of a
-    CSV names the columns, a cell in quotes may have line feeds, and blank lines are skipped.
-    Raises LoadError for a damaged table.
+    A row of CSV is its cells by the names in the first row; others are JSON values. Blank lines are
+    skipped. Raises LoadError for a damaged table.
     """
     if form == JSON_LINES:
         for number, line in enumerate(lines, start=1):
@@ -82,8 +81,8 @@ def _csv_rows(
     names, number = list[str](), 1
     try:
         for cells in reader:
-            if not "".join(cells[:2]).strip() and len(cells) < 2:
-                pass
+            if len(cells) < 2 and not "".join(cells).strip():
+                pass  # a blank line
             elif not names:
                 names = [cell.strip() for cell in cells]
                 if len(set(names)) < len(names):

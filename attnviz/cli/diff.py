@@ -10,7 +10,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.options import Column, Options, argument, option
+from attnviz.options import Options, TextColumn, argument, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.diff.sides import LiveSide
@@ -41,7 +41,7 @@ class _Sides(Options):
 
 
 @dataclass(frozen=True)
-class _Texts(Column, panel="What is compared"):
+class _Texts(TextColumn, panel="What is compared"):
     """The options on the texts that both compared models run on."""
 
     texts: Path | None = option(

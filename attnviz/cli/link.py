@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.link.request import LinkRequest
-from attnviz.options import Column, option
+from attnviz.options import TextColumn, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -22,7 +22,7 @@ attnviz link --texts prompts.jsonl --head L1H2 --save parts.csv
 
 
 @dataclass(frozen=True)
-class _Prompts(Column, shared.PromptText):
+class _Prompts(TextColumn, shared.PromptText):
     """The argument and options on one prompt or many."""
 
     texts: Path | None = option(

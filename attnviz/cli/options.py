@@ -12,7 +12,7 @@ from attnviz.cli.default_model import blamed, default_model
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.report import EVERY, SCREEN_ENDING
 from attnviz.errors import AttnvizError, UsageError
-from attnviz.options import Column, Options, argument, flag, option
+from attnviz.options import Options, TextColumn, argument, flag, option
 from attnviz.options import OwnShape as OwnShape
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class PromptText(Text):
 
 
 @dataclass(frozen=True)
-class TextOrTexts(Column, Text):
+class TextOrTexts(TextColumn, Text):
     """The argument and options on one text or many."""
 
     texts: Path | None = option(

@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.report.request import ReportRequest
-from attnviz.options import Column, option
+from attnviz.options import TextColumn, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -24,7 +24,7 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 
 
 @dataclass(frozen=True)
-class _Named(Column, shared.ModelArgument):
+class _Named(TextColumn, shared.ModelArgument):
     """The argument that names the model, and the options on the texts."""
 
     text: str | None = option(

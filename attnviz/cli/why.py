@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.options import Column, option
+from attnviz.options import TextColumn, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -24,7 +24,7 @@ attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gp
 
 
 @dataclass(frozen=True)
-class _Prompts(Column, shared.PromptText):
+class _Prompts(TextColumn, shared.PromptText):
     """The argument and options on one prompt or many."""
 
     texts: Path | None = option(

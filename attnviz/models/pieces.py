@@ -24,7 +24,6 @@ from attnviz.records import Tokens
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """The characters by which ``surrogateescape`` replaces invalid UTF-8 bytes, and their texts."""
 
-
 _WORDS = (*UNKNOWN, "<extra_id_")
 """How tokens begin that stand for words; T5 hides some by the last."""
 
@@ -46,30 +45,25 @@ def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
     return tuple(piece if piece in verbatim else read(piece) for piece in pieces)
 
 
-def python_reader(tokenizer: Any) -> ReadPiece:
-    """Return what turns a piece of a tokenizer in Python into text, by its vocabulary's marks."""
-    read = _read_by(tokenizer.get_vocab())
-    verbatim = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    return lambda piece: piece if piece in verbatim else read(piece)
-
-
 _SPECIAL = re.compile(r"(?i)(?!<0x|.(?:unk|mask).$)(?:<[^<>\s]+>|\[[^\[\]\s]+\])")
 
 
 def looks_special(text: str) -> bool:
-    """Return whether a token looks like ``<s>`` or ``[SEP]``, and not like ``[UNK]`` or ``[MASK]``."""
+    """Return whether a token looks like ``<s>`` or ``[SEP]``; ``[UNK]`` and ``[MASK]`` do not."""
     return _SPECIAL.fullmatch(text) is not None
 
 
 def undone(pieces: Sequence[str]) -> tuple[str, ...]:
     """Return the texts of the pieces of an unknown tokenizer; those that look special stay."""
-    read = _read_by(pieces)
-    return tuple(piece if looks_special(piece) else read(piece) for piece in pieces)
+    return tuple(map(reader_by(pieces), pieces))
 
 
-def _read_by(pieces: Iterable[str]) -> ReadPiece:
-    """Return what turns a piece into text, by the marks that some of ``pieces`` bear."""
-    plain = [piece for piece in pieces if not looks_special(piece)]
+def reader_by(pieces: Iterable[str], verbatim: Collection[str] = ()) -> ReadPiece:
+    """Return what turns a piece into text, by the marks that some of ``pieces`` bear.
+
+    It leaves those in ``verbatim``, and those that look special, as they are.
+    """
+    plain = [each for each in pieces if each not in verbatim and not looks_special(each)]
     bare = [piece.removesuffix("</w>") for piece in plain]
     read: ReadPiece = str
     if _spells_text(bare):
@@ -80,7 +74,8 @@ def _read_by(pieces: Iterable[str]) -> ReadPiece:
         read = _spaced
     elif bare == plain and any(piece.endswith("@@") and piece[:-2].isalnum() for piece in plain):
         read = _ended(str, "@@", goes_on=True)
-    return read if bare == plain else _ended(read, "</w>")
+    read = read if bare == plain else _ended(read, "</w>")
+    return lambda piece: piece if piece in verbatim or looks_special(piece) else read(piece)
 
 
 def _spells_text(pieces: Sequence[str]) -> bool:

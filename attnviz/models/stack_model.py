@@ -123,8 +123,8 @@ class StackModel:
             return replace(self._tokens_of(found), kept=())
 
     def _tokens_of(self, found: Encoding) -> Tokens:
-        shape = self.stack.shape
-        return tokens_of(self.info.name, self.tokenizer, found, shape.vocabulary, self._special_ids)
+        known, name = self.stack.shape.vocabulary, self.info.name
+        return tokens_of(name, self.tokenizer, found, known, self._special_ids)
 
     @cached_property
     def _special_ids(self) -> frozenset[int]:

@@ -34,7 +34,7 @@ from attnviz.models.pieces import (
     check_ids,
     check_limit,
     placed_tokens,
-    python_reader,
+    reader_by,
     special_ids,
     token_texts,
 )
@@ -114,7 +114,7 @@ class TransformersModel:
             )
             tokens = replace(self._tokens(encoding["input_ids"]), spans=_spans(encoding))
             added = encoding["special_tokens_mask"]
-            return replace(as_spelled(tokens, added, self._special_ids), kept=())
+            return replace(as_spelled(tokens, added, self._marks[0]), kept=())
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -148,7 +148,7 @@ class TransformersModel:
                 spans=tuple(found.offsets),
                 segments=tuple(types) if any(types := read.get("token_type_ids", ())) else (),
             )
-            tokens = as_spelled(tokens, found.special_tokens_mask, self._special_ids)
+            tokens = as_spelled(tokens, found.special_tokens_mask, self._marks[0])
             return placed_tokens(tokens, found.sequence_ids)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
@@ -270,14 +270,21 @@ class TransformersModel:
         if self.tokenizer is None:
             texts, special = tuple(f"<{number}>" for number in ids), frozenset({self._start_id})
         else:
-            texts, special = self._texts(ids), self._special_ids
+            texts, special = self._texts(ids), self._marks[0]
         return Tokens(tuple(ids), texts, tuple(number in special for number in ids))
 
     @cached_property
-    def _special_ids(self) -> frozenset[int]:
-        names = ("unk", "mask", "bos", "eos", "cls", "sep")
+    def _marks(self) -> tuple[frozenset[int], ReadPiece]:
+        """Return the ids of special tokens, and what reads a piece of a tokenizer in Python."""
+        added, names = (
+            self.tokenizer.added_tokens_decoder,
+            ("unk", "mask", "bos", "eos", "cls", "sep"),
+        )
         named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in names}
-        return special_ids(self.tokenizer.added_tokens_decoder, named)
+        python = getattr(self.tokenizer, "backend_tokenizer", None) is None
+        vocabulary = self.tokenizer.get_vocab() if python else ()
+        read = reader_by(vocabulary, {token.content for token in added.values()})
+        return special_ids(added, named), read
 
     def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         # An embedding table may be padded beyond the vocabulary; such an id has no piece.
@@ -289,12 +296,8 @@ class TransformersModel:
         ]
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:  # written in Python
-            return tuple(map(self._read_piece, pieces))
+            return tuple(map(self._marks[1], pieces))
         return token_texts(backend, pieces)
-
-    @cached_property
-    def _read_piece(self) -> ReadPiece:
-        return python_reader(self.tokenizer)
 
     @cached_property
     def _growth(self) -> Growth:

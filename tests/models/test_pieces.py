@@ -3,14 +3,13 @@
 import re
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from attnviz.models.pieces import as_spelled, python_reader, special_ids, token_texts, undone
+from attnviz.models.pieces import as_spelled, reader_by, special_ids, token_texts, undone
 from attnviz.records import Tokens
 
 
@@ -151,10 +150,8 @@ def test_the_end_of_a_word_is_a_blank_behind_it() -> None:
 def test_a_tokenizer_in_python_is_told_by_its_vocabulary(
     vocabulary: tuple[str, ...], pieces: tuple[str, ...], texts: tuple[str, ...]
 ) -> None:
-    tokenizer = SimpleNamespace(
-        get_vocab=lambda: dict.fromkeys(vocabulary), added_tokens_decoder={0: AddedToken("<s>")}
-    )
-    assert tuple(map(python_reader(tokenizer), ("<s>", *pieces))) == ("<s>", *texts)
+    read = reader_by(vocabulary, {"at@@"})
+    assert tuple(map(read, ("<s>", "at@@", *pieces))) == ("<s>", "at@@", *texts)
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,7 @@ def read_prompts(
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"query": request.query, "key": request.key, "than": request.than}
     text = chat_or_text(request, text, file)
-    read, source = typed_prompts(
-        "link", usual, text=text, file=file, texts=texts, column=column
-    )
+    read, source = typed_prompts("link", usual, text=text, file=file, texts=texts, column=column)
     return [LinkPrompt._make((text, *asked, place)) for text, asked, place in read], source
 
 

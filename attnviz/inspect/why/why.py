@@ -68,9 +68,7 @@ def read_prompts(
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"answer": request.answer, "foil": request.foil, "position": request.position}
     text = chat_or_text(request, text, file)
-    read, source = typed_prompts(
-        "why", usual, text=text, file=file, texts=texts, column=column
-    )
+    read, source = typed_prompts("why", usual, text=text, file=file, texts=texts, column=column)
     return [Prompt._make((text, *asked, place)) for text, asked, place in read], source
 
 
