@@ -72,9 +72,9 @@ def test_bytes_that_are_no_character_are_shown_as_bytes(model: Bundled) -> None:
     assert b"".join(bytes([int(text[3:5], 16)]) for text in texts) == "학🐈".encode()
 
 
-def test_a_special_token_in_the_text_was_not_added(model: Bundled) -> None:
+def test_a_special_token_in_the_text_is_special(model: Bundled) -> None:
     tokens = model.encode("cat<|endoftext|>")
-    assert (tokens.ids[-1], tokens.texts[-1], tokens.special[-1]) == (0, "<|endoftext|>", False)
+    assert (tokens.ids[-1], tokens.texts[-1], tokens.special[-1]) == (0, "<|endoftext|>", True)
 
 
 def test_at_most_as_many_tokens_as_asked_for_are_kept(model: Bundled) -> None:
@@ -84,7 +84,7 @@ def test_at_most_as_many_tokens_as_asked_for_are_kept(model: Bundled) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [SENTENCE, "", " two  spaces\n", "나는 학교에 갔다 🐈", "<|endoftext|> again"]
+    "text", [SENTENCE, "", " two  spaces\n", "나는 학교에 갔다 🐈", "again<|endoftext|> and"]
 )
 def test_transformers_reads_the_same_ids(model: Bundled, text: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)
