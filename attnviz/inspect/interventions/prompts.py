@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from attnviz.errors import UsageError
 from attnviz.options import Options, argument, flag, option
 from attnviz.reading import PACKAGED
-from attnviz.regions import as_chat, read_chat
 from attnviz.texts import read_rows
 
 _BUILT_IN = PACKAGED / "probes" / "pairs.jsonl"
@@ -113,6 +112,8 @@ def read_pairs(
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
     if chat:
+        from attnviz.regions import as_chat, read_chat  # with NumPy, which a help needs not
+
         read = read_pairs(clean, corrupt, file, second)
         if read.joined:
             raise UsageError("--chat is one text: leave out --and")
