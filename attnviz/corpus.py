@@ -19,7 +19,7 @@ from attnviz import ranks
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import TEXT_BYTES, utf8
-from attnviz.texts import Texts, is_structured, text_field, texts_of
+from attnviz.texts import Texts, cell_text, source_of, texts_in, texts_of
 
 BLOCK = 64
 """The number of texts in a block; only the last block of a corpus may have fewer."""
@@ -30,7 +30,7 @@ MOST_SHARDS = 10**6
 RECKONED_TOKENS, RECKONED_TEXTS = 10**6, 10**4
 """How much a model is taken to run on: the same for all shards, which must use one backend."""
 
-_COLUMN, _SPLIT = "text", "train"
+_SPLIT = "train"
 
 
 class Shard(NamedTuple):
@@ -170,12 +170,14 @@ def is_corpus(file: Path) -> bool:
     return not os.path.exists(file) and _is_data_set(str(file))
 
 
-def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCorpus:
+def open_corpus(
+    named: str | os.PathLike[str] | Texts | Iterable[str], column: str | None = None
+) -> TextCorpus:
     """Return a corpus: a file that exists, the name of a hub's data set, or texts in memory.
 
-    A file has one text a line, JSON lines with a text field, or is Parquet with a column ``text``.
-    A data set is ``OWNER/NAME[:SPLIT[:COLUMN]]``, by default its split ``train`` and its column
-    ``text``, and needs the library ``datasets``.
+    A file has one text a line, or is a table: Parquet, or one that ``texts_in`` reads.
+    A data set is ``OWNER/NAME[:SPLIT[:COLUMN]]``, by default its split ``train``, and needs the
+    library ``datasets``. column: that of the texts in a table or data set; None for ``text``.
     Raises UsageError or LoadError for anything else.
     """
     if not isinstance(named, str | os.PathLike):
@@ -190,20 +192,21 @@ def open_corpus(named: str | os.PathLike[str] | Texts | Iterable[str]) -> TextCo
         raise UsageError(f"--texts {shown} is a directory: name a file")
     there = os.path.exists(path)
     if path.suffix.lower() == ".parquet" and there:
-        return TextCorpus(shown, lambda: _rows(shown, _parquet(path), _COLUMN))
+        return TextCorpus(shown, lambda: _rows(shown, _parquet(path), column))
     if shown == "-":
-        return TextCorpus("standard input", lambda: _file_lines(path))
+        return TextCorpus("standard input", lambda: _file_lines(path, column))
     if there:
-        return TextCorpus(shown, lambda: _file_lines(path), path.stat().st_size)
+        source = source_of(path, shown, column)
+        return TextCorpus(source, lambda: _file_lines(path, column), path.stat().st_size)
     if not _is_data_set(os.fspath(named)):
         raise LoadError(f"cannot read {shown!r}: there is no such file")
     name, _, rest = os.fspath(named).partition(":")
-    split, _, column = rest.partition(":")
+    split, _, typed = rest.partition(":")
     rows = _hub(name, split or _SPLIT)
-    return TextCorpus(shown, lambda: _rows(shown, rows(), column or _COLUMN))
+    return TextCorpus(shown, lambda: _rows(shown, rows(), typed or column))
 
 
-_ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".gz")
+_ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".gz")
 
 
 def _is_data_set(named: str) -> bool:
@@ -213,24 +216,19 @@ def _is_data_set(named: str) -> bool:
     return one and Path(named).suffix not in _ENDINGS
 
 
-def _file_lines(path: Path) -> Iterator[Line]:
-    """Yield the texts of a file, one line in memory at a time; empty lines are skipped.
+def _file_lines(path: Path, column: str | None) -> Iterator[Line]:
+    """Yield the texts of a file, one line in memory at a time; see ``texts_in``.
 
     Raises LoadError for a line that is damaged or too long, which it names.
     """
     name = "standard input" if str(path) == "-" else visible(str(path))
-    structured: bool | None = None
     try:
         with sys.stdin.buffer if name == "standard input" else path.open("rb") as stream:
-            for number, content in enumerate(_lines(stream, name), start=1):
-                line = utf8(
-                    content.removesuffix(b"\n").removesuffix(b"\r"), f"{name} line {number}"
-                )
-                if not line.strip():
-                    continue
-                if structured is None:
-                    structured = is_structured(path, line)
-                yield Line(number, text_field(line, number, name) if structured else line)
+            lines = (
+                utf8(content.removesuffix(b"\n").removesuffix(b"\r"), f"{name} line {number}")
+                for number, content in enumerate(_lines(stream, name), start=1)
+            )
+            yield from (Line(*each) for each in texts_in(path, name, lines, column))
     except OSError as error:
         raise LoadError(f"cannot read {name}: {error.strerror or error}") from error
 
@@ -246,14 +244,10 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         yield line
 
 
-def _rows(source: str, rows: Iterable[Any], column: str) -> Iterator[Line]:
+def _rows(source: str, rows: Iterable[Any], column: str | None) -> Iterator[Line]:
     """Yield the texts of a column of rows. source: its name in messages."""
     for number, row in enumerate(rows, start=1):
-        text = row.get(column)
-        if not isinstance(text, str):
-            known = ", ".join(visible(str(name)) for name in row)
-            raise LoadError(f"{source} row {number} has no text in {column!r}: it has {known}")
-        if text.strip():
+        if (text := cell_text(row, column, f"{source} row {number}")).strip():
             yield Line(number, text)
 
 

@@ -227,9 +227,11 @@ class CorpusRecord:
         return f"not finished: shard {listed(cut)}" if cut else ""
 
     @property
-    def unfinished(self) -> tuple[str, ...]:
-        """Return the note of a report on what ``missing`` says; empty if all shards are there."""
-        return (f"{self.missing}: attnviz merge adds all shards up",) if self.missing else ()
+    def notes(self) -> tuple[str, ...]:
+        """Return the notes of a report: on what ``missing`` says, on the column of a table."""
+        lacks = (f"{self.missing}: attnviz merge adds all shards up",) if self.missing else ()
+        source = str(self.shown.get("source", ""))
+        return (*lacks, *[f"the texts are those of {source}"] * (", column " in source))
 
     def save(self, path: Path) -> None:
         """Write the record to a file, whole or not at all; LoadError if the system refuses."""

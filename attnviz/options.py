@@ -275,19 +275,35 @@ class SecondText(Options):
 
 
 @dataclass(frozen=True)
-class RegionOptions(Options, panel="Chat and regions"):
-    """The options on which parts of a text are regions, between which attention is summed.
-
-    Python code gives ``chat`` as a list of messages too, and ``spans`` as a mapping of names to
-    (start, end) or to words.
-    """
+class ChatOption(Options):
+    """The option on a chat; Python code gives a list of messages too."""
 
     chat: str | None = option(
         "FILE|TEXT",
         "A chat in place of TEXT, read through the model's own template: JSON of roles and "
-        "contents, or lines such as user: Hi. Its roles are regions.",
+        "contents, or lines such as user: Hi.",
         words=True,
     )
+
+    def __post_init__(self) -> None:
+        chat: Any = self.chat
+        if isinstance(chat, os.PathLike):
+            object.__setattr__(self, "chat", os.fspath(chat))
+        elif chat is not None and not isinstance(chat, str):
+            object.__setattr__(self, "chat", _dumped(chat))
+        super().__post_init__()
+        if self.chat is not None and getattr(self, "second", None) is not None:
+            raise UsageError("--chat is one text: leave out --and")
+
+
+@dataclass(frozen=True)
+class RegionOptions(ChatOption, panel="Chat and regions"):
+    """The options on which parts of a text are regions, between which attention is summed.
+
+    The roles of a chat are regions. Python code gives ``spans`` as a mapping of names to
+    (start, end) or to words.
+    """
+
     span: tuple[str, ...] = option(
         "NAME=PLACES",
         "Name a region: NAME=2:5 are tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' finds "
@@ -303,18 +319,11 @@ class RegionOptions(Options, panel="Chat and regions"):
     )
 
     def __post_init__(self) -> None:
-        chat: Any = self.chat
-        if isinstance(chat, os.PathLike):
-            object.__setattr__(self, "chat", os.fspath(chat))
-        elif chat is not None and not isinstance(chat, str):
-            object.__setattr__(self, "chat", _dumped(chat))
         spans: Any = self.spans
         if isinstance(spans, Mapping):
             object.__setattr__(self, "span", (*self.span, *_spelled(spans)))
             object.__setattr__(self, "spans", None)
         super().__post_init__()
-        if self.chat is not None and self.second is not None:
-            raise UsageError("--chat is one text: leave out --and")
         if self.second is not None and not self.second.strip():
             raise UsageError("--and is empty: expected a text of at least one word")
 
@@ -366,13 +375,27 @@ class Sharding(Options, panel="Many texts"):
 
 
 @dataclass(frozen=True)
-class ManyTexts(Sharding, panel="Many texts"):
+class TextColumn(Options):
+    """The option on which column of a table has the texts."""
+
+    column: str | None = option(
+        "NAME", "The column of --texts that has the texts (default: text).", words=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column is not None and getattr(self, "texts", None) is None:
+            raise UsageError("--column is that of a table of texts: add --texts FILE")
+
+
+@dataclass(frozen=True)
+class ManyTexts(TextColumn, Sharding, panel="Many texts"):
     """The options on a corpus, of which several processes may each measure a share."""
 
     texts: str | None = option(
         "FILE|NAME",
-        "A corpus of any size: one text a line, JSON lines with a text field, Parquet, or the name "
-        "of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
+        "A corpus of any size: one text a line, CSV, TSV, JSON or Parquet with a column text, or "
+        "the name of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
     )
     resume: Path | None = option(
         "FILE", "Keep what is measured there, and go on where a run ended; see attnviz merge."

@@ -10,7 +10,7 @@ from attnviz.draw.labels import visible
 from attnviz.errors import UsageError
 from attnviz.texts import Texts, read_rows, read_text, read_texts_file
 
-_ROWS = (".csv", ".jsonl", ".ndjson")
+_ROWS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 """The endings of files whose prompts may each have their own question."""
 
 
@@ -33,11 +33,13 @@ def typed_prompts(
     text: str | None = None,
     file: Path | None = None,
     texts: Path | Texts | None = None,
+    column: str | None = None,
 ) -> tuple[list[TypedPrompt], str]:
     """Return the prompts, and a description of their source, which is empty if a person typed them.
 
     command: for messages. usual: the question's options by name; a row of a file may have its own
-        value of each. text, file, texts: the one that was given.
+        value of each. text, file, texts: the one that was given. column: that of the prompts in a
+        table; None for ``prompt``.
     Raises UsageError and LoadError as ``read_text``, ``read_texts_file`` and ``read_rows``.
     """
     asked = tuple(usual.values())
@@ -48,7 +50,7 @@ def typed_prompts(
     if text is not None or file is not None:
         raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
     if isinstance(texts, Path) and texts.suffix.lower() in _ROWS:
-        rows = read_rows(texts, "--texts", ("prompt",), tuple(usual))
+        rows = read_rows(texts, "--texts", ("prompt",), tuple(usual), column)
         return [
             TypedPrompt(
                 row["prompt"],
@@ -57,7 +59,7 @@ def typed_prompts(
             )
             for row, line in zip(rows.rows, rows.lines, strict=True)
         ], rows.source
-    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts")
+    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts", column)
     return [
         TypedPrompt(each, asked, many.place(at) if many.lines else "")
         for at, each in enumerate(many.texts)

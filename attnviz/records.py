@@ -31,7 +31,7 @@ class Tokens:
     ids: the tokenizer's numbers.
     texts: what each token stands for, leading space included; a byte that is no character by
         itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
-    special: whether the token was added by the tokenizer rather than read from the text.
+    special: whether it is a special token such as [SEP]: added by the tokenizer, or typed as such.
     kept: the positions of the tokens in the text that they were taken from; empty for a whole text.
     spans: the characters of the text that each token stands for, as (start, stop), from the
         tokenizer's offsets; an empty range for added tokens. Empty if they are not known.
@@ -78,6 +78,19 @@ class Tokens:
             segments=tuple(self.segments[place] for place in places if self.segments),
             spans=tuple(self.spans[place] for place in places if self.spans),
         )
+
+    @property
+    def spaced(self) -> tuple[str, ...]:
+        """Return the texts with the blank between two words at the start of the second.
+
+        Tokenizers that mark the end of a word, not its start, have it at the end of the first.
+        """
+        texts = self.texts
+        marks = any(text.endswith(" ") for text in texts)
+        if not marks or any(text.startswith(" ") for text in texts):
+            return texts
+        ended = zip((" ", *texts), texts, strict=False)
+        return tuple(" " * one.endswith(" ") + text.removesuffix(" ") for one, text in ended)
 
     @property
     def joined(self) -> bool:
@@ -152,7 +165,7 @@ class ModelInfo:
         ``heads // kv_heads``. weights: ``trained`` (of the bundled model), ``checkpoint`` (from
         files, whatever they contain), ``random``, ``loaded`` (of a model object that Python code
         passed), ``captured`` (by another program, of which only queries and keys or weights are
-        known), or ``given``: only an array of attention weights, of an unknown model.
+        known), or ``given``: only arrays of attention weights, of an unknown model.
     seed: of the random weights; None without random weights. device: where it ran.
     notes: sentences that a reader of the result must know. score: how attention scores are computed
         from queries and keys; None for a checkpoint, which has its own way.
@@ -183,8 +196,13 @@ class ModelInfo:
 
     @property
     def is_array(self) -> bool:
-        """Return True if there is no model, but only one layer's array of attention weights."""
+        """Return True if there is no model, but only arrays of attention weights."""
         return self.weights == "given"
+
+    @property
+    def is_one_layer(self) -> bool:
+        """Return True for an array of one layer, whose number is not known: ``H3``, no ``L0H3``."""
+        return self.is_array and self.layers == 1
 
     @property
     def heads_of_layers(self) -> dict[int, int]:
@@ -465,7 +483,7 @@ class HeadsRecord:
 
     def name(self, layer: int, head: int) -> str:
         """Return a head's name, such as ``L2H5``; ``H5`` for an array without known layer."""
-        if self.record.model.is_array:
+        if self.record.model.is_one_layer:
             return f"H{head + self.index_base}"
         return f"L{layer + self.index_base}H{head + self.index_base}"
 

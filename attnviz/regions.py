@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 from attnviz.draw.labels import visible
 from attnviz.draw.page.running_text import token_spans
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.model import Model, Placed, PlacingModel
-from attnviz.options import RegionOptions
+from attnviz.models.chats import Message, chat_text, finished_chat, with_texts
+from attnviz.models.model import ChatTemplate, FinishedText, Model, Placed, PlacingModel
+from attnviz.options import ChatOption, RegionOptions
 from attnviz.reading import parse_json, read_bytes, utf8
 from attnviz.records import PAIR, REST, Tokens
-from attnviz.texts import as_utf8, lines_of, read_text
+from attnviz.texts import Chat, as_utf8, lines_of, read_text
 
 TEMPLATE, SPECIAL, OTHER = REST
 """The regions of the two texts of a pair."""
@@ -31,19 +32,65 @@ _BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 
 
 def given_text(
-    asked: RegionOptions, argument: str | None, file: Path | None, command: str = "heads"
+    asked: ChatOption, argument: str | None, file: Path | None, command: str = "heads"
 ) -> str:
-    """Return the text to run the model on; of a chat its contents, while no template is known.
+    """Return the text to run the model on; a chat as a ``Chat``, while no template is known.
 
-    asked: the options of regions, with the chat. argument: TEXT as typed. file: that of ``--file``.
+    asked: the options with the chat. argument: TEXT as typed. file: that of ``--file``.
     command: the command to name in an example in a message.
     Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
     """
+    return read_text(chat_or_text(asked, argument, file), file, command)
+
+
+def chat_or_text(asked: ChatOption, argument: str | None, file: Path | None) -> str | None:
+    """Return the chat, or without one TEXT as typed, which may be None; see ``given_text``."""
     if asked.chat is None:
-        return read_text(argument, file, command)
+        return argument
     if argument is not None or file is not None:
         raise UsageError("--chat gives the text: leave out " + ("--file" if file else "TEXT"))
-    return "\n".join(message["content"] for message in read_chat(asked.chat))
+    return as_chat(read_chat(asked.chat))
+
+
+def as_chat(messages: list[Message]) -> Chat:
+    """Return messages as the text that they stand for: their contents, a line each."""
+    texts = list[str]()
+
+    def noted(_: int, text: str, __: bool) -> str:
+        texts.append(text)
+        return text
+
+    with_texts(messages, noted)
+    chat = Chat("\n".join(texts))
+    chat.messages = messages
+    return chat
+
+
+def finished(model: Model, text: str, *, answering: bool) -> str:
+    """Return a text for a model: of a chat what its template makes of it, any other as it is.
+
+    answering: True ends a chat where the assistant goes on: at its answer, or behind the last
+        message if that is the assistant's.
+    Raises UsageError if the template refuses the chat, UnsupportedError if the model has none.
+    """
+    if not isinstance(text, Chat):
+        return text
+    template = template_of(model)
+    if answering and text.messages[-1]["role"] == "assistant" and text.messages[-1].get("content"):
+        begun = chat_text(model.info.name, template, text.messages, False)
+        return FinishedText(begun.text[: max(end for _, end in begun.places)])
+    return FinishedText(finished_chat(model.info.name, template, text.messages, answering))
+
+
+def template_of(model: Model) -> ChatTemplate:
+    """Return the model's chat template; raise UnsupportedError if it has none."""
+    template = model.chat_template if isinstance(model, PlacingModel) else None
+    if template is None:
+        raise UnsupportedError(
+            f"{model.info.name!r} has no chat template: give the text as the model reads it, and "
+            "its regions with --span"
+        )
+    return template
 
 
 def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None) -> str | None:
@@ -62,10 +109,11 @@ def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None)
 # A chat --------------------------------------------------------------------------------------
 
 
-def read_chat(given: str) -> list[dict[str, str]]:
-    """Return the messages of a chat, each a role and a content.
+def read_chat(given: str, *, plain: bool = False) -> list[Message]:
+    """Return the messages of a chat, each a role and what a template takes beside it.
 
-    given: the path of a file, JSON, or lines such as ``user: Hi``.
+    given: the path of a file, JSON, or lines such as ``user: Hi``. plain: whether any other text is
+        a user's message.
     Raises LoadError for a file that cannot be read, UsageError for what is no chat.
     """
     name = "--chat"
@@ -80,6 +128,8 @@ def read_chat(given: str) -> list[dict[str, str]]:
         except LoadError as error:
             if name != "--chat":
                 raise
+            if plain:
+                return [{"role": "user", "content": given}]
             raise UsageError(
                 f"{name} is neither a file nor a chat: expected JSON such as "
                 '[{"role": "user", "content": "Hi"}], or lines such as user: Hi'
@@ -89,21 +139,25 @@ def read_chat(given: str) -> list[dict[str, str]]:
         raise UsageError(f"{name} has no messages: expected a list of roles and contents")
     for number, message in enumerate(found, start=1):
         fields = message if isinstance(message, dict) else {}
-        texts = [value for value in fields.values() if isinstance(value, str)]
-        if fields.keys() != {"role", "content"} or len(texts) < 2 or not fields["role"].strip():
-            raise UsageError(f"{name}: message {number} is no role and content, both texts")
+        role, content = fields.get("role"), fields.get("content")
+        parts = content if isinstance(content, list) else []
+        known = isinstance(content, str | list | None) and all(isinstance(x, dict) for x in parts)
+        if not known or not isinstance(role, str) or not role.strip() or len(fields) < 2:
+            raise UsageError(
+                f"{name}: message {number} is no role and content, a text or a list of parts"
+            )
     return found
 
 
-def _turns(given: str) -> list[dict[str, str]]:
+def _turns(given: str) -> list[Message]:
     """Return the messages in lines of a chat; a line without a role continues the last message."""
-    turns: list[dict[str, str]] = []
+    turns: list[dict[str, Any]] = []
     for line in given.strip().splitlines():
         if (begun := _TURN.match(line)) is not None:
             turns.append({"role": begun[1], "content": begun[2]})
         else:
             turns[-1]["content"] += f"\n{line}"
-    return turns
+    return [*turns]
 
 
 # Spans ---------------------------------------------------------------------------------------
@@ -266,7 +320,7 @@ class RegionReader:
     """Encodes the text or texts of a run, with the name of each token's region.
 
     text: the model's input; of a chat the result of the model's template.
-    turns: the role and the character offsets of each message. spans: the named spans.
+    turns: the role and the character offsets of each message's texts. spans: the named spans.
     """
 
     model: PlacingModel
@@ -354,15 +408,9 @@ def region_reader(
     if asked.chat is None:
         return RegionReader(model, text, asked.second, (), spans)
     chat = read_chat(asked.chat)
-    if model.chat_template is None:
-        raise UnsupportedError(
-            f"{model.info.name!r} has no chat template: give the text as the model reads it, and "
-            "its regions with --span"
-        )
-    from attnviz.models.chats import chat_text
-
-    roles = [message["role"] for message in chat]
+    template, roles = template_of(model), [message["role"] for message in chat]
     if answering and roles[-1] == "assistant":
         raise UsageError("the model is to write the answer: end the chat before the assistant")
-    found = chat_text(model.info.name, model.chat_template, chat, answering)
-    return RegionReader(model, found.text, None, [*zip(roles, found.places, strict=True)], spans)
+    found = chat_text(model.info.name, template, chat, answering)
+    turns = [(roles[owner], at) for owner, at in zip(found.owners, found.places, strict=True)]
+    return RegionReader(model, found.text, None, turns, spans)

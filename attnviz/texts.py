@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
@@ -21,6 +20,7 @@ from attnviz.reading import (
     text_lines,
     utf8,
 )
+from attnviz.tables import JSON_LINES, PLAIN, form_of, table_rows
 
 if TYPE_CHECKING:
     from attnviz.models.model import Model
@@ -38,11 +38,23 @@ _SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
 _LEAST_WORDS = 26
 """The fewest words of a passage's opening: ten such openings are some 430 tokens."""
 
+TEXT_COLUMN = "text"
+"""The column of a table that has the texts, unless a person chooses another one."""
+
 _LABELS = 8
 """The most labels that a message lists."""
 
 _MOST_QUOTED = 40
 _MOST_PIECES = 8
+
+
+class Chat(str):
+    """A chat in place of a text, which a model's template finishes; as a string its contents.
+
+    messages: each with a role and more, as the template takes them.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
 
 
 class Texts(NamedTuple):
@@ -91,7 +103,7 @@ def texts_of(
 
 
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
-    """Return the text of TEXT, ``--file`` or ``-``, without the line break at its end.
+    """Return the text of TEXT, ``--file`` or ``-`` as it is, with the line feeds at its end.
 
     argument: TEXT as typed, or None. file: that of ``--file``, or None.
     command: the command to name in an example in a message.
@@ -105,13 +117,12 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
     elif argument == "-":
         text = utf8(_standard_input(), "standard input")
     elif argument is not None:
-        text = as_utf8(argument, "the text")
+        text = argument if isinstance(argument, Chat) else as_utf8(argument, "the text")
     else:
         raise UsageError(
             f'expected a text: attnviz {command} "The cat sat on the mat.", --file PATH, or - to '
             "read standard input"
         )
-    text = text.rstrip("\r\n")
     if not text.strip():
         raise UsageError("the text is empty: expected at least one word")
     return text
@@ -143,19 +154,21 @@ def built_in_texts() -> Texts:
     return Texts(tuple(texts), f"{len(texts)} built-in texts")
 
 
-def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
+def read_texts(
+    argument: str | None, file: Path | None, many: Path | Texts | None, column: str | None = None
+) -> Texts:
     """Return the texts of TEXT, ``-``, ``--file`` or ``--texts``; by default the built-in ones.
 
     argument: TEXT as typed. file, many: the paths after ``--file`` and ``--texts``. None means not
-        given.
+        given. column: see ``texts_in``.
     Raises UsageError if two are given or one is empty, LoadError if a file cannot be read.
     """
-    if isinstance(many, Texts):  # given by Python code
-        return many
     if many is not None:
         if argument is not None or file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
-        return read_texts_file(many, "--texts")
+        if isinstance(many, Texts):  # given by Python code
+            return many
+        return read_texts_file(many, "--texts", column)
     if argument is None and file is None:
         return built_in_texts()
     source = (
@@ -164,29 +177,74 @@ def read_texts(argument: str | None, file: Path | None, many: Path | Texts | Non
     return Texts((read_text(argument, file),), source)
 
 
-def read_texts_file(path: Path, option: str) -> Texts:
-    """Return the texts in a file: one per line, or JSON lines with a ``text`` field.
+def read_texts_file(path: Path, option: str, column: str | None = None) -> Texts:
+    """Return the texts in a file: one per line, or a column of a table; see ``texts_in``.
 
-    Empty lines are skipped. A file is read as JSON lines if its name ends in .jsonl or .ndjson, or
-    if its first nonempty line begins with a brace and its name does not end in .txt.
-
-    option: the option of the file, for messages.
+    option: the option of the file, for messages. column: see ``texts_in``.
     Raises LoadError for a file that cannot be read or a damaged line, which is named by its number,
-    UsageError if there is no text.
+    UsageError if there is no text, or it is not clear which column has the texts.
     """
-    name, read = lines_of(path)
-    lines = [(number, line) for number, line in enumerate(read, start=1) if line.strip()]
-    if not lines:
+    name, lines = lines_of(path)
+    found = list(texts_in(path, name, lines, column))
+    if not found:
         raise UsageError(f"{option} {name} has no text: expected one text a line")
-    structured = is_structured(path, lines[0][1])
-    texts = [text_field(line, number, name) if structured else line for number, line in lines]
-    return Texts(tuple(texts), name, tuple(number for number, _ in lines))
+    numbers, texts = zip(*found, strict=True)
+    return Texts(texts, source_of(path, name, column), numbers)
 
 
-def is_structured(path: Path, line: str) -> bool:
-    """Return True if a file of texts holds JSON lines. line: its first one that is not empty."""
-    ending = path.suffix.lower()
-    return ending in (".jsonl", ".ndjson") or (ending != ".txt" and line.lstrip().startswith("{"))
+def source_of(path: Path, name: str, column: str | None) -> str:
+    """Return the description of a file of texts: its name, and the column if it is a table.
+
+    column: the one that a person chose, or None.
+    """
+    table = column is not None or path.suffix.lower() in (".csv", ".tsv")
+    if not table or str(path) == "-":
+        return name
+    return f"{name}, column {visible(TEXT_COLUMN if column is None else column)}"
+
+
+def texts_in(
+    path: Path, name: str, lines: Iterable[str], column: str | None = None
+) -> Iterator[tuple[int, str]]:
+    """Yield (number, text) for each text of a file: its lines, or a column of its rows.
+
+    A table is CSV, TSV, JSON lines or a JSON array, as its ending or first line tells. Empty lines
+    and cells are skipped.
+
+    path, name: of the file. lines: without line ends. column: the one that a person chose; None for
+        ``text``.
+    """
+    form, every = form_of(path, lines)
+    if form == PLAIN and column is not None:
+        raise UsageError(f"{name} has a text a line and no columns: leave out --column")
+    if form in (PLAIN, JSON_LINES):
+        for at, line in enumerate(every, start=1):
+            if line.strip():
+                plain = form == PLAIN
+                yield at, line if plain else text_field(line, at, name, column or TEXT_COLUMN)
+        return
+    for at, row in table_rows(form, every, name):
+        text = row if isinstance(row, str) else cell_text(row, column, f"{name} row {at}")
+        if text.strip():
+            yield at, text
+
+
+def cell_text(row: Any, column: str | None, place: str) -> str:
+    """Return the text in a column of a table's row; an empty cell gives an empty text.
+
+    row: the cells by column. column: None for ``text``. place: of the row, for messages.
+    Raises LoadError if there is no such column, or something else than a text in it.
+    """
+    if not isinstance(row, Mapping):
+        raise LoadError(f"{place} is no text and no object: expected texts, or objects of columns")
+    wanted = TEXT_COLUMN if column is None else column
+    if wanted not in row or not isinstance(row[wanted], str | None):
+        known = ", ".join(visible(str(name)) for name in row)
+        raise LoadError(
+            f"{place} has no text in {visible(wanted)!r}: it has {known}; name the column of the "
+            "texts with --column"
+        )
+    return row[wanted] or ""
 
 
 def lines_of(path: Path) -> tuple[str, Iterator[str]]:
@@ -304,8 +362,8 @@ def _standard_input(most: int = 0) -> bytes:
     return read_stream(sys.stdin.buffer, "standard input", most)
 
 
-def text_field(line: str, number: int, name: str) -> str:
-    """Return the ``text`` field of a JSON line; LoadError if the line is damaged.
+def text_field(line: str, number: int, name: str, field: str = TEXT_COLUMN) -> str:
+    """Return a field of a JSON line; LoadError if the line is damaged.
 
     number: of the line, from 1. name: of the file, for the message.
     """
@@ -314,13 +372,13 @@ def text_field(line: str, number: int, name: str) -> str:
         entry = parse_json(line, name)
     except LoadError as error:
         cause = error
-    text = entry.get("text") if isinstance(entry, dict) else None
+    text = entry.get(field) if isinstance(entry, dict) else None
     if isinstance(text, str) and text.strip():
         return text
     quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
     raise LoadError(
-        f'{name} line {number} is damaged: expected {{"text": "..."}}, got {visible(quoted)}; '
-        "mend or remove the line"
+        f'{name} line {number} is damaged: expected {{"{visible(field)}": "..."}}, got '
+        f"{visible(quoted)}; mend or remove the line, or name another field with --column"
     ) from cause
 
 
@@ -340,26 +398,41 @@ class Rows(NamedTuple):
     source: str
 
 
-def read_rows(path: Path, option: str, needed: Sequence[str], allowed: Sequence[str] = ()) -> Rows:
+def read_rows(
+    path: Path,
+    option: str,
+    needed: Sequence[str],
+    allowed: Sequence[str] = (),
+    column: str | None = None,
+) -> Rows:
     """Return the rows of a file, or of standard input for ``-``; empty lines are skipped.
 
-    The file is CSV if its name ends in .csv, or if it does not end in .jsonl and the first line
-    does not begin with a brace.
+    The file is a table as ``form_of`` tells; CSV where it would be plain lines.
     option: the option of the file, for messages. needed, allowed: the names that a row must and may
-        have.
+        have. column: the one that is read as the only needed one, next to which a row may have any
+        others; by default ``text`` if the needed one is missing.
     Raises LoadError for a file that cannot be read or a damaged line, which is named by its number,
     UsageError if there is no row, or for an unknown name.
     """
     source, lines = lines_of(path)
-    found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    kind = path.suffix.lower()
-    braced = kind != ".csv" and found[:1] and found[0][1].lstrip()[0] == "{"
-    structured = braced or kind in (".jsonl", ".ndjson")
-    read = _json_rows(found, source) if structured else _csv_rows(found, source)
+    form, every = form_of(path, lines)
     known = {*needed, *allowed}
     rows, numbers = [], []
-    for number, row in read:
-        _check(row, f"{source} line {number}", needed, known)
+    for number, cells in table_rows("," if form == PLAIN else form, every, source):
+        place = f"{source} line {number}"
+        if isinstance(cells, str) and len(needed) == 1:
+            cells = {needed[0]: cells}
+        if not isinstance(cells, dict):
+            raise LoadError(f"{place} is no JSON object: mend or remove the line")
+        usual = len(needed) == 1 and needed[0] not in cells and TEXT_COLUMN in cells
+        if column is not None or usual:
+            chosen = {needed[0]: cell_text(cells, column, place)}
+            cells = {name: cell for name, cell in cells.items() if name in known} | chosen
+        for name, cell in cells.items():
+            if not isinstance(cell, str | int | None) or isinstance(cell, bool):
+                raise UsageError(f"{place}: {visible(name)!r} is no text")
+        row = {name: str(cell) for name, cell in cells.items() if cell is not None}
+        _check(row, place, needed, known)
         rows.append({name: text for name, text in row.items() if text})
         numbers.append(number)
     if not rows:
@@ -374,52 +447,8 @@ def _check(
         if name not in known:
             raise UsageError(
                 f"{place} has {visible(name)!r}: expected {', '.join(sorted(known))} and nothing "
-                "else"
+                "else" + "; with --column it may have more" * (len(needed) == 1)
             )
     for name in needed:
         if not row.get(name, "").strip():
             raise UsageError(f"{place} has no {name}: expected {' and '.join(needed)}")
-
-
-def _json_rows(
-    lines: Sequence[tuple[int, str]], source: str
-) -> Iterator[tuple[int, Mapping[str, str]]]:
-    for number, line in lines:
-        place = f"{source} line {number}"
-        try:
-            row = parse_json(line, place)
-        except LoadError as error:
-            raise LoadError(f"{place} is no JSON: mend or remove the line") from error
-        if not isinstance(row, dict):
-            raise LoadError(f"{place} is no JSON object: mend or remove the line")
-        for name, text in row.items():
-            if not isinstance(text, str | int | None) or isinstance(text, bool):
-                raise UsageError(f"{place}: {visible(name)!r} is no text")
-        yield number, {name: str(text) for name, text in row.items() if text is not None}
-
-
-def _csv_rows(
-    lines: Sequence[tuple[int, str]], source: str
-) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield (line number, cells by column name) for each row of a CSV file.
-
-    lines: pairs (line number, line). source: the name of the file, for messages.
-    A text with a line break in it is refused as damaged.
-    """
-    names: list[str] = []
-    for number, line in lines:
-        try:
-            (cells,) = csv.reader([line], strict=True)
-        except (csv.Error, ValueError) as error:
-            raise LoadError(f"{source} line {number} is no CSV: {error}") from error
-        if not names:
-            names = [cell.strip() for cell in cells]
-            if len(set(names)) < len(names):
-                raise LoadError(f"{source} line {number} names a column twice")
-        elif len(cells) != len(names):
-            raise LoadError(
-                f"{source} line {number} has {len(cells)} columns, the first line names "
-                f"{len(names)}"
-            )
-        else:
-            yield number, dict(zip(names, cells, strict=True))

@@ -16,7 +16,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "errors", "reading", "options", "interrupts", "progress", "ranks"}
+GROUND = {"records", "errors", "reading", "options", "interrupts", "progress", "ranks", "tables"}
 """What crosses the folders: plain data and the exceptions."""
 
 SHARED = {
@@ -38,6 +38,7 @@ MAY_IMPORT = {
     **{name: set() for name in GROUND},
     "reading": {"errors"},
     "options": {"errors"},
+    "tables": {"errors", "reading"},
     "ranks": {"errors"},
     "attention": {"errors", "reading"},
     "measures": GROUND,

@@ -15,7 +15,7 @@ from attnviz.models.chats import chat_text
 from attnviz.models.model import ChatTemplate
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.options import RegionOptions
-from attnviz.regions import read_chat, region_reader
+from attnviz.regions import as_chat, finished, read_chat, region_reader
 
 from .chat_models import CHAT, CHATML, LLAMA2, TEMPLATES, write_chat_model
 
@@ -162,7 +162,7 @@ def test_a_chat_is_read_from_text_and_from_a_file(given: str, tmp_path: Path) ->
         ('[{"role": "user"}]', "message 1 is no role and content"),
         ('[{"role": "user", "content": 3}]', "message 1 is no role and content"),
         ('["user"]', "message 1 is no role and content"),
-        ('[{"role": "user", "content": "a", "tool_calls": []}]', "message 1 is no role"),
+        ('[{"role": "user", "content": ["a"]}]', "message 1 is no role and content, .* parts"),
         ("[{", "neither a file nor a chat"),
     ],
 )
@@ -332,3 +332,89 @@ def test_python_takes_the_same_names(chat_models: Mapping[str, str]) -> None:
         attnviz.heads("tiny")
     with pytest.raises(UsageError, match="is no list of messages"):
         attnviz.heads("tiny", chat=[{"role": {1}}])  # type: ignore[dict-item]
+
+
+# Chats as programs write them ----------------------------------------------------------------
+
+PARTS = ChatTemplate(
+    "{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content and loop.last %}"
+    "({{ m.reasoning_content }}){% endif %}{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content or [] %}{{ p.text or '<image>' }};{% endfor %}{% endif %}"
+    "{% for call in m.tool_calls or [] %}{{ call.function.name }}{% endfor %}{% endfor %}",
+    {},
+)
+
+
+def test_parts_thoughts_and_calls_stand_where_the_template_writes_them() -> None:
+    call = {"type": "function", "function": {"name": "sum"}}
+    thought = {"role": "assistant", "reasoning_content": "Hm", "content": "a"}
+    chat = read_chat(
+        json.dumps(
+            [
+                {"role": "user", "name": "mary", "content": [{"type": "image"}, {"text": "one"}]},
+                thought,
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "content": "3"},
+                thought,
+            ]
+        )
+    )
+    found = chat_text("made", PARTS, chat, False)
+    assert found.text == "[user]<image>;one;[assistant]a[assistant]sum[tool]3[assistant](Hm)a"
+    said = [found.text[start:end] for start, end in found.places]
+    assert sorted(zip(found.owners, said, strict=True)) == [
+        (0, "one"),
+        (1, "a"),
+        (3, "3"),
+        (4, "Hm"),
+        (4, "a"),
+    ]
+
+
+def test_parts_that_a_template_would_print_are_refused() -> None:
+    with pytest.raises(UsageError, match="takes contents as texts, not in parts"):
+        chat_text("made", ChatTemplate("{{ messages[0].content }}", {}), read_chat(
+            '[{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]'
+        ), False)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_chat_in_place_of_a_prompt_is_finished_by_its_template(
+    chat_models: Mapping[str, str], name: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    model = load(chat_models[name], LoadOptions(tokens=0))
+    tokenizer = AutoTokenizer.from_pretrained(chat_models[name])
+    chat = [*CHAT[name == "gemma" :]]
+    asked: tuple[tuple[list[dict[str, str]], bool, dict[str, bool]], ...] = (
+        (chat[:-1], True, {"add_generation_prompt": True}),
+        (chat[:-1], False, {}),
+        (chat, True, {"continue_final_message": True}),
+        (chat, False, {}),
+    )
+    for given, answering, said in asked:
+        text = finished(model, as_chat([*given]), answering=answering)
+        expected = tokenizer.apply_chat_template(given, return_dict=True, **said)["input_ids"]
+        assert [*model.encode(text).ids] == [*expected]
+        pasted = tokenizer.apply_chat_template(given, tokenize=False, **said)
+        assert pasted == text
+
+
+def test_a_pasted_template_has_no_second_first_token(chat_models: Mapping[str, str]) -> None:
+    for tokens in (0, None):
+        model = load(chat_models["llama3"], LoadOptions(tokens=tokens))
+        found = model.encode("<s>Who?<|eot_id|>")
+        assert [found.texts[0], found.texts[-1]] == ["<s>", "<|eot_id|>"]
+        assert found.special == (True, *(False for _ in found.ids[1:-1]), True)
+
+
+def test_prompts_of_pairs_are_messages_of_a_user(chat_models: Mapping[str, str]) -> None:
+    from attnviz.inspect.interventions.prompts import read_pairs
+
+    (pair,) = read_pairs("What?", "user: Who?", None, chat=True).prompts
+    model = load(chat_models["chatml"], LoadOptions(tokens=0))
+    texts = [finished(model, text, answering=True) for text in pair[:2]]
+    assert [text.split("\n")[1] for text in texts] == ["What?<|im_end|>", "Who?<|im_end|>"]
+    with pytest.raises(UsageError, match="leave out --and"):
+        read_pairs("What?", "Who?", None, "More.", chat=True)

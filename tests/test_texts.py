@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from attnviz.corpus import open_corpus
 from attnviz.errors import LoadError, UsageError
 from attnviz.texts import (
     BUILT_IN_TEXT,
     as_utf8,
     natural_texts,
+    read_rows,
     read_text,
     read_texts,
     read_texts_file,
@@ -27,21 +30,21 @@ def test_an_argument_is_taken_as_it_is() -> None:
     assert read_text(" The cat ", None) == " The cat "
 
 
-def test_a_file_loses_only_its_last_line_ends(tmp_path: Path) -> None:
-    path = tmp_path / "text.txt"
-    path.write_bytes("나는 오늘\n학교에 갔다 .\r\n\n".encode())
-    assert read_text(None, path) == "나는 오늘\n학교에 갔다 ."
+def test_a_file_and_an_argument_keep_the_line_ends_of_their_end(tmp_path: Path) -> None:
+    path, text = tmp_path / "text.txt", "나는 오늘\n학교에 갔다 .\r\n\n"
+    path.write_bytes(text.encode())
+    assert read_text(None, path) == read_text(text, None) == text
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(b"\xef\xbb\xbfThe cat\n")
-    assert read_text(None, path) == "The cat"
+    assert read_text(None, path) == "The cat\n"
 
 
 def test_standard_input_is_utf8_whatever_its_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     type_in(monkeypatch, "나는 오늘\n".encode())
-    assert read_text("-", None) == "나는 오늘"
+    assert read_text("-", None) == "나는 오늘\n"
 
 
 def test_arguments_are_utf8_whatever_the_locale() -> None:
@@ -127,7 +130,7 @@ def test_a_typed_text_has_no_source() -> None:
 def test_a_file_of_one_text(tmp_path: Path) -> None:
     path = written(tmp_path, "one.txt", b"First line.\nSecond line.\n")
     texts = read_texts(None, path, None)
-    assert texts.texts == ("First line.\nSecond line.",)
+    assert texts.texts == ("First line.\nSecond line.\n",)
     assert texts.source.endswith("one.txt")
 
 
@@ -189,3 +192,72 @@ def test_two_sources(tmp_path: Path) -> None:
         read_texts("A text.", None, tmp_path / "many")
     with pytest.raises(UsageError, match="one text"):
         read_texts("A text.", tmp_path / "one", None)
+
+
+# Tables
+
+ROWS = ["The cat, sat.", 'A "quoted"\nword.', "나는 오늘"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "numbers"),
+    [
+        (
+            "t.csv",
+            'id,text\n1,"The cat, sat."\n\n2,"A ""quoted""\nword."\n3,나는 오늘\n',
+            (2, 4, 6),
+        ),
+        ("t.csv", 'text;id\nThe cat, sat.;1\n"A ""quoted""\nword.";2\n나는 오늘;3\n', (2, 3, 5)),
+        (
+            "t.tsv",
+            'id\ttext\n1\tThe cat, sat.\n2\t"A ""quoted""\nword."\n3\t나는 오늘\n',
+            (2, 3, 5),
+        ),
+        ("t.json", json.dumps(ROWS, indent=1), (1, 2, 3)),
+        ("t", json.dumps([{"id": 1, "text": row} for row in ROWS]), (1, 2, 3)),
+    ],
+)
+def test_a_table_is_its_column_of_texts(
+    tmp_path: Path, name: str, content: str, numbers: tuple[int, ...]
+) -> None:
+    path = written(tmp_path, name, content.encode())
+    texts = read_texts_file(path, "--texts")
+    assert (list(texts.texts), texts.lines) == (ROWS, numbers)
+    assert [line.text for line in open_corpus(path).lines()] == ROWS
+
+
+def test_another_column_is_chosen_and_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "t.csv", b"body,text\nthis,that\n")
+    texts = read_texts_file(path, "--texts", "body")
+    assert (texts.texts, texts.source) == (("this",), f"{path}, column body")
+    assert open_corpus(path).source == f"{path}, column text"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "said"),
+    [
+        ("t.csv", "id,body\n1,x\n", None, "row 2 has no text in 'text': it has id, body; name"),
+        ("t.json", '[{"body": "x"}]', "text", "row 1 has no text in 'text': it has body"),
+        ("t.json", "[1]", None, "row 1 is no text and no object"),
+        ("t.json", '"x"', None, "is no JSON array, and no JSON lines"),
+        ("t.csv", 'text\n"x\n', None, "line 2 is no CSV"),
+        ("t.txt", "x\n", "text", "has a text a line and no columns: leave out --column"),
+    ],
+)
+def test_a_table_that_is_unclear_is_refused(
+    tmp_path: Path, name: str, content: str, column: str | None, said: str
+) -> None:
+    with pytest.raises((LoadError, UsageError), match=said):
+        read_texts_file(written(tmp_path, name, content.encode()), "--texts", column)
+
+
+def test_a_bracket_begins_a_text_that_is_no_array(tmp_path: Path) -> None:
+    path = written(tmp_path, "t", b"[CLS] The cat\n[1] A note\n")
+    assert read_texts_file(path, "--texts").texts == ("[CLS] The cat", "[1] A note")
+
+
+def test_prompts_are_a_column_beside_others(tmp_path: Path) -> None:
+    path = written(tmp_path, "t.csv", b"id,text,answer\n1,The cat,sat\n")
+    for column in (None, "text"):
+        rows = read_rows(path, "--texts", ("prompt",), ("answer", "foil"), column)
+        assert rows.rows == ({"prompt": "The cat", "answer": "sat"},)

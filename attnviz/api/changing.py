@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.opening import for_tokens, in_own_modes, named_or_loaded, open_given, text_or_none
 from attnviz.options import spelled_head
-from attnviz.texts import built_in_texts, texts_of
+from attnviz.texts import built_in_texts, read_texts, texts_of
 
 __all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
 
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
+    from attnviz.api.opening import AnyChat, AnyHeads, AnyModel, AnyPairs
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.patching import Direction, Into, PatchMetric, What
     from attnviz.inspect.check.records import CheckReport
@@ -35,6 +35,7 @@ def ablate(
     texts: str | Iterable[str] | None = None,
     *,
     tokenizer: Any = None,
+    chat: AnyChat = None,
     head: AnyHeads = None,
     layer: str | int | None = None,
     together: bool = False,
@@ -60,10 +61,12 @@ def ablate(
     index_base: int = 0,
     seed: int = 0,
     shard: str | None = None,
+    column: str | None = None,
 ) -> AblationReport:
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
-    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
+    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default. chat:
+        one in place of them, see ``heads``.
     shard: ``K/N``, the share of a corpus that is measured; ``texts`` may then be a path, and the
         ``record`` of the report adds up with those of the other shards, see ``merge``.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
@@ -79,6 +82,7 @@ def ablate(
     given = locals()
     from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.inspect.interventions.ablate.request import AblateRequest
+    from attnviz.regions import chat_or_text
 
     request = AblateRequest.of(given)
     if shard is not None:
@@ -86,11 +90,11 @@ def ablate(
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
         refuse_for_corpus(request)
-        corpus = open_corpus([texts] if isinstance(texts, str) else texts or ())
+        corpus = open_corpus([texts] if isinstance(texts, str) else texts or (), column)
         share, file = read_shard(shard, request.resume)
         opening = for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
         return ablate_over(open_given(model, tokenizer, opening), corpus, request, share, file)
-    read = texts_of(texts) or built_in_texts()
+    read = read_texts(chat_or_text(request, None, None), None, texts_of(texts))
     joined = request.second is not None
     opening = for_tokens(question.reckoned(read, request), changed=True, joined=joined)
     return question.ablate(open_given(model, tokenizer, opening), read, request)
@@ -144,6 +148,7 @@ def patch(
     *,
     pairs: AnyPairs = None,
     tokenizer: Any = None,
+    chat: bool = False,
     second: str | None = None,
     align: Literal["start", "end"] | None = None,
     what: What = "output",
@@ -171,8 +176,9 @@ def patch(
 
     model, tokenizer: see ``capture``. clean, corrupt: the prompts. pairs: many of them instead, a
         file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil`` and
-        ``and``; the built-in ones by default. second: a text that is joined to both prompts, for
-        models that compare two.
+        ``and``; the built-in ones by default. chat: read each prompt through the model's chat
+        template, as a user's message or a chat of its own. second: a text that is joined to both
+        prompts, for models that compare two.
     The options are those of ``attnviz patch``; see ``PatchRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
@@ -184,7 +190,8 @@ def patch(
     from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PatchRequest.of(given)
-    read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, request.second)
+    typed = text_or_none(clean), text_or_none(corrupt)
+    read = read_pairs(*typed, request.pairs, request.second, chat=chat)
     opening = for_tokens(question.reckoned(read, request), changed=True, joined=read.joined)
     return question.patch(open_given(model, tokenizer, opening), read, request)
 
@@ -198,6 +205,7 @@ def path(
     *,
     pairs: AnyPairs = None,
     tokenizer: Any = None,
+    chat: bool = False,
     into: Into | None = None,
     weights: bool = False,
     top: int = 8,
@@ -223,7 +231,7 @@ def path(
         from attnviz.inspect.interventions.path.weights import path_weights
 
         return path_weights(open_given(model, tokenizer, for_tokens(1)), request)
-    read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
+    read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, chat=chat)
     tokens, texts = question.reckoned(read)
     opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))
     return question.path(opened, read, request)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import in_own_modes, one_text, open_given
+from attnviz.api.opening import given_prompt, in_own_modes, open_given
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
 __all__ = ["lens", "link", "why"]
 
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyHeads, AnyModel
+    from attnviz.api.opening import AnyChat, AnyHeads, AnyModel
     from attnviz.inspect.lens.records import LensReport
     from attnviz.inspect.link.records import LinkReport
     from attnviz.inspect.why.records import WhyReport
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 @in_own_modes
 def lens(
     model: AnyModel,
-    text: str,
+    text: str | None = None,
     *,
     tokenizer: Any = None,
+    chat: AnyChat = None,
     answer: str | None = None,
     position: str | int | None = None,
     layer: str | int | None = None,
@@ -38,7 +39,7 @@ def lens(
 ) -> LensReport:
     """Return what a model would predict after each block, and what each head writes there.
 
-    model, tokenizer: see ``capture``. text: one prompt.
+    model, tokenizer: see ``capture``. text: one prompt. chat: one in place of it, see ``heads``.
     answer: the token that is followed, by default the model's top prediction. position: where it is
         predicted, a word or an index; by default the last. layer, head: the heads that are listed.
     second: a text that is joined to the prompt, for models that compare two.
@@ -54,7 +55,7 @@ def lens(
     from attnviz.models.resolve import LoadOptions
 
     request = LensRequest.of(given)
-    read = one_text(text, 'attnviz.lens("tiny", "The cat sat.")')
+    read = given_prompt(request, text, 'attnviz.lens("tiny", "The cat sat.")')
     loaded = open_given(
         model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read)
     )
@@ -64,9 +65,10 @@ def lens(
 @in_own_modes
 def link(
     model: AnyModel,
-    prompts: str | Iterable[str],
+    prompts: str | Iterable[str] | None = None,
     *,
     tokenizer: Any = None,
+    chat: AnyChat = None,
     head: str | int | tuple[int, int] | None = None,
     query: str | int | None = None,
     key: str | int | None = None,
@@ -81,7 +83,8 @@ def link(
 ) -> LinkReport:
     """Split a head's attention to one key exactly by who wrote the query and who wrote the key.
 
-    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: one
+        in place of them, see ``heads``.
     head: such as ``"L1H2"`` or ``(1, 2)``. query, key, than: the token that attends, the one that
         is attended to, and a key to compare it with, each a word or an index. controls: the number
         of changed prompts, with other words around query and key.
@@ -111,9 +114,10 @@ def link(
 @in_own_modes
 def why(
     model: AnyModel,
-    prompts: str | Iterable[str],
+    prompts: str | Iterable[str] | None = None,
     *,
     tokenizer: Any = None,
+    chat: AnyChat = None,
     answer: str | None = None,
     foil: str | None = None,
     position: str | int | None = None,
@@ -134,7 +138,8 @@ def why(
 ) -> WhyReport:
     """Split the predicted token's logit exactly into what each head adds to it.
 
-    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: one
+        in place of them, see ``heads``.
     answer: the token whose logit is explained, by default the model's top prediction. foil: explain
         logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
         default the last. controls: the number of changed prompts, with another token wherever the

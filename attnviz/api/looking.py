@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnviz.api.opening import (
     for_one_pass,
     for_tokens,
+    given_prompt,
     in_own_modes,
     one_text,
     open_given,
-    text_or_none,
 )
 from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
@@ -150,15 +150,12 @@ def heads(
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.inspect.heads.runs import requested_runs
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
-    from attnviz.regions import given_text
 
     request = HeadsRequest.of(given)
-    opens = 'attnviz.heads("tiny", "The cat sat.")'
     read: str | Texts
     several = None if text is None or isinstance(text, str) else texts_of(text)
     if text is None or isinstance(text, str):
-        words = text_or_none(text) if request.chat is not None else one_text(text, opens)
-        read = given_text(request, words, None)
+        read = given_prompt(request, text, 'attnviz.heads("tiny", "The cat sat.")')
     elif several is None or request.chat is not None:
         raise UsageError("chat gives the text: leave out text")
     else:
@@ -218,9 +215,10 @@ def cut(
 @in_own_modes
 def rollout(
     model: AnyModel,
-    text: str,
+    text: str | None = None,
     *,
     tokenizer: Any = None,
+    chat: AnyChat = None,
     kind: Literal["self", "encoder", "decoder"] | None = None,
     target: str | None = None,
     truncate: bool = False,
@@ -230,8 +228,9 @@ def rollout(
 ) -> RolloutReport:
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
-    model, tokenizer: see ``capture``. kind: for an encoder–decoder, which self-attention is
-        followed. values: print the shares in the cells. sink: keep the attention sink in the maps.
+    model, tokenizer: see ``capture``. chat: in place of the text, see ``heads``.
+    kind: for an encoder–decoder, which self-attention is followed. values: print the shares in the
+        cells. sink: keep the attention sink in the maps.
     Of a long text 16 rows are followed, see ``sampled`` of the report.
     The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
@@ -243,7 +242,7 @@ def rollout(
     from attnviz.inspect.rollout.request import RolloutRequest
 
     request = RolloutRequest.of(given)
-    read = one_text(text, 'attnviz.rollout("tiny", "The cat sat.")')
+    read = given_prompt(request, text, 'attnviz.rollout("tiny", "The cat sat.")')
     loads = for_tokens(question.reckoned_length(read, request))
     return question.rollout(open_given(model, tokenizer, loads), read, request)
 
@@ -287,12 +286,10 @@ def generate(
     from attnviz.inspect.generate.generate import WritingJob
     from attnviz.inspect.generate.request import GenerateRequest
     from attnviz.interrupts import between_steps
-    from attnviz.regions import given_text
 
     request = GenerateRequest.of(given)
     opens = 'attnviz.generate("tiny", "The cat sat on the")'
-    words = text_or_none(prompt) if request.chat is not None else one_text(prompt, opens, "prompt")
-    text = given_text(request, words, None)
+    text = given_prompt(request, prompt, opens, "prompt")
 
     def reported(step: Step) -> Step:
         on_step(step)

@@ -63,6 +63,7 @@ def patterns(
     texts: AnyCorpus = None,
     shard: str | None = None,
     resume: str | os.PathLike[str] | None = None,
+    column: str | None = None,
 ) -> PatternReport:
     """Score each head's attention by every measure, with its chance level, and label the head.
 
@@ -92,7 +93,7 @@ def patterns(
         from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
 
         refuse_for_corpus(request)
-        corpus = open_corpus(texts)
+        corpus = open_corpus(texts, column)
         share, file = read_shard(shard, Path(resume) if resume is not None else None)
         opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
         return patterns_over(opened, corpus, request, share, file)
@@ -123,6 +124,7 @@ def retrieve(
     texts: AnyCorpus = None,
     shard: str | None = None,
     resume: str | os.PathLike[str] | None = None,
+    column: str | None = None,
 ) -> RetrieveReport:
     """Find the heads that fetch a fact from a long text, and measure the loss without them.
 
@@ -144,7 +146,7 @@ def retrieve(
         from attnviz.inspect.retrieve.corpus import refuse_for_corpus, retrieve_over
 
         refuse_for_corpus(request)
-        corpus = open_corpus(texts)
+        corpus = open_corpus(texts, column)
         share, file = read_shard(shard, Path(resume) if resume is not None else None)
         opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
         return retrieve_over(opened, corpus, request, share, file)
@@ -248,6 +250,7 @@ def atlas(
     format: Literal["page", "headvis"] = "page",
     shard: str | None = None,
     resume: str | os.PathLike[str] | None = None,
+    column: str | None = None,
     index_base: int = 0,
 ) -> AtlasReport:
     """Return on what each head fires most over many texts, beside what is usual for it.
@@ -269,7 +272,7 @@ def atlas(
     from attnviz.texts import built_in_texts
 
     request = AtlasRequest.of(given)
-    corpus = open_corpus(built_in_texts() if texts is None else texts)
+    corpus = open_corpus(built_in_texts() if texts is None else texts, column)
     part, file = read_shard(shard, None if resume is None else Path(resume))
     opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
     found = question.atlas(opened, corpus, request, part, file)

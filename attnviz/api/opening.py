@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
+    from attnviz.options import ChatOption
     from attnviz.records import Score
 
     AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyCorpus = str | os.PathLike[str] | Iterable[str] | None
     AnyHeads = HeadChoice | list[HeadChoice] | None
-    AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, str]] | None
+    AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, Any]] | None
     AnySpans = Mapping[str, tuple[int, int] | str] | str | os.PathLike[str] | None
 
 
@@ -139,6 +140,14 @@ def one_text(text: str | None, example: str, name: str = "text") -> str:
     if (read := text_or_none(text)) is None:
         raise UsageError(f"expected a {name}: {example}")
     return read
+
+
+def given_prompt(request: ChatOption, text: str | None, example: str, name: str = "text") -> str:
+    """Return the argument ``text``, or the chat of a request in place of it; see ``one_text``."""
+    from attnviz.regions import given_text
+
+    read = one_text(text, example, name) if request.chat is None else text_or_none(text)
+    return given_text(request, read, None)
 
 
 def open_given(

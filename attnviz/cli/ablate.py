@@ -54,11 +54,13 @@ def ablate(
         under_torchrun,
     )
     from attnviz.inspect.interventions.ablate import ablate as question
+    from attnviz.regions import chat_or_text
     from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, model.seed, own, limits_runs=True)
     outlet = open_outlet(output)
-    alone = texts.texts if texts.text is None and texts.file is None else None
+    text = chat_or_text(request, texts.text, texts.file)
+    alone = texts.texts if text is None and texts.file is None else None
     large = alone is not None and is_corpus(alone)
     if share.shard is not None or under_torchrun() or large:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
@@ -66,7 +68,10 @@ def ablate(
         if alone is None:
             raise UsageError("--shard is for a corpus: give --texts FILE alone")
         refuse_for_corpus(request)
-        corpus, (shard, kept) = open_corpus(alone), read_shard(share.shard, request.resume)
+        corpus, (shard, kept) = (
+            open_corpus(alone, texts.column),
+            read_shard(share.shard, request.resume),
+        )
         options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
         loaded = outlet.load(model.model, options)
         with outlet.resumable(kept), outlet.advancing("ablating heads", long=True) as watch:
@@ -74,7 +79,7 @@ def ablate(
         if shard.number == 0 or share.shard is not None:  # of a torchrun, one process speaks
             outlet.show(report)
         return
-    read = read_texts(texts.text, texts.file, texts.texts)
+    read = read_texts(text, texts.file, texts.texts, texts.column)
     tokens = question.reckoned(read, request)
     joined = request.second is not None
     options = replace(options, tokens=tokens, changed=True, joined=joined)

@@ -45,7 +45,7 @@ def atlas(
     outlet = open_outlet(output)
     if request.out is not None:
         check_new_directory(request.out)
-    corpus = open_corpus(built_in_texts() if many.texts is None else many.texts)
+    corpus = open_corpus(built_in_texts() if many.texts is None else many.texts, many.column)
     shard, file = read_shard(many.shard, many.resume)
     options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
     loaded = outlet.load(name, options)

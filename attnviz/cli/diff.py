@@ -10,7 +10,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.options import Options, argument, option
+from attnviz.options import Options, TextColumn, argument, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.diff.sides import LiveSide
@@ -41,11 +41,12 @@ class _Sides(Options):
 
 
 @dataclass(frozen=True)
-class _Texts(Options, panel="What is compared"):
+class _Texts(TextColumn, panel="What is compared"):
     """The options on the texts that both compared models run on."""
 
     texts: Path | None = option(
-        "FILE", "Texts: one a line, or JSON lines with a text field (default: 10 built-in texts)."
+        "FILE",
+        "Texts: one a line, or CSV, TSV or JSON with a column text (default: 10 built-in texts).",
     )
     text: str | None = option("TEXT", "One text: no intervals, an anecdote.", words=True)
 
@@ -97,8 +98,8 @@ def diff(
         sides.a,
         sides.a if sides.b is None else sides.b,
         LoadOptions(**vars(loading), seed=request.seed),
-        texts=_read(texts.text, texts.texts),
-        texts_b=_read(texts_b.text_b, texts_b.texts_b),
+        texts=_read(texts.text, texts.texts, texts.column),
+        texts_b=_read(texts_b.text_b, texts_b.texts_b, texts.column),
     )
 
     def open_model(side: LiveSide) -> Model:
@@ -111,9 +112,9 @@ def diff(
     outlet.show(report)
 
 
-def _read(text: str | None, many: Path | None) -> Texts | None:
+def _read(text: str | None, many: Path | None, column: str | None) -> Texts | None:
     from attnviz.texts import Texts, read_text, read_texts_file
 
     if many is not None:
-        return read_texts_file(many, "--texts")
+        return read_texts_file(many, "--texts", column)
     return None if text is None else Texts((read_text(text, None, "diff"),), "")

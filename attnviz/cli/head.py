@@ -69,7 +69,7 @@ def head(
     outlet = open_outlet(output)
     given = texts.text is not None or texts.file is not None
     text = read_text(texts.text, texts.file, "head L1H2") if given else None
-    many = read_texts(None, None, texts.texts)
+    many = read_texts(None, None, texts.texts, texts.column)
     with outlet.loading(model.model, options) as watched:
         loaded = question.open_model(model.model, watched, many)
     with outlet.advancing("making the card", long=True) as advance:

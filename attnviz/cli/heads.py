@@ -115,7 +115,7 @@ def heads(
     outlet = open_outlet(output)
     content: str | Texts
     if text.texts is not None:
-        content = read_texts(text.text, text.file, text.texts)
+        content = read_texts(text.text, text.file, text.texts, text.column)
     else:
         content = given_text(request, text.text, text.file)
     if cut.cut is not None:

@@ -30,11 +30,11 @@ def lens(
     from attnviz.cli.outlet import open_outlet
     from attnviz.draw.labels import visible
     from attnviz.inspect.lens import lens as question
-    from attnviz.texts import read_text
+    from attnviz.regions import given_text
 
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
-    text = read_text(prompt.text, prompt.file, "lens")
+    text = given_text(request, prompt.text, prompt.file, "lens")
     source = "" if prompt.file is None else visible(str(prompt.file))
     with outlet.loading(model.model, options) as watched:
         loaded = question.open_model(model.model, watched, text)

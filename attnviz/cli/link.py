@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.link.request import LinkRequest
-from attnviz.options import option
+from attnviz.options import TextColumn, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -22,12 +22,12 @@ attnviz link --texts prompts.jsonl --head L1H2 --save parts.csv
 
 
 @dataclass(frozen=True)
-class _Prompts(shared.PromptText):
+class _Prompts(TextColumn, shared.PromptText):
     """The argument and options on one prompt or many."""
 
     texts: Path | None = option(
         "FILE",
-        "Many prompts: one a line, or JSON lines or CSV with prompt, and where wanted query, key "
+        "Many prompts: one a line, or CSV, TSV or JSON with prompt, and where wanted query, key "
         "and than.",
     )
 
@@ -46,7 +46,9 @@ def link(
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
-    read, source = question.read_prompts(request, prompts.text, prompts.file, prompts.texts)
+    read, source = question.read_prompts(
+        request, prompts.text, prompts.file, prompts.texts, prompts.column
+    )
     with outlet.loading(model.model, options) as watched:
         loaded = question.open_model(model.model, watched, read, request)
     with outlet.advancing("taking attention apart") as advance:

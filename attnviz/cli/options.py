@@ -12,7 +12,7 @@ from attnviz.cli.default_model import blamed, default_model
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.report import EVERY, SCREEN_ENDING
 from attnviz.errors import AttnvizError, UsageError
-from attnviz.options import Options, argument, flag, option
+from attnviz.options import Options, TextColumn, argument, flag, option
 from attnviz.options import OwnShape as OwnShape
 
 if TYPE_CHECKING:
@@ -90,11 +90,12 @@ class PromptText(Text):
 
 
 @dataclass(frozen=True)
-class TextOrTexts(Text):
+class TextOrTexts(TextColumn, Text):
     """The argument and options on one text or many."""
 
     texts: Path | None = option(
-        "FILE", "Many texts: one a line, or JSON lines with a text field; - reads standard input."
+        "FILE",
+        "Many texts: one a line, or CSV, TSV or JSON with a column text; - reads standard input.",
     )
 
 

@@ -35,7 +35,9 @@ def patch(
 
     options = shared.load_options(model.model, loading, model.seed, limits_runs=True)
     outlet = open_outlet(output)
-    pairs = read_pairs(request.clean, request.corrupt, request.pairs, request.second)
+    pairs = read_pairs(
+        request.clean, request.corrupt, request.pairs, request.second, chat=request.chat
+    )
     tokens = question.reckoned(pairs, request)
     options = replace(options, tokens=tokens, changed=True, joined=pairs.joined)
     loaded = outlet.load(model.model, options)

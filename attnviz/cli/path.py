@@ -38,7 +38,7 @@ def path(
             found = path_weights(loaded, request)
         outlet.show(found)
         return
-    pairs = read_pairs(request.clean, request.corrupt, request.pairs)
+    pairs = read_pairs(request.clean, request.corrupt, request.pairs, chat=request.chat)
     tokens, texts = question.reckoned(pairs)
     loaded = outlet.load(model.model, replace(options, tokens=tokens, texts=texts))
     with outlet.advancing("following paths", long=True) as advance:

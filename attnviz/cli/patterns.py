@@ -66,7 +66,10 @@ def patterns(
         from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
 
         refuse_for_corpus(request)
-        corpus, (shard, kept) = open_corpus(many.texts), read_shard(many.shard, many.resume)
+        corpus, (shard, kept) = (
+            open_corpus(many.texts, many.column),
+            read_shard(many.shard, many.resume),
+        )
         options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
         loaded = outlet.load(model.model, options)
         with outlet.resumable(kept), outlet.advancing("scoring heads", long=True) as watch:

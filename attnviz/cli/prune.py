@@ -41,7 +41,7 @@ def prune(
     outlet = open_outlet(output)
     if request.out is not None:
         check_new_directory(request.out)
-    read = read_texts(texts.text, texts.file, texts.texts)
+    read = read_texts(texts.text, texts.file, texts.texts, texts.column)
     tokens, runs = question.reckoned(read, request)
     if model.model == "tiny":  # torch only writes it
         tokens = 0

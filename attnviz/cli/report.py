@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.report.request import ReportRequest
-from attnviz.options import option
+from attnviz.options import TextColumn, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -24,7 +24,7 @@ attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 
 
 @dataclass(frozen=True)
-class _Named(shared.ModelArgument):
+class _Named(TextColumn, shared.ModelArgument):
     """The argument that names the model, and the options on the texts."""
 
     text: str | None = option(
@@ -32,8 +32,8 @@ class _Named(shared.ModelArgument):
     )
     texts: Path | None = option(
         "FILE",
-        "Ablate heads over these texts (default: built-in ones): one a line, or JSON lines with a "
-        "text field; - reads standard input.",
+        "Ablate heads over these texts (default: built-in ones): one a line, or CSV, TSV or JSON "
+        "with a column text; - reads standard input.",
     )
 
 
@@ -55,7 +55,7 @@ def report(
     options = shared.load_options(name, loading, model.seed, own)
     outlet = open_outlet(output)
     text = None if named.text is None else read_text(named.text, None, "report --text")
-    many = read_texts(None, None, named.texts)
+    many = read_texts(None, None, named.texts, named.column)
     with outlet.loading(name, options) as watched:
         loaded = question.open_model(name, watched, many, request)
     with outlet.advancing("making the report", long=True) as advance:

@@ -31,11 +31,11 @@ def rollout(
     """Follow attention through all layers, from each output token to the input."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.rollout import rollout as question
-    from attnviz.texts import read_text
+    from attnviz.regions import given_text
 
     options = load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
-    content = read_text(text.text, text.file, "rollout")
+    content = given_text(request, text.text, text.file, "rollout")
     watched = replace(options, tokens=question.reckoned_length(content, request))
     with outlet.opened(model.model, watched) as loaded:
         report = question.rollout(loaded, content, request)

@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.options import option
+from attnviz.options import TextColumn, option
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -24,12 +24,12 @@ attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gp
 
 
 @dataclass(frozen=True)
-class _Prompts(shared.PromptText):
+class _Prompts(TextColumn, shared.PromptText):
     """The argument and options on one prompt or many."""
 
     texts: Path | None = option(
         "FILE",
-        "Many prompts: one a line, or JSON lines or CSV with prompt, and where wanted answer, foil "
+        "Many prompts: one a line, or CSV, TSV or JSON with prompt, and where wanted answer, foil "
         "and position.",
     )
 
@@ -49,7 +49,9 @@ def why(
 
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
-    read, source = question.read_prompts(request, prompts.text, prompts.file, prompts.texts)
+    read, source = question.read_prompts(
+        request, prompts.text, prompts.file, prompts.texts, prompts.column
+    )
     with outlet.loading(model.model, options) as watched:
         loaded = question.open_model(model.model, watched, read, request)
     with outlet.advancing("taking logits apart") as advance:

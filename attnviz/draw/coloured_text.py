@@ -152,12 +152,13 @@ def pieces_of(shown: Map, theme: Theme, max_width: int) -> list[TextPiece]:
     """Return the tokens of the text as pieces, none wider than ``max_width`` characters."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
-    blanks = any(text.startswith(" ") for text in tokens.texts)
+    texts = tokens.spaced
+    blanks = any(text.startswith(" ") for text in texts)
     pieces: list[TextPiece] = []
     for first, last in whole_characters(tokens.texts):
         values = shown.weights[0, first:last]
         value = max(values.tolist(), key=lambda each: -1.0 if math.isnan(each) else abs(each))
-        text = tokens.texts[first]
+        text = texts[first]
         label = labels[first]
         if last - first > 1:
             label = word_label(tokens.texts[first:last], theme.encoding)
@@ -299,7 +300,7 @@ def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
     place: the index of the token. If tokens show no blanks, those that begin with ``##``, as in
         WordPiece, continue a word.
     """
-    texts = tokens.texts
+    texts = tokens.spaced
     blanks = any(text.startswith(" ") for text in texts)
 
     def goes_on(at: int) -> bool:

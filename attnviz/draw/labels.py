@@ -55,6 +55,7 @@ def spelled(text: str) -> str:
 _LONGEST_SPECIAL, _LONGEST_NAME = 8, 30
 _ENDS_OF_TEXT = re.compile(r"(?P<side>begin|start|end)[\W_]*of[\W_]*(text|sentence|document)", re.I)
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
+_REST = re.compile(r"^##(?=\w)")
 _PICTURES = {"\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 _JOINERS = {"\u200c", "\u200d", "\ufe0e", "\ufe0f"}
@@ -99,8 +100,9 @@ def token_label(text: str, encoding: str = "utf-8") -> str:
     """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``.
 
     Letters that the tokenizer took apart, as BERT's does with Korean syllables, are composed (NFC).
+    WordPiece's ``##`` before the rest of a word is left out.
     """
-    bare = unicodedata.normalize("NFC", text.strip(" "))
+    bare = unicodedata.normalize("NFC", _REST.sub("", text.strip(" ")))
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
 

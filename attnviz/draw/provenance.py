@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from attnviz.draw.document import First, Group, Note
 from attnviz.draw.labels import at_blanks, split_into_bytes
+from attnviz.draw.numbers import counted
 from attnviz.records import (
     NO_LABEL,
     NO_PREDICTIONS,
@@ -138,7 +139,7 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
         return [
             (info.name, True),
             (f"given as a {info.dtype} array", False),
-            (f"{info.heads} head{'s' * (info.heads > 1)}", False),
+            (counted(info.heads, "head") if info.is_one_layer else shape_words(info), False),
         ]
     return [
         (info.name, True),

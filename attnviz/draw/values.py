@@ -75,7 +75,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "name": info.name,
         "revision": info.revision,
         "dtype": info.dtype,
-        "layers": info.layers if known else None,
+        "layers": None if info.is_one_layer else info.layers,
         "heads": info.heads,
         "kv_heads": info.kv_heads if known else None,
         "head_dim": info.head_dim if known else None,
@@ -100,7 +100,7 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     """
     given = {name: facts[name] for name in _PLAIN}
     if facts["weights"] == "given":
-        given |= {"layers": 1, "kv_heads": facts["heads"], "head_dim": 1}
+        given |= {"layers": facts["layers"] or 1, "kv_heads": facts["heads"], "head_dim": 1}
         given |= {"architecture": "array", "device": "", "backend": "numpy"}
     sizes = [typed(given[size], int) for size in ("layers", "heads", "kv_heads", "head_dim")]
     if min(sizes) < 0 or max(sizes) > _MOST or sizes[0] * sizes[1] > _MOST:

@@ -32,8 +32,9 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     wanted = word.strip()
     if not wanted:
         return []
-    found = [_spans(tokens.texts, wanted, fold) for fold in (str, str.casefold)]
-    whole = [[span for span in spans if _is_whole(tokens.texts, span)] for spans in found]
+    texts = tokens.spaced
+    found = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
+    whole = [[span for span in spans if _is_whole(texts, span)] for spans in found]
     return next((spans for spans in (*whole, *found) if spans), [])
 
 
@@ -103,10 +104,11 @@ def word_ranges(tokens: Tokens) -> list[range]:
     A token continues a word if it begins with ``##`` or inside a character, or with a letter where
     the tokens mark the blanks between words. A Han or kana character is a word of its own.
     """
-    marked = any(text.startswith(" ") for text in tokens.texts)
+    texts = tokens.spaced
+    marked = any(text.startswith(" ") for text in texts)
     found: list[range] = []
     inside = False
-    for place, (text, special) in enumerate(zip(tokens.texts, tokens.special, strict=True)):
+    for place, (text, special) in enumerate(zip(texts, tokens.special, strict=True)):
         first = text.removeprefix("##")
         goes_on = text.startswith("##") or (marked and _goes_on(first)) or _is_within(first)
         if inside and goes_on and not special:

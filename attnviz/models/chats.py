@@ -7,7 +7,7 @@ everybody else, and here in a process with limits; that part of it does not impo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnviz.errors import UnsupportedError, UsageError
@@ -15,53 +15,99 @@ from attnviz.models.confined import confined
 from attnviz.models.model import ChatTemplate
 from attnviz.models.third_party import one_line, third_party
 
-Message = Mapping[str, str]
-"""The ``role`` and the ``content`` of one turn."""
+Message = Mapping[str, Any]
+"""One turn: its ``role``, its ``content`` as a text, as parts or None, and what else it has."""
 
 _MARK = "\ue000{}\ue001"
-"""Takes the place of a message: characters of private use, which no template changes."""
+"""Takes the place of a text: characters of private use, which no template changes."""
+
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""The fields for what an assistant thought, which templates leave out of earlier turns."""
 
 
 class ChatText(NamedTuple):
     """A chat as the text that a model's template makes of it.
 
-    places: for each message the character range (start, end) of its content in ``text``.
+    places: the character ranges (start, end) in ``text`` of the messages' texts: of contents, their
+        parts and thoughts, in order. owners: the index of the message of each.
     """
 
     text: str
     places: tuple[tuple[int, int], ...]
+    owners: tuple[int, ...]
+
+
+def with_texts(chat: Sequence[Message], change: Callable[[int, str, bool], str]) -> list[Message]:
+    """Return a chat in which each text is replaced by ``change(message, text, thought)``.
+
+    message: the index of its message. thought: whether a template may leave it out.
+    """
+
+    def changed(number: int, name: str, value: Any) -> Any:
+        if name == "content" and isinstance(value, list):
+            return [
+                {key: changed(number, key, each) for key, each in part.items()} for part in value
+            ]
+        named = name in ("content", "text", *_THOUGHTS)
+        return (
+            change(number, value, name in _THOUGHTS) if named and isinstance(value, str) else value
+        )
+
+    return [
+        {name: changed(number, name, value) for name, value in message.items()}
+        for number, message in enumerate(chat)
+    ]
 
 
 def chat_text(
     name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool
 ) -> ChatText:
-    """Return a chat as the text that a model's template makes of it.
+    """Return a chat as the text that a model's template makes of it; see ``finished_chat``.
+
+    The character ranges of the texts are found with the template itself, run once more over
+    placeholders. Raises UnsupportedError if it leaves a content out, repeats a text or changes more
+    than blanks at its ends.
+    """
+    text, texts = finished_chat(name, template, chat, answering), list[tuple[int, str, bool]]()
+
+    def marked(*one: Any) -> str:
+        texts.append(one)
+        return _MARK.format(len(texts) - 1)
+
+    frame = _rendered(name, template, with_texts(chat, marked), answering)
+    literals = re.split(_MARK.format("([0-9]+)"), frame)
+    places: dict[int, tuple[int, int]] = {}
+    at, number = (len(literals[0]) if text.startswith(literals[0]) else -1), len(chat) - 1
+    for place, literal in zip(map(int, literals[1::2]), literals[2::2], strict=True):
+        number, said, _ = texts[place]
+        forms = (said, said.strip(), said.rstrip(), said.lstrip())
+        kept = next((form for form in forms if text.startswith(form + literal, max(at, 0))), None)
+        if kept is None or at < 0 or place in places:
+            raise _lost(name, number, chat[number])
+        places[place] = at, at + len(kept)
+        at += len(kept) + len(literal)
+    missing = [one[0] for place, one in enumerate(texts) if place not in places and not one[2]]
+    if missing or at != len(text):
+        number = missing[0] if missing else number
+        raise _lost(name, number, chat[number])
+    known = sorted(places)
+    return ChatText(text, tuple(places[at] for at in known), tuple(texts[at][0] for at in known))
+
+
+def finished_chat(
+    name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool
+) -> str:
+    """Return the text that a model's template makes of a chat.
 
     name: of the model, for messages. answering: whether the text ends where the assistant's answer
         begins.
-    The character ranges of the contents are found with the template itself, run once more over
-    placeholders. Raises UsageError if the template refuses the chat, UnsupportedError if it leaves
-    a message out, repeats it or changes more than blanks at its ends.
+    Raises UsageError if the template refuses the chat, or writes a list of parts as it stands.
     """
     text = _rendered(name, template, chat, answering)
-    marked = [{**each, "content": _MARK.format(place)} for place, each in enumerate(chat)]
-    frame = re.split(_MARK.format("([0-9]+)"), _rendered(name, template, marked, answering))
-    literals, order = frame[::2], [*map(int, frame[1::2])]
-    places: dict[int, tuple[int, int]] = {}
-    at = len(literals[0]) if text.startswith(literals[0]) else -1
-    for number, literal in zip(order, literals[1:], strict=True):
-        content = chat[number]["content"]
-        forms = (content, content.strip(), content.rstrip(), content.lstrip())
-        kept = next((form for form in forms if text.startswith(form + literal, max(at, 0))), None)
-        if kept is None or at < 0 or number in places:
-            raise _lost(name, number, chat[number])
-        places[number] = at, at + len(kept)
-        at += len(kept) + len(literal)
-    missing = [number for number in range(len(chat)) if number not in places]
-    if missing or at != len(text):
-        number = missing[0] if missing else len(chat) - 1
-        raise _lost(name, number, chat[number])
-    return ChatText(text, tuple(places[number] for number in range(len(chat))))
+    parts = [one["content"] for one in chat if isinstance(one.get("content"), list)]
+    if any(str(one) in text for one in parts):
+        raise UsageError(f"the chat template of {name!r} takes contents as texts, not in parts")
+    return text
 
 
 def _lost(name: str, number: int, message: Message) -> UnsupportedError:

@@ -52,7 +52,10 @@ class Model(Protocol):
     def context(self) -> int | None: ...
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens."""
+        """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens.
+
+        Special tokens are not added next to the same that the text spells, and to no FinishedText.
+        """
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Return notes that a reader must know about a run over these tokens.
@@ -87,6 +90,12 @@ class ChatTemplate(NamedTuple):
     special: Mapping[str, str]
 
 
+class FinishedText(str):
+    """A text that a chat template wrote, with its special tokens: encoded without any more."""
+
+    __slots__ = ()
+
+
 @runtime_checkable
 class PlacingModel(Model, Protocol):
     """A model whose tokenizer gives the character offsets of each token.
@@ -101,8 +110,7 @@ class PlacingModel(Model, Protocol):
         """Return the tokens of a text with their character offsets.
 
         second: another text that the tokenizer joins to the first; None for a single text.
-        bare: True leaves out the special tokens that are added to every text, and marks those that
-            the text itself spells as special.
+        bare: True leaves out the special tokens that are added to every text.
         Raises UnsupportedError if the tokenizer gives no character offsets or joins no texts.
         """
         ...
@@ -270,7 +278,9 @@ def trained_tokens(metadata: Mapping[str, str]) -> int | None:
     return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
 
 
-_UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
+UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
+"""The usual texts of the token for unknown words."""
+
 _MANY = 0.1
 """The share of unknown tokens in a text above which they are reported."""
 
@@ -283,7 +293,7 @@ def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     notes = []
     if trained is not None and len(tokens) > trained:
         notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")
-    unknown = sum(text in _UNKNOWN for text in tokens.texts)
+    unknown = sum(text in UNKNOWN for text in tokens.texts)
     if unknown > _MANY * len(tokens):
         notes.append(
             f"{unknown:,} of {len(tokens):,} tokens are unknown to the tokenizer: the model cannot "

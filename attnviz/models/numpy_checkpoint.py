@@ -90,14 +90,14 @@ class NumpyCheckpoint(StackModel):
             stack,
             lambda: opened.tokenizer,
             sizes=sizes,
-            start=opened.start,
+            start=opened.named.get("bos"),
             ends=ends,
             trained=trained,
-            mask_id=opened.mask,
+            mask_id=opened.named.get("mask"),
             parameters=parameters,
         )
         self.stored = stored
-        self.chat_template = opened.chat
+        self.chat_template, self.named = opened.chat, opened.named
         self.paired = opened.paired
         self._broken: tuple[str, ...] | None = None
 

@@ -201,15 +201,13 @@ _ALWAYS_USUAL = ("qwen2",)
 class OpenedTokenizer:
     """An opened tokenizer without truncation and padding, with its special ids.
 
-    start: the id of the beginning-of-text token, even if it is not added; None if there is none.
-    mask: the id of the token that hides a word, None if there is none.
+    named: the ids of special tokens by their names: ``bos``, even if it is not added, ``mask``, ….
     chat: its template of chats, None if there is none.
     paired: whether it says which of two joined texts a token belongs to.
     """
 
     tokenizer: Tokenizer
-    start: int | None
-    mask: int | None
+    named: Mapping[str, int]
     chat: ChatTemplate | None
     paired: bool
 
@@ -238,9 +236,9 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
         _rebuild(tokenizer, kind, said, named)
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
-    start, mask = (named.get(name, (None, None))[1] for name in ("bos", "mask"))
+    ids = {name: number for name, (_, number) in named.items()}
     paired = "token_type_ids" in (said.get("model_input_names") or ["token_type_ids"])
-    return OpenedTokenizer(tokenizer, start, mask, _chat(directory, said, named), paired)
+    return OpenedTokenizer(tokenizer, ids, _chat(directory, said, named), paired)
 
 
 def _chat(directory: Path, said: Fields, named: Named) -> ChatTemplate | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
@@ -21,6 +22,7 @@ from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ChatTemplate,
+    FinishedText,
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
@@ -33,7 +35,13 @@ from attnviz.models.model import (
     text_notes,
 )
 from attnviz.models.operations import ModelSizes, sizes_of_stack
-from attnviz.models.pieces import check_limit, special_ids, token_texts, tokens_of
+from attnviz.models.pieces import (
+    check_limit,
+    placed_tokens,
+    special_ids,
+    token_texts,
+    tokens_of,
+)
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
@@ -111,12 +119,21 @@ class StackModel:
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
-            encoding = tokenizer.encode(text)
-            tokens = tokens_of(name, tokenizer, encoding, self.stack.shape.vocabulary)
-            return replace(tokens, spans=tuple(encoding.offsets))
+            found = tokenizer.encode(text, add_special_tokens=not isinstance(text, FinishedText))
+            return replace(self._tokens_of(found), kept=())
+
+    def _tokens_of(self, found: Encoding) -> Tokens:
+        known, name = self.stack.shape.vocabulary, self.info.name
+        return tokens_of(name, self.tokenizer, found, known, self._special_ids)
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        return special_ids(self.tokenizer.get_added_tokens_decoder(), self.named)
 
     kinds: tuple[Kind, ...] = ("self",)
     chat_template: ChatTemplate | None = None
+    named: Mapping[str, int | None] = MappingProxyType({})
+    """The ids of special tokens by their names, such as ``unk``."""
     paired = True
     """Whether the tokenizer says which of two texts a token is of, if the model can be told."""
 
@@ -131,11 +148,10 @@ class StackModel:
             self._growth.check(text + (second or ""))
             tokenizer.no_truncation()
             found = tokenizer.encode(text, second, add_special_tokens=not bare)
-            known = special_ids(tokenizer) if bare else ()
-            tokens = tokens_of(name, tokenizer, found, self.stack.shape.vocabulary, known)
-            if any(found.type_ids) and self.paired and self.stack.has_segments:
-                tokens = replace(tokens, segments=tuple(found.type_ids))
-            return Placed(tokens, found.offsets, found.sequence_ids)
+            tokens, types = self._tokens_of(found), found.type_ids
+            if any(types) and self.paired and self.stack.has_segments:
+                tokens = replace(tokens, segments=tuple(types[at] for at in tokens.places))
+            return placed_tokens(tokens, found.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
         """Return the vocabulary: the plain tokens, and the special tokens around a text.

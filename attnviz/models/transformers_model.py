@@ -16,6 +16,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.growth import Growth
 from attnviz.models.model import (
     ChatTemplate,
+    FinishedText,
     Placed,
     Vocabulary,
     frame_of,
@@ -27,7 +28,16 @@ from attnviz.models.model import (
     word_tokens,
 )
 from attnviz.models.operations import ModelSizes
-from attnviz.models.pieces import check_ids, check_limit, special_ids, token_texts
+from attnviz.models.pieces import (
+    ReadPiece,
+    as_spelled,
+    check_ids,
+    check_limit,
+    placed_tokens,
+    reader_by,
+    special_ids,
+    token_texts,
+)
 from attnviz.models.split import device_of
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
@@ -96,17 +106,15 @@ class TransformersModel:
             self._growth.check(text)
             encoding = self.tokenizer(
                 text,
+                add_special_tokens=not isinstance(text, FinishedText),
                 truncation=limit is not None,
                 max_length=limit,
                 return_special_tokens_mask=True,
                 verbose=False,
             )
-            tokens = self._tokens(encoding["input_ids"])
-            return replace(
-                tokens,
-                special=tuple(map(bool, encoding["special_tokens_mask"])),
-                spans=_spans(encoding),
-            )
+            tokens = replace(self._tokens(encoding["input_ids"]), spans=_spans(encoding))
+            added = encoding["special_tokens_mask"]
+            return replace(as_spelled(tokens, added, self._marks[0]), kept=())
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -135,14 +143,13 @@ class TransformersModel:
                     f"the tokenizer of {self.info.name!r} is written in Python and does not know "
                     "where its tokens stand"
                 )
-            known = special_ids(self.tokenizer.backend_tokenizer) if bare else ()
-            special = zip(found.special_tokens_mask, found.ids, strict=True)
             tokens = replace(
                 self._tokens(found.ids),
-                special=tuple(bool(one) or number in known for one, number in special),
+                spans=tuple(found.offsets),
                 segments=tuple(types) if any(types := read.get("token_type_ids", ())) else (),
             )
-            return Placed(tokens, found.offsets, found.sequence_ids)
+            tokens = as_spelled(tokens, found.special_tokens_mask, self._marks[0])
+            return placed_tokens(tokens, found.sequence_ids)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Return notes for the reader about a run over these tokens."""
@@ -261,10 +268,23 @@ class TransformersModel:
     def _tokens(self, ids: Sequence[int]) -> Tokens:
         check_ids(self.info.name, ids, self._vocabulary)
         if self.tokenizer is None:
-            texts, special = tuple(f"<{number}>" for number in ids), {self._start_id}
+            texts, special = tuple(f"<{number}>" for number in ids), frozenset({self._start_id})
         else:
-            texts, special = self._texts(ids), set(self.tokenizer.all_special_ids)
+            texts, special = self._texts(ids), self._marks[0]
         return Tokens(tuple(ids), texts, tuple(number in special for number in ids))
+
+    @cached_property
+    def _marks(self) -> tuple[frozenset[int], ReadPiece]:
+        """Return the ids of special tokens, and what reads a piece of a tokenizer in Python."""
+        added, names = (
+            self.tokenizer.added_tokens_decoder,
+            ("unk", "mask", "bos", "eos", "cls", "sep"),
+        )
+        named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in names}
+        python = getattr(self.tokenizer, "backend_tokenizer", None) is None
+        vocabulary = self.tokenizer.get_vocab() if python else ()
+        read = reader_by(vocabulary, {token.content for token in added.values()})
+        return special_ids(added, named), read
 
     def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         # An embedding table may be padded beyond the vocabulary; such an id has no piece.
@@ -276,7 +296,7 @@ class TransformersModel:
         ]
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         if backend is None:  # written in Python
-            return tuple(piece.replace("▁", " ") for piece in pieces)
+            return tuple(map(self._marks[1], pieces))
         return token_texts(backend, pieces)
 
     @cached_property

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -225,3 +226,69 @@ def test_no_line_is_too_wide(rows: Rows, width: int) -> None:
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)
     console.print(attnviz.heatmap(rows(3, 17, 17), [f"token{n}" for n in range(17)]))
     assert max(map(cell_len, stream.getvalue().splitlines())) <= width
+
+
+class TestWhatTransformersReturns:
+    def layers(self, rows: Rows, count: int = 6) -> tuple[np.ndarray, ...]:
+        """Causal weights of two layers of three heads, (text, head, query, key) each."""
+        lower = np.tril(np.stack([rows(1, 3, count, count) for _ in range(2)]))
+        return tuple(lower / lower.sum(-1, keepdims=True))
+
+    def test_a_tuple_of_layers_becomes_maps_by_layer(self, rows: Rows) -> None:
+        layers = self.layers(rows)
+        held = (layers, list(layers), np.stack(layers), np.stack(layers)[:, 0])
+        for given in (*held, SimpleNamespace(attentions=layers)):
+            maps = attnviz.heatmap(given, "a b c d e f")
+            assert [*maps][-1] == (1, 2)
+            assert np.array_equal(maps["L1H2"], layers[1][0, 2])
+            assert "L1H2" in str(maps)
+        assert attnviz.heatmap(layers).data()["model"]["layers"] == 2
+
+    def test_a_layer_that_does_not_attend_is_left_out(self, rows: Rows) -> None:
+        first, second = self.layers(rows)
+        maps = attnviz.heatmap((first, None, second))
+        assert {layer for layer, _ in maps} == {0, 2}
+
+    @pytest.mark.parametrize("cache", ["whole", "last three keys", "room for more", "none"])
+    def test_steps_of_generate_are_rows(self, rows: Rows, cache: str) -> None:
+        layers = self.layers(rows)
+        if cache == "last three keys":
+            layers = tuple(np.triu(layer, -2) for layer in layers)
+            layers = tuple(layer / layer.sum(-1, keepdims=True) for layer in layers)
+        steps = []
+        for begin, end in ((0, 4), (4, 5), (5, 6)):
+            keys = {"last three keys": slice(end - 3, end), "room for more": slice(0, None)}
+            seen = keys.get(cache, slice(0, end)) if begin or cache == "room for more" else slice(4)
+            read = slice(0 if cache == "none" else begin, end)
+            steps.append(tuple(layer[:, :, read, seen] for layer in layers))
+        maps = attnviz.heatmap(tuple(steps), "a b c d e f g")
+        for (layer, head), found in maps.weights.items():
+            assert np.array_equal(found, layers[layer][0, head])
+        assert maps.tokens == tuple("abcdef")
+        assert "the last token was written, not read: it has no row" in str(maps)
+
+    def test_steps_of_cross_attention_have_all_keys(self, rows: Rows) -> None:
+        steps = [(rows(1, 2, 1, 4),) for _ in range(3)]
+        maps = attnviz.heatmap(steps, "<s> a b", "w x y z")
+        assert np.array_equal(maps["H1"], np.stack([step[0][0, 1, 0] for step in steps]))
+        assert maps.report.record.kind == "cross"
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ((), 'got none: transformers returns them .* attn_implementation="eager"'),
+            ((None, None), "expected attention weights, got none"),
+            ((np.ones((1, 2, 3, 3)), np.ones((1, 2, 2, 2))), "equally many heads, queries and"),
+            ((np.ones((2, 2, 3, 3)),) * 2, "several texts or layers"),
+        ],
+    )
+    def test_what_is_no_attention_of_one_text(self, given: Any, said: str) -> None:
+        with pytest.raises(UsageError, match=said):
+            attnviz.heatmap(given)
+
+
+def test_pieces_become_text_and_special_ones_are_sinks() -> None:
+    maps = attnviz.heatmap(np.eye(4) / 2 + 1 / 8, ["[CLS]", "The", "ĠcafÃ©", "[SEP]"])
+    assert maps.tokens == ("[CLS]", "The", " café", "[SEP]")
+    assert maps.text == "[CLS]The café[SEP]"
+    assert maps.report.record.queries.special == (True, False, False, True)

@@ -67,14 +67,14 @@ def test_tokens_are_those_of_the_text(model: Bundled) -> None:
     texts = model.encode("학🐈").texts[1:]
     assert b"".join(bytes([int(text[3:5], 16)]) for text in texts) == "학🐈".encode()
     tokens = model.encode("cat<|endoftext|>")
-    assert (tokens.ids[-1], tokens.texts[-1], tokens.special[-1]) == (0, "<|endoftext|>", False)
+    assert (tokens.ids[-1], tokens.texts[-1], tokens.special[-1]) == (0, "<|endoftext|>", True)
     tokens, every = model.encode(SENTENCE, 4), model.encode(SENTENCE)
     assert (tokens.ids, tokens.texts) == (every.ids[:4], every.texts[:4])
     assert len(model.encode(SENTENCE, 999)) == len(every)
 
 
 @pytest.mark.parametrize(
-    "text", [SENTENCE, "", " two  spaces\n", "나는 학교에 갔다 🐈", "<|endoftext|> again"]
+    "text", [SENTENCE, "", " two  spaces\n", "나는 학교에 갔다 🐈", "again<|endoftext|> and"]
 )
 def test_transformers_reads_the_same_ids(model: Bundled, text: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)

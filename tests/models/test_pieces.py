@@ -1,6 +1,7 @@
 """Token texts follow the tokenizer's decoder and lose no byte of the text."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from attnviz.models.pieces import token_texts
+from attnviz.models.pieces import as_spelled, reader_by, special_ids, token_texts, undone
+from attnviz.records import Tokens
 
 
 def tokenizer_with(decoder: decoders.Decoder | None) -> Tokenizer:
@@ -103,7 +105,7 @@ def test_a_sequence_may_hold_the_byte_level_decoder() -> None:
     assert token_texts(tokenizer_with(decoder), ["Ġcat", "▁cat"]) == (" cat", "▁cat")
 
 
-@pytest.mark.parametrize("decoder", [decoders.WordPiece(), decoders.BPEDecoder(), None])
+@pytest.mark.parametrize("decoder", [decoders.WordPiece(), None])
 def test_other_pieces_stay_as_they_are(decoder: decoders.Decoder | None) -> None:
     pieces = ("walk", "##ing", "cat</w>", "Ġcat", "▁cat")
     assert token_texts(tokenizer_with(decoder), pieces) == pieces
@@ -121,3 +123,68 @@ def test_a_decoder_written_in_python_tells_no_rules() -> None:
 
     decoder = decoders.Decoder.custom(Shout())
     assert token_texts(tokenizer_with(decoder), ["Ġcat"]) == ("Ġcat",)
+
+
+# Marks that no decoder undoes piece by piece
+
+
+def test_the_end_of_a_word_is_a_blank_behind_it() -> None:
+    tokenizer = tokenizer_with(decoders.BPEDecoder(suffix="</w>"))
+    tokenizer.add_special_tokens(["<s>"])
+    assert token_texts(tokenizer, ["<s>", "c", "at</w>", ".</w>"]) == ("<s>", "c", "at ", ". ")
+    clip = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
+    clip.decoder = decoders.ByteLevel()
+    assert token_texts(clip, ["cafÃ©</w>", "!</w>"]) == ("café ", "! ")
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "pieces", "texts"),
+    [
+        (("c@@", "at", "<s>"), ("c@@", "at", "sat"), ("c", "at ", "sat ")),
+        (("at</w>", "c"), ("c", "at</w>"), ("c", "at ")),
+        (("▁c", "at"), ("▁c", "at", "a@@"), (" c", "at", "a@@")),
+        (tuple(map(chr, range(256))), ("a", "ë", "\x82"), ("a", "<0xEB>", "<0x82>")),
+        (("Ġ", "Ã©"), ("Ã©", "Ġat"), ("é", " at")),
+    ],
+)
+def test_a_tokenizer_in_python_is_told_by_its_vocabulary(
+    vocabulary: tuple[str, ...], pieces: tuple[str, ...], texts: tuple[str, ...]
+) -> None:
+    read = reader_by(vocabulary, {"at@@"})
+    assert tuple(map(read, ("<s>", "at@@", *pieces))) == ("<s>", "at@@", *texts)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "texts"),
+    [
+        ("<s> The Ġcat Ċ ĠÃ©t", ("<s>", "The", " cat", "\n", " ét")),
+        ("ëĤĺ ëĬĶ", ("나", "는")),
+        ("ë \x82 \x98", ("<0xEB>", "<0x82>", "<0x98>")),
+        ("[CLS] ▁The ▁c at", ("[CLS]", " The", " c", "at")),
+        ("the</w> c at</w>", ("the ", "c", "at ")),
+        ("cafÃ©</w> c at</w>", ("café ", "c", "at ")),
+        ("the c@@ at", ("the ", "c", "at ")),
+        ("the play ##ing [SEP]", ("the", "play", "##ing", "[SEP]")),
+        ("Ġorġ café naïve 나는 @@ a@@b", ("Ġorġ", "café", "naïve", "나는", "@@", "a@@b")),
+    ],
+)
+def test_pieces_of_an_unknown_tokenizer_bear_its_marks(pieces: str, texts: tuple[str, ...]) -> None:
+    assert undone(pieces.split(" ")) == texts
+
+
+def test_an_added_token_that_the_text_spells_is_not_doubled() -> None:
+    tokens = Tokens((1, 1, 5, 2, 2), ("[CLS]", "[CLS]", "a", "[SEP]", "[SEP]"), (False,) * 5)
+    kept = as_spelled(tokens, (1, 0, 0, 0, 1), {1, 2})
+    assert (kept.ids, kept.special) == ((1, 5, 2), (True, False, True))
+    pair = Tokens((1, 5, 3, 2, 2, 6, 2), ("",) * 7, (False,) * 7)  # RoBERTa's, a typed </s>
+    kept = as_spelled(replace(pair, ids=(1, 5, 2, 2, 2, 6, 2)), (1, 0, 0, 1, 1, 0, 1), {1, 2})
+    assert (kept.ids, kept.kept) == ((1, 5, 2, 2, 6, 2), (0, 1, 2, 4, 5, 6))
+    alone = Tokens((1, 5), ("<s>", "a"), (False, False))
+    assert as_spelled(alone, (1, 0), {1}).ids == (1, 5)
+
+
+def test_tokens_of_words_are_not_special() -> None:
+    texts = ("<s>", "<unk>", "<mask>", "<extra_id_0>", "<|end|>")
+    added = {at: AddedToken(text, special=True) for at, text in enumerate(texts)}
+    assert special_ids(added, {"mask": 2, "unk": 4}) == {0}
+    assert special_ids(added, {"mask": 2, "unk": 4, "eos": 4}) == {0, 4}

@@ -28,13 +28,13 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
     for at, (name, special, (start, stop)) in enumerate(
         zip(names, tokens.special, spans, strict=True)
     ):
-        if special or stop <= end:
+        if stop <= end:
             pieces.append(name if special else "")
             continue
         added = at > 1 and tokens.special[at - 1] and spans[at - 1][0] == spans[at - 1][1]
         joined = added or regions[at - 1 : at + 1] == PAIR  # the line feed of ``both_texts``
         blank = text[end:start] if text[end:start].isspace() and not joined else ""
-        pieces.append(blank + text[max(start, end) : stop])
+        pieces.append(blank + (name if special else text[max(start, end) : stop]))
         end = stop
     return pieces
 
@@ -53,9 +53,11 @@ def _found(tokens: Tokens, text: str) -> Spans:
     for name, special in zip(tokens.texts, tokens.special, strict=True):
         bare = name.removeprefix("##")
         wanted = (bare.strip() or bare).lower()
-        start = end if special or not wanted else folded.find(wanted, end)
+        start = folded.find(wanted, end) if wanted else end
         if start < 0 or text[end:start].strip():
-            return ()
-        end = start if special else start + len(wanted)
+            if not special:
+                return ()
+            start, wanted = end, ""  # the tokenizer added it
+        end = start + len(wanted)
         spans.append((start, end))
     return spans

@@ -22,6 +22,7 @@ from attnviz.draw.labels import visible
 from attnviz.errors import LoadError
 from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
 from attnviz.measures.words import joined
+from attnviz.models.pieces import looks_special, undone
 from attnviz.reading import ARRAY_BYTES, finite, fits, typed
 from attnviz.records import AttentionRecord, Floats, HeadVectors, LayerWeights, ModelInfo, Tokens
 
@@ -45,8 +46,6 @@ _VECTORS = 2_000_000
 ROUNDING = 0.02
 """How far the sum of a row of 16-bit weights may exceed one."""
 
-_SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
-
 
 def read_tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
     """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special.
@@ -56,7 +55,7 @@ def read_tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
     if not texts or not fits(texts, list[str]) or not fits(ids, list[int]):
         raise ValueError("expected tokens as a list of texts, and their ids as whole numbers")
     known = tuple(texts)
-    marks = (at in special or bool(_SPECIAL.fullmatch(text)) for at, text in enumerate(known))
+    marks = (at in special or looks_special(text) for at, text in enumerate(known))
     return Tokens(tuple(ids), known, tuple(marks))
 
 
@@ -155,8 +154,8 @@ def captured_heads(facts: Mapping[str, Any], arrays: Arrays, name: str) -> Heads
 
 
 def _tokens(facts: Mapping[str, Any], name: str, special: Collection[int]) -> Tokens:
-    """Return the tokens of one axis; without ids, equal tokens have equal ones."""
-    texts = facts[f"{name}s"]
+    """Return the tokens of one axis as texts; without ids, equal tokens have equal ones."""
+    texts = undone([typed(text, str) for text in facts[f"{name}s"]])
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     return read_tokens(texts, facts.get(f"{name}_ids", [numbers[each] for each in texts]), special)
 

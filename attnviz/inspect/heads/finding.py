@@ -117,7 +117,7 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
     info = found.first.record.model
     words: list[tuple[str, bool]] = [(info.name, True), *((word, False) for word in changed)]
     words += [(word, False) for word in places_words(info)]
-    words += [] if info.is_array else [(shape_words(info), False)]
+    words += [] if info.is_one_layer else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     if found.of_texts:
         sizes = dict.fromkeys([_sizes(found)])

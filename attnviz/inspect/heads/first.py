@@ -267,7 +267,7 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
     """Return a grid with each head's label and score; descriptions of this text have no colour."""
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
-    base, array = report.index_base, report.record.model.is_array
+    base, array = report.index_base, report.record.model.is_one_layer
     return doc.HeadGrid(
         ["" if array else f"L{layer + base}" for layer in layers],
         [f"H{head + base}" for head in heads],

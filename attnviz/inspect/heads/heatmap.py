@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.head_maps import HeadMaps
 from attnviz.inspect.heads.report import heads_report
+from attnviz.models.pieces import looks_special, undone
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
 ArrayLike: TypeAlias = Any
@@ -87,6 +88,72 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
     return weights
 
 
+# Layers, and the steps of a text that was generated --------------------------------------------
+
+
+def layers_of(weights: Any, *, cross: bool) -> tuple[dict[int, NDArray[np.floating]], bool]:
+    """Return the weights (head, query, key) of each layer, and whether they were steps.
+
+    weights: one layer as ``weight_matrices`` takes it, which is layer 0; several, of one text, in a
+        list or as the first axis of an array; or the steps of ``generate``. A layer that is None
+        does not attend, and is left out. cross: whether the keys are of another text.
+    Raises UsageError for anything else, and for layers of unequal sizes.
+    """
+    weights = getattr(weights, "attentions", weights)  # of a whole output
+    held = weights if isinstance(weights, list | tuple) else () if weights is None else None
+    known = [each for each in held or () if each is not None]
+    if held is not None and not known:
+        raise UsageError(
+            "expected attention weights, got none: transformers returns them with "
+            'output_attentions=True from a model with attn_implementation="eager"'
+        )
+    steps = bool(known) and isinstance(known[0], list | tuple) and any(map(_is_layer, known[0]))
+    if steps:
+        layers = enumerate(zip(*known, strict=True))
+        several = {at: _of_steps(some, cross) for at, some in layers if some[0] is not None}
+    elif held and all(map(_is_layer, known)):
+        several = {at: each for at, each in enumerate(held) if each is not None}
+    else:
+        array = as_numpy(weights)
+        while array.ndim > 3 and len(array) == 1:
+            array = array[0]
+        several = dict(enumerate(array if array.ndim > 3 else array[None]))
+    found = {at: weight_matrices(each) for at, each in several.items()}
+    if len({each.shape for each in found.values()}) > 1:
+        raise UsageError("expected layers of equally many heads, queries and keys: give one layer")
+    return found, steps
+
+
+def _is_layer(one: Any) -> bool:
+    """Return whether this is an array with an axis of heads."""
+    return len(getattr(one, "shape", ())) > 2
+
+
+def _of_steps(given: Sequence[ArrayLike], cross: bool) -> NDArray[np.floating]:
+    """Return one map (head, query, key) of a layer's steps, a row for each token that was read.
+
+    A cache may hold the last keys only, or room for keys to come; without one, each step reads all
+    tokens again. cross: as in ``layers_of``; else keys beyond the first step's own tokens tell it.
+    """
+    steps = [weight_matrices(each) for each in given]
+    heads, rows, width = steps[0].shape
+    if len(steps) > 1 and steps[-1].shape[1] == rows + len(steps) - 1:
+        return steps[-1]
+    cross = cross or bool(steps[0][..., rows:].any())
+    read = sum(each.shape[1] for each in steps)
+    joined, end = np.zeros((heads, read, width if cross else read), steps[0].dtype), 0
+    for each in steps:
+        begin, end = end, end + each.shape[1]
+        each = each if cross or each[..., end:].any() else each[..., :end]
+        first = 0 if cross else end - each.shape[-1]
+        if first < 0 or (cross and each.shape[-1] != width):
+            raise UsageError(
+                f"a step has {each.shape[-1]} keys after {end} tokens: is it one text?"
+            )
+        joined[:, begin:end, first : first + each.shape[-1]] = each
+    return joined
+
+
 # Labels --------------------------------------------------------------------------------------
 
 TokenLabels = str | Iterable[str]
@@ -94,8 +161,9 @@ TokenLabels = str | Iterable[str]
 
 
 def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
-    """Return the tokens of one axis of the weights; equal tokens have equal ids.
+    """Return the tokens of one axis of the weights as texts; equal tokens have equal ids.
 
+    Pieces such as ``Ġcat`` become text, and those such as ``[SEP]`` are special.
     labels: the tokens, or one string to split; by default the indices. name: of the argument.
     axis: ``query`` or ``key``. length: of that axis of the weights.
 
@@ -108,7 +176,8 @@ def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -
             f"along their {axis} axis: expected one for each {axis}"
         )
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return Tokens(tuple(numbers[text] for text in texts), texts, (False,) * length)
+    special = tuple(map(looks_special, texts))
+    return Tokens(tuple(numbers[text] for text in texts), undone(texts), special)
 
 
 def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
@@ -126,8 +195,9 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 
 def _joined(tokens: Tokens) -> str:
     """Return the tokens as one string, with a blank between them if none begins with one."""
-    spaced = any(text[:1].isspace() for text in tokens.texts)
-    return ("" if spaced else " ").join(tokens.texts).strip()
+    texts = tokens.spaced
+    spaced = any(text[:1].isspace() for text in texts)
+    return ("" if spaced else " ").join(texts).strip()
 
 
 # Maps ----------------------------------------------------------------------------------------
@@ -148,39 +218,48 @@ def heatmap(
     causal: bool | None = None,
     scale: float | None = None,
 ) -> HeadMaps:
-    """Return the maps of attention weights: of one head, or of the heads of one layer.
+    """Return the maps of attention weights: of one head, of the heads of a layer or of all layers.
 
     weights: (query, key) or (head, query, key), after leading axes of length one: a NumPy array, a
         torch tensor, a JAX array, any object with ``__array__`` or DLPack, or nested lists; finite
-        and not negative.
+        and not negative. Several layers in a tuple or as a first axis, (layer, head, query, key),
+        have heads named ``L0H0``; ``attentions`` of transformers are taken as they are, also those
+        of ``generate``, a row for each token that was read.
     tokens: one for each query, as a list or a string to split at white space; by default indices.
+        Of ``generate`` there may be one more, the last, which was not read.
     key_tokens: one for each key; by default ``tokens``, in self-attention.
     title: the name of the maps. causal: whether a query sees no later key, whose cells then stay
         blank; by default whether all weights above the diagonal are zero. scale: the weight with
         the last colour; by default 1 if rows sum to one, else the largest weight, with a note.
 
     Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
-    are computed after each row is divided by its sum.
+    are computed after each row is divided by its sum. Pieces of a tokenizer, such as ``Ġcat``,
+    become text.
 
     Raises UsageError (also a ValueError) if the arguments do not fit together.
     """
-    matrices = weight_matrices(weights)
-    _, rows, columns = matrices.shape
+    layers, steps = layers_of(weights, cross=key_tokens is not None)
+    matrices = [*layers.values()]
+    _, rows, columns = matrices[0].shape
     if rows != columns and tokens is not None and key_tokens is None:
         raise UsageError(
             f"the weights have {rows} queries and {columns} keys: give key_tokens as well"
         )
+    unread: tuple[str, ...] = ()
+    if steps and tokens is not None and len(texts := _texts(tokens, "tokens")) == rows + 1:
+        tokens, unread = texts[:-1], ("the last token was written, not read: it has no row",)
     queries = axis_tokens(tokens, "tokens", "query", rows)
     alike = key_tokens is None and rows == columns
     keys = queries if alike else axis_tokens(key_tokens, "key_tokens", "key", columns)
     limit, notes = _scaled(matrices, scale)
+    heads = tuple(range(len(matrices[0])))
     record = AttentionRecord(
-        model=_origin(matrices, title, notes),
+        model=_origin(layers, title, (*notes, *unread)),
         kind="self" if alike else "cross",
         causal=_causal(matrices, causal),
         queries=queries,
         keys=keys,
-        layers=(LayerWeights(0, tuple(range(len(matrices))), matrices),),
+        layers=tuple(LayerWeights(at, heads, each) for at, each in layers.items()),
     )
     text = _joined(queries) if alike and tokens is not None else ""
     return HeadMaps(_report(record, text), limit=limit)
@@ -188,29 +267,34 @@ def heatmap(
 
 def _report(record: AttentionRecord, text: str) -> HeadsRecord:
     """Return the report of a record of weights; scores use rows rescaled to sum to one."""
-    (layer,) = record.layers
-    sums = layer.weights.sum(-1, keepdims=True)
-    shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
-    of_shares = replace(record, layers=(replace(layer, weights=shares),))
-    few = len(layer.heads) <= _FEW_HEADS
+    shares = list[LayerWeights]()
+    for layer in record.layers:
+        sums = layer.weights.sum(-1, keepdims=True)
+        zeros = np.zeros_like(layer.weights)
+        shares.append(replace(layer, weights=np.divide(layer.weights, sums, zeros, where=sums > 0)))
+    of_shares = replace(record, layers=tuple(shares))
+    few = sum(len(layer.heads) for layer in record.layers) <= _FEW_HEADS
     return replace(heads_report(of_shares, selected=few, text=text), record=record)
 
 
-def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
+def _scaled(
+    layers: Sequence[NDArray[np.floating]], scale: float | None
+) -> tuple[float, tuple[str, ...]]:
     """Return the weight that has the last colour, and notes on the rows for the reader.
 
-    weights: (head, query, key). scale: the weight with the last colour as the caller gave it, or
-        None to choose one.
+    layers: (head, query, key) each. scale: the weight with the last colour as the caller gave it,
+        or None to choose one.
     """
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
-    sums = weights.sum(-1)
+    sums = np.stack([layer.sum(-1) for layer in layers])
     seen = sums[sums > 0]
     notes = []
     if seen.size < sums.size:
         notes.append(f"{sums.size - seen.size} of {sums.size} rows are nothing but zeros")
     one = bool((np.abs(seen - 1) <= _ROUNDING).all())
-    limit = scale if scale is not None else 1.0 if one else float(weights.max())
+    largest = max(float(layer.max()) for layer in layers)
+    limit = scale if scale is not None else 1.0 if one else largest
     if not one:
         least, most = (f"{end:.3g}" for end in (seen.min(), seen.max()))
         notes.append(
@@ -218,18 +302,19 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
             "and entropy are of rows divided by their sums"
         )
     if limit != 1:
-        largest = "the largest weight, " if scale is None else ""
-        notes.append(f"drawn are shares of {largest}{limit:.4g}: the legend's 1 is {limit:.4g}")
+        which = "the largest weight, " if scale is None else ""
+        notes.append(f"drawn are shares of {which}{limit:.4g}: the legend's 1 is {limit:.4g}")
     return limit, tuple(notes)
 
 
-def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
+def _causal(layers: Sequence[NDArray[np.floating]], claimed: bool | None) -> bool:
     """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True.
 
-    weights: (head, query, key). claimed: the caller's claim that it is causal; None for no claim.
+    layers: (head, query, key) each. claimed: the caller's claim that they are causal; None for no
+        claim.
     """
-    _, rows, columns = weights.shape
-    found = rows == columns > 1 and not np.triu(weights, 1).any()
+    _, rows, columns = layers[0].shape
+    found = rows == columns > 1 and not any(np.triu(layer, 1).any() for layer in layers)
     if claimed and not found:
         reason = (
             f"there are {rows} queries and {columns} keys"
@@ -240,17 +325,20 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
     return found if claimed is None else claimed
 
 
-def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
-    """Return the facts for an array of weights in place of those of a model.
+def _origin(
+    layers: Mapping[int, NDArray[np.floating]], title: str, notes: tuple[str, ...]
+) -> ModelInfo:
+    """Return the facts for arrays of weights in place of those of a model.
 
-    weights: (head, query, key). title: stands for the model's name. notes: for the reader.
+    layers: (head, query, key) by index. title: stands for the model's name. notes: for the reader.
     """
+    weights = next(iter(layers.values()))
     return ModelInfo(
         name=title,
         revision=None,
         architecture="array",
         dtype=str(weights.dtype),
-        layers=1,
+        layers=max(layers) + 1,
         heads=len(weights),
         kv_heads=len(weights),
         head_dim=1,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from attnviz.errors import UsageError
-from attnviz.options import Options, argument, option
+from attnviz.options import Options, argument, flag, option
 from attnviz.reading import PACKAGED
 from attnviz.texts import read_rows
 
@@ -53,6 +53,11 @@ class PromptPairs(NamedTuple):
         """Return whether a second text is joined to any of the prompts."""
         return any(each.second is not None for each in self.prompts)
 
+    def changed(self, change: Callable[[str], str]) -> PromptPairs:
+        """Return the pairs with each prompt changed."""
+        made = (one._replace(clean=change(one[0]), corrupt=change(one[1])) for one in self.prompts)
+        return self._replace(prompts=tuple(made))
+
     def place(self, index: int) -> str:
         """Return the words before a message about a prompt pair: none, or ``pair 3 (line 4): ``.
 
@@ -72,6 +77,10 @@ class PromptPair(Options):
     )
     corrupt: str | None = argument(
         "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
+    )
+    chat: bool = flag(
+        "Read each prompt through the model's chat template: a user's message, or a chat as heads "
+        "--chat takes it."
     )
     pairs: Path | PromptPairs | None = option(
         "FILE",
@@ -93,13 +102,22 @@ def read_pairs(
     corrupt: str | None,
     file: Path | PromptPairs | None,
     second: str | None = None,
+    *,
+    chat: bool = False,
 ) -> PromptPairs:
     """Return the prompt pairs: ``clean`` and ``corrupt``, those in ``file``, or built-in ones.
 
     clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
-    second: the text to join to both prompts, or None.
+    second: the text to join to both prompts, or None. chat: whether each prompt is a chat.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
+    if chat:
+        from attnviz.regions import as_chat, read_chat  # with NumPy, which a help needs not
+
+        read = read_pairs(clean, corrupt, file, second)
+        if read.joined:
+            raise UsageError("--chat is one text: leave out --and")
+        return read.changed(lambda text: as_chat(read_chat(text, plain=True)))
     if second is not None and clean is None:
         raise UsageError(
             'expected CLEAN and CORRUPT before --and; a file of pairs gives this text as "and"'

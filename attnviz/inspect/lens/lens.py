@@ -19,7 +19,7 @@ from attnviz.inspect.why.why import (
 )
 from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
-from attnviz.regions import both_texts
+from attnviz.regions import both_texts, finished
 from attnviz.texts import answer_and_foil, words_of
 
 
@@ -38,6 +38,7 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     Raises UsageError if position, token or heads do not fit the model, UnsupportedError if the
     stream between its blocks cannot be read, or if its parts do not add up to its logits.
     """
+    text = finished(model, text, answering=True)
     given, joined = encoded_prompt(model, text, request, request.truncate)
     backend = backend_of(model)
     attributor = backend.open_attributor(given)

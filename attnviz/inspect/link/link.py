@@ -37,6 +37,7 @@ from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.progress import Advance
 from attnviz.prompts import control_count, named_error, typed_prompts
 from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input, Kind, Tokens
+from attnviz.regions import chat_or_text, finished
 from attnviz.texts import Texts
 
 _POOL = 2000
@@ -67,10 +68,12 @@ def read_prompts(
     text: str | None = None,
     file: Path | None = None,
     texts: Path | Texts | None = None,
+    column: str | None = None,
 ) -> tuple[list[LinkPrompt], str]:
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"query": request.query, "key": request.key, "than": request.than}
-    read, source = typed_prompts("link", usual, text=text, file=file, texts=texts)
+    text = chat_or_text(request, text, file)
+    read, source = typed_prompts("link", usual, text=text, file=file, texts=texts, column=column)
     return [LinkPrompt._make((text, *asked, place)) for text, asked, place in read], source
 
 
@@ -106,6 +109,9 @@ def link(
             "the keys of cross attention are written by the encoder, which cannot be followed: "
             "choose --kind encoder or decoder"
         )
+    prompts = [
+        prompt._replace(text=finished(model, prompt.text, answering=False)) for prompt in prompts
+    ]
     inputs = [_encoded(model, prompt, choice, kind == "decoder") for prompt in prompts]
     unique = {
         (given.ids, *prompt[1:4]): (prompt, given)

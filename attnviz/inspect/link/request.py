@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnviz.options import IndexBase, Known, Options, Seed, Truncation, option
+from attnviz.options import ChatOption, IndexBase, Known, Options, Seed, Truncation, option
 
 
 @dataclass(frozen=True)
@@ -58,5 +58,5 @@ class _Stack(Options):
 
 
 @dataclass(frozen=True)
-class LinkRequest(_Question, _Stack, Truncation, Known, IndexBase, Seed):
+class LinkRequest(_Question, _Stack, ChatOption, Truncation, Known, IndexBase, Seed):
     """All options of ``link``."""

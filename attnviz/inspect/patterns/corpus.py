@@ -208,7 +208,7 @@ def report_of(record: CorpusRecord) -> PatternReport:
     sums, most, shown, run = record.tallies.sums, record.tallies.most, record.shown, record.run
     info = model_of(shown["model"])
     attention = Conditions(run["kind"], run["causal"], run["view"], run["ranked"])
-    notes = list(record.unfinished)
+    notes = list(record.notes)
     if not (texts := int(sums.get("texts", 0))):
         if not record.missing:
             raise UsageError(f"no text has {FEWEST} tokens or more: scoring heads needs as many")

@@ -304,7 +304,7 @@ def _notes(record: CorpusRecord, count: int) -> Iterator[str]:
     if record.run["ablated"]:
         yield f"the heads ablated are those that the first {FIRST} haystacks of each length name"
     yield from record.shown["notes"]
-    yield from record.unfinished
+    yield from record.notes
     yield from few_note(count, "haystacks")
 
 

@@ -148,7 +148,7 @@ def _turns(model: PlacingModel) -> tuple[str, str]:
     from attnviz.models.chats import chat_text
 
     message = {"role": "user", "content": "x"}
-    text, [(start, end)] = chat_text(model.info.name, model.chat_template, [message], True)
+    text, [(start, end)], _ = chat_text(model.info.name, model.chat_template, [message], True)
     return text[:start], text[end:]
 
 

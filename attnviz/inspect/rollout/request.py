@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnviz.options import Options, Reduction, Truncation, flag, option
+from attnviz.options import ChatOption, Options, Reduction, Truncation, flag, option
 
 
 @dataclass(frozen=True)
@@ -36,5 +36,5 @@ class _View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class RolloutRequest(Truncation, _SelfAttention, _View, Reduction):
+class RolloutRequest(ChatOption, Truncation, _SelfAttention, _View, Reduction):
     """All options of ``rollout``."""

@@ -14,6 +14,7 @@ from attnviz.measures.words import joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.resolve import reckoned_tokens
+from attnviz.regions import finished
 
 _MATRICES = 4
 """How many float64 matrices of the text a rollout holds at once."""
@@ -33,6 +34,7 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
     Raises UsageError if a text or a kind of attention does not fit the model or the memory;
     UnsupportedError if the attention cannot be observed.
     """
+    text = finished(model, text, answering=False)
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
     kind = attention_kind(model, choice)
     tokens, target = encoded(model, text, choice.truncate), None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attnviz.options import (
+    ChatOption,
     HeadChoice,
     IndexBase,
     Kind,
@@ -54,8 +55,8 @@ class _Inputs(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class OtherText(SecondText, Kind):
-    """The options on a second text, and on the heads and the text of a decoder."""
+class OtherText(ChatOption, SecondText, Kind):
+    """The options on a chat or a second text, and on the heads and the text of a decoder."""
 
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."

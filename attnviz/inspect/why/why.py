@@ -29,14 +29,14 @@ from attnviz.inspect.why.request import OtherText, WhyRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import Model, Vocabulary, no_logits, require_number
+from attnviz.models.model import FinishedText, Model, Vocabulary, no_logits, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.options import HeadChoice, RegionOptions
 from attnviz.progress import Advance
 from attnviz.prompts import control_count, named_error, typed_prompts
 from attnviz.records import HeadLabel, Input, Kind, Tokens
-from attnviz.regions import both_texts, region_reader
+from attnviz.regions import both_texts, chat_or_text, finished, region_reader
 from attnviz.texts import Texts, answer_and_foil, words_of
 
 _TRIED = 8
@@ -63,10 +63,12 @@ def read_prompts(
     text: str | None = None,
     file: Path | None = None,
     texts: Path | Texts | None = None,
+    column: str | None = None,
 ) -> tuple[list[Prompt], str]:
     """Return the prompts with their questions, and their source; see ``typed_prompts``."""
     usual = {"answer": request.answer, "foil": request.foil, "position": request.position}
-    read, source = typed_prompts("why", usual, text=text, file=file, texts=texts)
+    text = chat_or_text(request, text, file)
+    read, source = typed_prompts("why", usual, text=text, file=file, texts=texts, column=column)
     return [Prompt._make((text, *asked, place)) for text, asked, place in read], source
 
 
@@ -88,6 +90,7 @@ def why(
     """
     pairs, joined = list[tuple[Prompt, Input]](), tuple[str, ...]()
     for prompt in prompts:
+        prompt = prompt._replace(text=finished(model, prompt.text, answering=True))
         given, joined = encoded_prompt(model, prompt.text, request, request.truncate)
         pairs.append((prompt._replace(text=both_texts(prompt.text, request.second)), given))
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
@@ -204,7 +207,10 @@ def encoded_prompt(
     targets = written_targets(model, [tokens], choice)
     if target is not None and not targets:
         raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
-    return Input(tokens, *targets[:1]), () if reader is None else reader.notes(tokens)
+    notes = () if reader is None else reader.notes(tokens)
+    if text.endswith("\n") and not isinstance(text, FinishedText):
+        notes = (*notes, "the prompt ends with a line feed: predicted is what follows that")
+    return Input(tokens, *targets[:1]), notes
 
 
 def _attributed(

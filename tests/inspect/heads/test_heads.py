@@ -124,10 +124,11 @@ def test_quiet_leaves_out_the_hints(run: Any) -> None:
 
 
 def test_text_from_a_file_and_from_standard_input(run: Any, tmp_path: Path) -> None:
-    expected = run("heads", SENTENCE).out
-    (tmp_path / "story.txt").write_text(SENTENCE + "\n")
+    text = f"{SENTENCE}\n"
+    expected = run("heads", text).out
+    (tmp_path / "story.txt").write_text(text)
     assert run("heads", "--file", "story.txt").out == expected
-    assert run("heads", "-", stdin=SENTENCE.encode() + b"\r\n").out == expected
+    assert run("heads", "-", stdin=text.encode()).out == expected
 
 
 def test_a_text_too_long_is_refused_or_cut(redrawn: Any, refused: Any, document: Any) -> None:

@@ -77,7 +77,7 @@ def test_the_next_step_looks_at_the_same_head(redrawn: Any) -> None:
 
 
 def test_from_a_file_and_standard_input(run: Any, document: Any, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(TEXT + "\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
     assert document("--file", "a.txt")["heads"] == document(TEXT)["heads"]
     assert run("patterns", "-", "--json", stdin=TEXT.encode()).document["text"] == TEXT
 

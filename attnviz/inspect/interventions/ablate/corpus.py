@@ -279,7 +279,7 @@ def _notes(record: CorpusRecord, texts: int) -> Iterator[str]:
     if "control" in sums:
         first = counted(int(sums["controls"].max()), "text")
         yield f"the control is measured over the first {first}"
-    yield from record.unfinished
+    yield from record.notes
     yield from few_note(texts, "texts")
 
 

@@ -28,7 +28,7 @@ from attnviz.models.pace import seconds
 from attnviz.models.stack_model import StackModel
 from attnviz.progress import Advance, Watch
 from attnviz.records import Kind, ModelInfo, Tokens
-from attnviz.regions import both_texts
+from attnviz.regions import both_texts, finished
 from attnviz.resume import digest, texts_digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
@@ -80,7 +80,9 @@ class AblationJob:
         texts: over which it is measured.
         Raises UsageError for heads, texts or tokens that do not fit the model.
         """
-        truncate = request.truncate
+        truncate, asked = request.truncate, request.answer is not None
+        written = tuple(finished(model, text, answering=asked) for text in texts.texts)
+        texts = texts._replace(texts=written)
         choice = Choice(kind=request.kind, target=request.target, truncate=truncate)
         kind = attention_kind(model, Choice(kind=choice.kind))
         two_stacks = "decoder" in model.kinds

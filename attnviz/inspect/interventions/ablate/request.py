@@ -10,6 +10,7 @@ from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Uni
 from attnviz.errors import UsageError
 from attnviz.options import (
     Budget,
+    ChatOption,
     HeadChoice,
     IndexBase,
     Kind,
@@ -33,8 +34,8 @@ UNITS: Mapping[Unit, str] = {"head": "head", "kv-head": "key/value head", "layer
 
 
 @dataclass(frozen=True)
-class _Written(SecondText, Kind):
-    """The options on a second text, on the kind of attention, and on the decoder's text."""
+class _Written(ChatOption, SecondText, Kind):
+    """The options on a chat, a second text, the kind of attention and the decoder's text."""
 
     target: str | None = option(
         "TEXT",

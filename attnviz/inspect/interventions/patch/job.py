@@ -36,7 +36,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Kind, Tokens
-from attnviz.regions import both_texts
+from attnviz.regions import both_texts, finished
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of
 
@@ -197,6 +197,7 @@ def prepare(
             f"{model.info.name!r} is attention alone: there is no prediction that a patch could "
             "change; choose a language model"
         )
+    given = given.changed(lambda text: finished(model, text, answering=True))
     kind = attention_kind(model, Choice(kind=request.kind))
     target = decoder_text(model, request.target)
     align, direction = request.align, request.direction

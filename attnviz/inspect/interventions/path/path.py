@@ -34,6 +34,7 @@ from attnviz.models.pool import in_turn
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Kind, ModelInfo, Provenance
+from attnviz.regions import finished
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -244,6 +245,7 @@ def all_paths(
     layers: their indices. seed: of the bootstrap. advance: is given the progress.
     Raises UsageError if no pair fits the model.
     """
+    pairs = pairs.changed(lambda text: finished(model, text, answering=True))
     target = decoder_text(model, None)
     encoded, notes = fitting(
         pairs,
