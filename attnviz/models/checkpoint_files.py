@@ -15,6 +15,9 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import one_line
 from attnviz.reading import damage, damaged, parse_json, read_json, repeated
 
+ADAPTER = "adapter_config.json"
+"""The file that makes a directory that of an adapter, alone or beside a model."""
+
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _VOCABULARY = (

@@ -6,6 +6,7 @@ transformers draws a tensor that the files lack at random, and only logs it.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from math import prod
@@ -15,7 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UnsupportedError
+from attnviz.models.adapters import Adapter
 from attnviz.models.checkpoint_files import Shapes
 from attnviz.models.third_party import third_party
 from attnviz.records import NO_PREDICTIONS
@@ -127,6 +129,32 @@ def open_weights(
         f"{name!r} lacks {count} weight{'s' * (count > 1)} of a {classes[0].__name__}, "
         f"first {first_lack[0]}: it is incomplete, or its config.json belongs to another model"
     )
+
+
+def adapt(model: Any, adapter: Adapter) -> None:
+    """Change a model's parameters as an adapter does; tied ones that it changes are untied.
+
+    Raises LoadError if it does not fit, UnsupportedError if they are quantised.
+    """
+    every = dict(model.named_parameters(remove_duplicate=False))
+    owners = Counter(map(id, every.values()))
+    turned = {
+        name
+        for name in every
+        if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D"
+    }
+    for name, change in adapter.on(every, turned).items():
+        weight = every[name]
+        if not weight.is_floating_point():
+            raise UnsupportedError(
+                f"{adapter.name!r} is an adapter of a quantised model: {name} is stored as "
+                f"{weight.dtype}; merge it into its base with peft (merge_and_unload)"
+            )
+        module, _, leaf = name.rpartition(".")
+        changed = torch.from_numpy(change(weight.detach().float().cpu().numpy()))
+        setattr(model.get_submodule(module), leaf, nn.Parameter(changed.to(weight.dtype)))
+        if owners[id(weight)] > 1:
+            model.config.tie_word_embeddings = False
 
 
 def arguments(function: Any) -> set[str]:

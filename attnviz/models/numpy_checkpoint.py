@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import StoredParameters, checkpoint_layout
+from attnviz.attention.family_reading import CheckpointLayout, StoredParameters, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.errors import LoadError
+from attnviz.models.adapters import Adapter, with_base
 from attnviz.models.checkpoint_files import (
     check_layers,
     check_weights,
     file_names,
+    has_vocabulary,
     local_directory,
     read_config,
     stored_metadata,
@@ -58,6 +61,7 @@ _MAPS = 2**30
 NumPy would compute whole maps of it, and torch sums over their rows, without the maps. Seconds of
 ``heads`` over 10,402 tokens with a model of two layers: 240 in NumPy, 22 in torch."""
 
+_TIED = "tokens.weight", "unembedding.weight"
 _LABELLED = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
@@ -141,12 +145,20 @@ def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheck
     Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
     files, and UsageError for a revision of a directory.
     """
-    directory, commit = _find(name, revision)
+    found = [_find(name, revision)]
+
+    def base(name: str, revision: str | None) -> Path:
+        found.append(_find(name, revision))
+        return found[-1][0]
+
+    directory, adapter = with_base(name, found[0][0], base)
     with damaged(repr(name)):
-        return _opened(name, directory, commit, work)
+        return _opened(name, directory, found[-1][1], work, adapter)
 
 
-def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -> NumpyCheckpoint:
+def _opened(
+    name: str, directory: Path, commit: str | None, work: Work | None, adapter: Adapter | None
+) -> NumpyCheckpoint:
     fields = read_config(name, directory)
     check_layers(name, fields)
     weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle=False)
@@ -167,7 +179,11 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         if work.changed and work.joined and "types.weight" in read.parts:
             raise NotUnderstoodError("which of two texts a token belongs to is read by torch")
         _check_work(work, sizes, types)
-    opened = open_tokenizer(name, directory, fields)
+    texts = directory
+    if adapter is not None:
+        _adapt(stored, adapter, read)
+        texts = adapter.directory if has_vocabulary(file_names(adapter.directory)) else directory
+    opened = open_tokenizer(name, texts, fields)
     said = stored_metadata(directory, weights)
     info = ModelInfo(
         name=name,
@@ -181,6 +197,7 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         weights="checkpoint",
         backend="numpy",
         notes=(
+            *([] if adapter is None else [adapter.note]),
             *([] if read.predicts else [_NO_HEAD.format(read.architecture)]),
             *(f"stored as {kind}, computed in float32" for kind in types if kind != "float32"),
         ),
@@ -202,6 +219,21 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         trained=trained_tokens(said),
         parameters=read.parameters,
     )
+
+
+def _adapt(stored: StoredTensors, adapter: Adapter, read: CheckpointLayout) -> None:
+    """Change tensors as an adapter does; leave to torch what unties the head of an embedding."""
+    turned = {part.name for part in read.parts.values() if part.transposed}
+    shared = [part.name for role, part in read.parts.items() if role in _TIED]
+    try:
+        changes = adapter.on(stored.shapes.keys(), turned)
+    except LoadError as error:  # a tied head has no tensor of its own in the files
+        raise NotUnderstoodError(
+            "its adapter changes more than the tensors in the files"
+        ) from error
+    if len(shared) > len({*shared}) and shared[0] in changes:
+        raise NotUnderstoodError("its adapter changes an embedding that the head shares")
+    stored.adapt(adapter.tensors, changes)
 
 
 def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -57,12 +57,25 @@ class StoredTensors:
         self.read: set[str] = set()
         self._mapped: WeakValueDictionary[str, np.memmap[Any, Any]] = WeakValueDictionary()
         self._places: dict[str, _Place] = {}
+        self._adapter: StoredTensors | None = None
+        self._changes: dict[str, Callable[[Any], NDArray[np.float32]]] = {}
+        self._changed: dict[str, NDArray[np.float32]] = {}
         for path in files:
             begin, header = tensor_header(path)
             for name, said in header.items():
                 start, stop = (begin + offset for offset in said["data_offsets"])
                 shape = tuple(said["shape"])
                 self._places[name] = _Place(path, start, stop, said["dtype"], shape)
+
+    def adapt(
+        self, adapter: StoredTensors, changes: Mapping[str, Callable[[Any], NDArray[np.float32]]]
+    ) -> None:
+        """Return some tensors changed from here on, as an adapter changes them.
+
+        adapter: its tensors, which become part of the digest. changes: by the name of a tensor,
+            what returns it changed; the result is kept in memory.
+        """
+        self._adapter, self._changes = adapter, dict(changes)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -80,6 +93,8 @@ class StoredTensors:
         return sorted(_TYPES[kind][0] for kind in kinds)
 
     def __getitem__(self, name: str) -> Floats | BFloat16:
+        if name in self._changed:
+            return self._changed[name]
         place = self._places[name]
         self.read.add(name)
         mapped = self._mapped.get(name)  # roles may share a tensor
@@ -87,7 +102,10 @@ class StoredTensors:
             mapped = np.memmap(place.path, _TYPES[place.kind][1], "r", place.start, place.shape)
             self._mapped[name] = mapped
         plain = mapped.view(np.ndarray)
-        return BFloat16(plain) if place.kind == "BF16" else plain
+        tensor = BFloat16(plain) if place.kind == "BF16" else plain
+        if name not in self._changes:
+            return tensor
+        return self._changed.setdefault(name, self._changes[name](tensor))
 
     def not_finite(self) -> tuple[str, ...]:
         """Return the names of the tensors read so far that contain NaN or infinity."""
@@ -103,6 +121,8 @@ class StoredTensors:
         import hashlib  # loads OpenSSL, and few commands ask for a digest
 
         hashed = hashlib.sha256(computed_from(self._fields))
+        if self._adapter is not None:
+            hashed.update(self._adapter.digest().encode())
         for name, place in sorted(self._places.items()):
             hashed.update(f"{name} {place.shape} {place.kind}".encode())
             if size := place.stop - place.start:

@@ -92,7 +92,7 @@ def find_spec(
         return _shape(source.shape, name)
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
-    from attnviz.models.checkpoint_files import local_directory, read_config  # shapes need no files
+    from attnviz.models.checkpoint_files import ADAPTER, local_directory, read_config
 
     bundled = source.kind == "bundled"
     where = str(_BUNDLED) if bundled else name
@@ -102,10 +102,26 @@ def find_spec(
 
         snapshot = find_config(where, revision=revision, offline=offline)
         directory, commit = snapshot.directory, snapshot.revision
+    if (directory / ADAPTER).is_file():
+        directory = _base(where, directory, offline)
     config = read_config(where, directory)
     origin = "" if bundled else str(directory / "config.json")
     spec = spec_from_config(config, name=name, source=origin)
     return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
+
+
+def _base(name: str, directory: Path, offline: bool) -> Path:
+    """Return the directory of the base of an adapter, which has as many weights once merged."""
+    from attnviz.models.adapters import with_base  # needs NumPy
+
+    def find(base: str, revision: str | None) -> Path:
+        from attnviz.models.checkpoint_files import local_directory
+        from attnviz.models.hub import find_config
+
+        here = local_directory(base, revision)
+        return here or find_config(base, revision=revision, offline=offline).directory
+
+    return with_base(name, directory, find)[0]
 
 
 def spec_of_loaded(model: Any) -> FoundSpec:
