@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import constants, try_to_load_from_cache
@@ -69,13 +69,11 @@ def find_checkpoint(
     a revision of a directory, or an invalid one.
     """
 
-    def find(name: str, revision: str | None) -> Path:
-        found.append(_found(name, revision, offline, allow_pickle, with_code, progress))
-        return found[-1].directory
+    def find(name: str, revision: str | None) -> tuple[Path, str | None]:
+        found = _found(name, revision, offline, allow_pickle, with_code, progress)
+        return found.directory, found.revision
 
-    found: list[Snapshot] = []
-    _, adapter = with_base(name, find(name, revision), find)
-    return replace(found[-1], adapter=adapter)
+    return Snapshot(*with_base(name, revision, find))
 
 
 def _found(

@@ -134,7 +134,7 @@ def load_transformers(
         adapt(model, adapter)
         notes = (adapter.note, *notes)
         if held is not None:
-            held.adapt(adapter.tensors, {})
+            held.adapter = adapter.tensors
     said = stored_metadata(directory, weights)
     return prepared(
         name,

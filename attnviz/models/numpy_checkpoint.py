@@ -61,7 +61,6 @@ _MAPS = 2**30
 NumPy would compute whole maps of it, and torch sums over their rows, without the maps. Seconds of
 ``heads`` over 10,402 tokens with a model of two layers: 240 in NumPy, 22 in torch."""
 
-_TIED = "tokens.weight", "unembedding.weight"
 _LABELLED = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
@@ -145,15 +144,9 @@ def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheck
     Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
     files, and UsageError for a revision of a directory.
     """
-    found = [_find(name, revision)]
-
-    def base(name: str, revision: str | None) -> Path:
-        found.append(_find(name, revision))
-        return found[-1][0]
-
-    directory, adapter = with_base(name, found[0][0], base)
+    directory, commit, adapter = with_base(name, revision, _find)
     with damaged(repr(name)):
-        return _opened(name, directory, found[-1][1], work, adapter)
+        return _opened(name, directory, commit, work, adapter)
 
 
 def _opened(
@@ -222,18 +215,15 @@ def _opened(
 
 
 def _adapt(stored: StoredTensors, adapter: Adapter, read: CheckpointLayout) -> None:
-    """Change tensors as an adapter does; leave to torch what unties the head of an embedding."""
+    """Let an adapter change stored tensors; a tied head, which it would untie, is left to torch."""
     turned = {part.name for part in read.parts.values() if part.transposed}
-    shared = [part.name for role, part in read.parts.items() if role in _TIED]
+    words, head = (read.parts.get(f"{one}.weight") for one in ("tokens", "unembedding"))
+    tied = {head.name} if words is not None and head is not None and words == head else set()
     try:
-        changes = adapter.on(stored.shapes.keys(), turned)
-    except LoadError as error:  # a tied head has no tensor of its own in the files
-        raise NotUnderstoodError(
-            "its adapter changes more than the tensors in the files"
-        ) from error
-    if len(shared) > len({*shared}) and shared[0] in changes:
-        raise NotUnderstoodError("its adapter changes an embedding that the head shares")
-    stored.adapt(adapter.tensors, changes)
+        stored.changes = adapter.on(stored.shapes.keys() - tied, turned)
+    except LoadError as error:
+        raise NotUnderstoodError("its adapter changes other tensors, or a tied head") from error
+    stored.adapter = adapter.tensors
 
 
 def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:

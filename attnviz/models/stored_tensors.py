@@ -21,6 +21,9 @@ _TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
     "BF16": ("bfloat16", np.dtype("<u2")),
 }
 
+Change = Callable[[Any], NDArray[np.float32]]
+"""Returns a tensor as an adapter changes it, in float32 and in its own shape."""
+
 _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
 """Config fields that do not affect the computation; each tensor's type is hashed itself."""
 
@@ -48,6 +51,8 @@ class StoredTensors:
 
     fields: of the ``config.json`` next to them, for the digest.
     read: the names of the tensors that were read so far.
+    adapter: the tensors of an adapter, which the digest includes. changes: how it changes these
+        tensors, by name; a changed tensor stays in memory.
     """
 
     def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
@@ -57,8 +62,8 @@ class StoredTensors:
         self.read: set[str] = set()
         self._mapped: WeakValueDictionary[str, np.memmap[Any, Any]] = WeakValueDictionary()
         self._places: dict[str, _Place] = {}
-        self._adapter: StoredTensors | None = None
-        self._changes: dict[str, Callable[[Any], NDArray[np.float32]]] = {}
+        self.adapter: StoredTensors | None = None
+        self.changes: Mapping[str, Change] = {}
         self._changed: dict[str, NDArray[np.float32]] = {}
         for path in files:
             begin, header = tensor_header(path)
@@ -66,16 +71,6 @@ class StoredTensors:
                 start, stop = (begin + offset for offset in said["data_offsets"])
                 shape = tuple(said["shape"])
                 self._places[name] = _Place(path, start, stop, said["dtype"], shape)
-
-    def adapt(
-        self, adapter: StoredTensors, changes: Mapping[str, Callable[[Any], NDArray[np.float32]]]
-    ) -> None:
-        """Return some tensors changed from here on, as an adapter changes them.
-
-        adapter: its tensors, which become part of the digest. changes: by the name of a tensor,
-            what returns it changed; the result is kept in memory.
-        """
-        self._adapter, self._changes = adapter, dict(changes)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -103,9 +98,9 @@ class StoredTensors:
             self._mapped[name] = mapped
         plain = mapped.view(np.ndarray)
         tensor = BFloat16(plain) if place.kind == "BF16" else plain
-        if name not in self._changes:
+        if name not in self.changes:
             return tensor
-        return self._changed.setdefault(name, self._changes[name](tensor))
+        return self._changed.setdefault(name, self.changes[name](tensor))
 
     def not_finite(self) -> tuple[str, ...]:
         """Return the names of the tensors read so far that contain NaN or infinity."""
@@ -121,8 +116,8 @@ class StoredTensors:
         import hashlib  # loads OpenSSL, and few commands ask for a digest
 
         hashed = hashlib.sha256(computed_from(self._fields))
-        if self._adapter is not None:
-            hashed.update(self._adapter.digest().encode())
+        if self.adapter is not None:
+            hashed.update(self.adapter.digest().encode())
         for name, place in sorted(self._places.items()):
             hashed.update(f"{name} {place.shape} {place.kind}".encode())
             if size := place.stop - place.start:

@@ -96,32 +96,24 @@ def find_spec(
 
     bundled = source.kind == "bundled"
     where = str(_BUNDLED) if bundled else name
-    directory, commit = local_directory(where, revision), None
-    if directory is None:
+
+    def find(where: str, revision: str | None) -> tuple[Path, str | None]:
+        if (directory := local_directory(where, revision)) is not None:
+            return directory, None
         from attnviz.models.hub import find_config  # its client imports longer than all counting
 
         snapshot = find_config(where, revision=revision, offline=offline)
-        directory, commit = snapshot.directory, snapshot.revision
-    if (directory / ADAPTER).is_file():
-        directory = _base(where, directory, offline)
+        return snapshot.directory, snapshot.revision
+
+    directory, commit = find(where, revision)
+    if (directory / ADAPTER).is_file():  # merged, it has as many weights as its base
+        from attnviz.models.adapters import with_base  # needs NumPy
+
+        directory, commit, _ = with_base(where, revision, find)
     config = read_config(where, directory)
     origin = "" if bundled else str(directory / "config.json")
     spec = spec_from_config(config, name=name, source=origin)
     return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
-
-
-def _base(name: str, directory: Path, offline: bool) -> Path:
-    """Return the directory of the base of an adapter, which has as many weights once merged."""
-    from attnviz.models.adapters import with_base  # needs NumPy
-
-    def find(base: str, revision: str | None) -> Path:
-        from attnviz.models.checkpoint_files import local_directory
-        from attnviz.models.hub import find_config
-
-        here = local_directory(base, revision)
-        return here or find_config(base, revision=revision, offline=offline).directory
-
-    return with_base(name, directory, find)[0]
 
 
 def spec_of_loaded(model: Any) -> FoundSpec:
