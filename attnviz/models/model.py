@@ -447,9 +447,14 @@ def weights_fingerprint(model: Model) -> str:
     elif module is not None:
         config = getattr(module, "config", None)
         hashed.update(computed_from({} if config is None else config.to_dict()))
-        for name, tensor in module.state_dict().items():
-            hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            hashed.update(_checksum(tensor))
+        for name, value in module.state_dict().items():
+            for part in value if isinstance(value, tuple) else (value,):
+                if not hasattr(part, "shape"):  # a quantised layer stores its type too
+                    hashed.update(f"{name} {part}".encode())
+                    continue
+                hashed.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
+                hashed.update(_checksum(part))
+        hashed.update(_settings(module).encode())
     return hashed.hexdigest()[:_DIGITS]
 
 
@@ -462,6 +467,19 @@ def model_identity(model: Model) -> dict[str, str]:
     return {"model": info.name, "weights": weights_fingerprint(model), "dtype": info.dtype}
 
 
+def _settings(module: Any) -> str:
+    """Return what modules of other libraries hold beside tensors, such as an adapter's scale."""
+    from torch.nn import Module
+
+    usual = vars(Module()).keys()
+    found: list[str] = []
+    for part in module.modules():
+        if not type(part).__module__.startswith(("torch.", "transformers.")):
+            held = sorted((key, repr(vars(part)[key])) for key in vars(part).keys() - usual)
+            found += [f"{key}={value}" for key, value in held if " at 0x" not in value]
+    return "\n".join(found)
+
+
 def _checksum(tensor: Any) -> bytes:
     if tensor.is_meta:  # its numbers are elsewhere, such as on disk
         return b""
@@ -469,5 +487,6 @@ def _checksum(tensor: Any) -> bytes:
 
     if hasattr(tensor, "full_tensor"):  # split over processes
         tensor = tensor.full_tensor()
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
     content = tensor.detach().flatten().cpu().view(uint8).numpy()
     return zlib.crc32(content).to_bytes(4, "big")

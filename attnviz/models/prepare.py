@@ -57,6 +57,7 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     The model itself is not changed. tokenizer: the one that belongs to it. reads: True if it will
     be given texts. Raises UsageError if it is no transformers model, or has no tokenizer for texts.
     """
+    adapters = getattr(model, "active_adapters", None)  # of peft; transformers has a method
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         kind = type(model).__name__
@@ -74,7 +75,8 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     path = Path(known).resolve() if known else None
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
-    return _described(name, model, tokenizer, revision, loaded=True)
+    notes = (f"with the adapter {', '.join(adapters)}",) if isinstance(adapters, list) else ()
+    return _described(name, model, tokenizer, revision, loaded=True, notes=notes)
 
 
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:

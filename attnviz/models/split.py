@@ -106,9 +106,11 @@ def least(model: nn.Module, number: int | None) -> int | None:
 def whole_weight(module: nn.Module, name: str = "weight") -> Any:
     """Return a parameter of a module whole and with its numbers, wherever they are; None without.
 
-    name: of the parameter. One that is split is gathered, one in memory or on disk is read.
+    name: of the parameter. One that is split is gathered, one in memory or on disk is read. A
+    quantised layer may have a method of this name, which is none.
     """
     found: Any = getattr(module, name, None)
+    found = found if isinstance(found, torch.Tensor) else None
     if is_split(found):
         with torch.inference_mode(False):  # it may be differentiated later
             return found.detach().full_tensor()

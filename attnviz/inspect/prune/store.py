@@ -72,6 +72,7 @@ class PruneStore:
             self._model = model
         self._projections = find_output_projections(self._model)
         self.layers = tuple(sorted(self._projections))
+        require_plain(self._model, self._projections)
         self.parameters = count_parameters(self._model.model)
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
@@ -82,6 +83,18 @@ class PruneStore:
             return plan_pruned(model, removed, projections)
         difference = difference_from_masked(model, heads, self._ids[:_COMPARED])
         return write_pruned(model, removed, projections, self._directory, difference, self._stored)
+
+
+def require_plain(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> None:
+    """Raise UnsupportedError if output projections do more than multiply by their weight."""
+    for projection in projections.values():
+        if not projection.plain:
+            kind = type(model.model.get_submodule(projection.module))
+            raise UnsupportedError(
+                f"the output projections of {model.info.name!r} are {kind.__module__}."
+                f"{kind.__name__}: heads are removed from plain weights; merge its adapter "
+                "(merge_and_unload), or load it without quantisation"
+            )
 
 
 @torch.inference_mode()
