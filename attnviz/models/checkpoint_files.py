@@ -61,6 +61,7 @@ class PickleError(LoadError):
 def local_directory(name: str, revision: str | None) -> Path | None:
     """Return the path of ``name`` if it is a directory, else None.
 
+    Of one of sentence-transformers it is that of its transformer, such as ``0_Transformer``.
     Raises LoadError if it may not be read, UsageError for a revision of a directory.
     """
     path = os.path.expanduser(name)
@@ -70,7 +71,9 @@ def local_directory(name: str, revision: str | None) -> Path | None:
         raise UsageError(f"{name!r} is a directory and has no revision {revision!r}")
     if not os.access(path, os.R_OK | os.X_OK):
         raise LoadError(f"the directory {name!r} may not be read")
-    return Path(path)
+    inner = sorted(Path(path).glob("0_*/config.json"))
+    whole = os.path.isfile(os.path.join(path, "config.json"))
+    return inner[0].parent if inner and not whole else Path(path)
 
 
 def file_names(directory: Path) -> set[str]:

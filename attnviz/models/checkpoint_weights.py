@@ -6,6 +6,7 @@ transformers draws a tensor that the files lack at random, and only logs it.
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -25,6 +26,7 @@ from attnviz.records import NO_PREDICTIONS
 _Mismatch = tuple[str, Sequence[int], Sequence[int]]
 """A tensor's name, its shape in the file, and the shape that its config requires."""
 
+_LAYER = re.compile(r"(.*?)\.(\d+)\.")
 _POOLER = "add_pooling_layer"
 _SLACK = 10**7
 """Parameters that may be missing in addition to as many as the files have: those of a head."""
@@ -120,9 +122,9 @@ def open_weights(
     for model_class in classes:
         unpooled = [{_POOLER: False}] if _POOLER in arguments(model_class.__init__) else []
         for extra in ({}, *unpooled):
-            model, lack = _read(name, directory, model_class, {**options, **extra})
+            model, lack, beyond = _read(name, directory, model_class, {**options, **extra})
             if not lack:
-                return model, _notes(model, classes[0], bool(first_lack))
+                return model, (*beyond, *_notes(model, classes[0], bool(first_lack)))
             first_lack = first_lack or lack
     count = len(first_lack)
     raise LoadError(
@@ -164,8 +166,8 @@ def arguments(function: Any) -> set[str]:
 
 def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
-) -> tuple[Any, list[str]]:
-    """Return a model with its parameters, and the names of those that the files lack.
+) -> tuple[Any, list[str], list[str]]:
+    """Return a model, the names of parameters that the files lack, and a note on layers too many.
 
     name: of the model, for messages. directory: where the files are.
     options: for ``from_pretrained``. The names are in the model's order.
@@ -181,7 +183,23 @@ def _read(
     _refuse_other_shapes(name, list(report["mismatched_keys"]))
     missing = set(report["missing_keys"])
     ordered = [tensor for tensor in model.state_dict() if tensor in missing]
-    return model, ordered + sorted(missing.difference(ordered))
+    lack = ordered + sorted(missing.difference(ordered))
+    return model, lack, _beyond(model, report["unexpected_keys"])
+
+
+def _beyond(model: Any, unexpected: Iterable[str]) -> list[str]:
+    """Return a note if the files hold more layers than the model. unexpected: names left out."""
+    known, others = (
+        {(one[1].rpartition(".")[2], int(one[2])) for one in map(_LAYER.match, names) if one}
+        for names in (model.state_dict(), unexpected)
+    )
+    last = {stack: max(number for name, number in known if name == stack) for stack, _ in known}
+    beyond = sorted(number for stack, number in others if number > last.get(stack, number))
+    if not beyond:
+        return []
+    return [
+        f"the files hold layers {beyond[0]} to {beyond[-1]} too, which config.json does not name"
+    ]
 
 
 def _size(shape: Sequence[int]) -> str:

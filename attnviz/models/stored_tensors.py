@@ -73,6 +73,11 @@ class StoredTensors:
                 self._places[name] = _Place(path, start, stop, said["dtype"], shape)
 
     @property
+    def directory(self) -> Path:
+        """Return the directory of the files."""
+        return next(iter(self._places.values())).path.parent
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor."""
         return {name: place.shape for name, place in self._places.items()}
