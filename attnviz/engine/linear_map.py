@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.split import is_split, whole_weight
+from attnviz.models.third_party import running
 from attnviz.models.whole import linear_size
 
 _LINEAR = 0.05
@@ -89,6 +90,21 @@ def matrix_of(module: Any, like: Tensor) -> Tensor:
     return matrix
 
 
+def packed_layers(root: nn.Module) -> str:
+    """Return words on a linear layer of another library, and what to do; empty if there is none."""
+    known = ("torch.nn.", "transformers.")
+    for module in root.modules():
+        kind = type(module)
+        if is_linear(module) and (
+            whole_weight(module) is None or not kind.__module__.startswith(known)
+        ):
+            return (
+                f" (it has {kind.__module__}.{kind.__name__} layers: merge its adapter with "
+                "merge_and_unload, or load it without quantisation)"
+            )
+    return ""
+
+
 def require_rows_apart(root: Any) -> None:
     """Raise UnsupportedError if a linear layer quantises the tokens of a text together.
 
@@ -97,12 +113,15 @@ def require_rows_apart(root: Any) -> None:
     """
     for module in root.modules():
         kind, own = type(module), next(iter(module.parameters()), None)
-        if kind in (nn.Linear,) or kind.__name__ == "Conv1D" or is_split(own):
-            continue
-        if is_linear(module):
+        plain = kind is nn.Linear or kind.__name__ == "Conv1D"
+        if (
+            is_linear(module)
+            and not is_split(own)
+            and not (plain and whole_weight(module) is not None)
+        ):
             (inputs, _), rest = linear_size(module) or (0, 0), own if own is not None else root
             x = _trial(inputs, torch.empty(0, dtype=root.dtype, device=rest.device))
-            with torch.no_grad():
+            with torch.no_grad(), running(root):
                 alone, beside = (
                     module.forward(rows)[:, :3] for rows in (x, torch.cat([x, 64 * x], 1))
                 )

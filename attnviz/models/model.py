@@ -483,10 +483,11 @@ def _settings(module: Any) -> str:
 def _checksum(tensor: Any) -> bytes:
     if tensor.is_meta:  # its numbers are elsewhere, such as on disk
         return b""
-    from torch import uint8
+    from torch import Tensor, uint8
 
     if hasattr(tensor, "full_tensor"):  # split over processes
         tensor = tensor.full_tensor()
-    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    packed = tensor.is_quantized or type(tensor.detach()) is not Tensor
+    tensor = tensor.dequantize() if packed else tensor
     content = tensor.detach().flatten().cpu().view(uint8).numpy()
     return zlib.crc32(content).to_bytes(4, "big")

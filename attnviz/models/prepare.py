@@ -16,7 +16,7 @@ from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.memory import require_memory
 from attnviz.models.model import broken_words
 from attnviz.models.placement import drawing, places_of
-from attnviz.models.split import is_split, least, processes_of, split_note
+from attnviz.models.split import is_packed, is_split, least, processes_of, split_note
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
@@ -139,6 +139,7 @@ def _not_finite(model: Any) -> tuple[str, ...]:
         name: weight.to_local() if is_split(weight) else weight.detach()
         for name, weight in model.named_parameters()
         if weight.dtype in _WITH_EXTREMES and not weight.is_meta
+        if not is_packed(weight)
     }
     broken = [
         weight.numel() > 0 and not all(bool(one.isfinite()) for one in torch.aminmax(weight))

@@ -70,7 +70,7 @@ from attnviz.engine.hook_points import (
 )
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import ATTENDED, What
-from attnviz.models.split import whole_modules
+from attnviz.models.split import is_packed, whole_modules
 
 
 @dataclass(eq=False)
@@ -250,6 +250,8 @@ class ResidualPass(FunctionWatch):
         if self._by_product and marks == {FollowedMark.READ}:
             self._note_factors(func, args, kwargs)
         way = self._way(name, first, found, reads or FollowedMark.READ in marks)
+        if any(is_packed(one) for one in tree_leaves((args, kwargs))):
+            way = None  # such a weight does not know every function that follows it
         if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
             if first and is_in_place(func):
                 raise LostTrackError(f"the residual stream is changed in place by {name}")
