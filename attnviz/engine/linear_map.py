@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
-from attnviz.models.split import is_split, whole_weight
+from attnviz.models.split import is_packed, is_split, whole_weight
 from attnviz.models.third_party import running
 from attnviz.models.whole import linear_size
 
@@ -48,8 +48,9 @@ def linear_maps(
 
 def is_linear(module: nn.Module) -> bool:
     """Return True for a linear layer, also for one that is quantised or wrapped by an adapter."""
-    table = any(isinstance(part, nn.Embedding) for part in module.modules())
-    return linear_size(module) is not None and not table
+    if linear_size(module) is None:
+        return False
+    return not any(isinstance(part, nn.Embedding) for part in module.modules())
 
 
 def weight_axis(module: Any) -> int | None:
@@ -92,45 +93,41 @@ def matrix_of(module: Any, like: Tensor) -> Tensor:
 
 def packed_layers(root: nn.Module) -> str:
     """Return words on a linear layer of another library, and what to do; empty if there is none."""
-    known = ("torch.nn.", "transformers.")
-    for module in root.modules():
-        kind = type(module)
-        if is_linear(module) and (
-            whole_weight(module) is None or not kind.__module__.startswith(known)
-        ):
-            return (
-                f" (it has {kind.__module__}.{kind.__name__} layers: merge its adapter with "
-                "merge_and_unload, or load it without quantisation)"
-            )
-    return ""
+    kind = next(map(type, _foreign(root)), None)
+    if kind is None:
+        return ""
+    return (
+        f" (it has {kind.__module__}.{kind.__name__} layers: merge its adapter with "
+        "merge_and_unload, or load it without quantisation)"
+    )
 
 
 def require_rows_apart(root: Any) -> None:
     """Raise UnsupportedError if a linear layer quantises the tokens of a text together.
 
-    What it computes of a token then depends on all others, as a trial of the layers shows that are
-    neither torch's nor transformers' own.
+    What it computes of a token then depends on all others, as a trial of foreign layers shows.
     """
-    for module in root.modules():
-        kind, own = type(module), next(iter(module.parameters()), None)
-        plain = kind is nn.Linear or kind.__name__ == "Conv1D"
-        if (
-            is_linear(module)
-            and not is_split(own)
-            and not (plain and whole_weight(module) is not None)
-        ):
-            (inputs, _), rest = linear_size(module) or (0, 0), own if own is not None else root
-            x = _trial(inputs, torch.empty(0, dtype=root.dtype, device=rest.device))
-            with torch.no_grad(), running(root):
-                alone, beside = (
-                    module.forward(rows)[:, :3] for rows in (x, torch.cat([x, 64 * x], 1))
-                )
-            if not nearly_equal(beside, alone):
-                raise UnsupportedError(
-                    f"{kind.__module__}.{kind.__name__} layers quantise the tokens of a text "
-                    f"together, so that each token of this {type(root).__name__} depends on all: "
-                    "what one head does cannot be told; load the model without quantisation"
-                )
+    for module in _foreign(root):
+        kind, (inputs, _) = type(module), linear_size(module) or (0, 0)
+        device = next(iter(module.parameters()), root).device
+        x = _trial(inputs, torch.empty(0, dtype=root.dtype, device=device))
+        with torch.no_grad(), running(root):
+            alone, beside = module.forward(x), module.forward(torch.cat([x, 64 * x], 1))
+        if not nearly_equal(beside[:, :3], alone):
+            raise UnsupportedError(
+                f"{kind.__module__}.{kind.__name__} layers quantise the tokens of a text "
+                f"together, so that each token of this {type(root).__name__} depends on all: "
+                "what one head does cannot be told; load the model without quantisation"
+            )
+
+
+def _foreign(root: nn.Module) -> Iterator[Any]:
+    """Yield the linear layers of other libraries, or with a weight of another library's class."""
+    for module in filter(is_linear, root.modules()):
+        own = type(module).__module__.startswith(("torch.nn.", "transformers."))
+        weight = getattr(module, "weight", None)
+        if not own or is_packed(weight):
+            yield module
 
 
 def _trial(inputs: int, like: Tensor) -> Tensor:

@@ -36,14 +36,8 @@ _KNOWN = {
     *("peft_type", "base_model_name_or_path", "revision", "lora_alpha", "alpha_pattern", "r"),
     *("use_rslora", "fan_in_fan_out", "init_lora_weights", "task_type", "auto_mapping", "bias"),
     *("inference_mode", "peft_version", "rank_pattern", "modules_to_save", "target_modules"),
-    *(
-        "exclude_modules",
-        "layers_to_transform",
-        "layers_pattern",
-        "lora_dropout",
-        "megatron_config",
-    ),
-    *("megatron_core", "loftq_config", "eva_config", "runtime_config", "qalora_group_size"),
+    *("exclude_modules", "layers_to_transform", "layers_pattern", "lora_dropout", "loftq_config"),
+    *("megatron_core", "eva_config", "runtime_config", "qalora_group_size"),
 }
 """Fields of an adapter's config that are read here, or say no more than its tensors do."""
 
@@ -70,10 +64,8 @@ class Adapter:
         self.base = None if beside else str(fields.get("base_model_name_or_path") or "")
         self.revision = None if beside else fields.get("revision")
         if self.base == "" or _WEIGHTS not in file_names(directory):
-            lack = f"no {_WEIGHTS} beside it" if self.base != "" else "no base_model_name_or_path"
-            raise LoadError(
-                f"the {ADAPTER} of {name!r} has {lack}: save the adapter again with peft"
-            )
+            lack = f"{_WEIGHTS} beside it" if self.base != "" else "base_model_name_or_path"
+            raise LoadError(f"the {ADAPTER} of {name!r} has no {lack}: save it again with peft")
         self._check(fields)
         shapes = check_weights(name, directory, [_WEIGHTS])
         self.tensors = StoredTensors([directory / _WEIGHTS], fields)
@@ -87,9 +79,7 @@ class Adapter:
     def note(self) -> str:
         """Return the sentence for the reader that says what is shown."""
         where = "beside it" if self.base is None else repr(self.base)
-        return (
-            f"its LoRA adapter is merged into the model {where}: {len(self._parts)} changed tensors"
-        )
+        return f"its LoRA adapter is merged into the model {where} (tensors: {len(self._parts)})"
 
     def _check(self, fields: Mapping[str, Any]) -> None:
         kind, first = str(fields.get("peft_type")), fields.get("init_lora_weights")
@@ -138,9 +128,7 @@ class Adapter:
         """
         found: dict[str, Change] = {}
         for path, parts in self._parts.items():
-            alike = (
-                one for one in names if f".{one}".endswith(f".{path}") or path.endswith(f".{one}")
-            )
+            alike = (one for one in names if one.endswith(f".{path}") or path.endswith(f".{one}"))
             name = path if path in names else next(alike, None)
             if name is None:
                 raise LoadError(
@@ -179,21 +167,21 @@ class Adapter:
 
 
 def with_base(
-    name: str, revision: str | None, find: Callable[[str, str | None], tuple[Path, str | None]]
+    name: str, revision: str | None, find: Callable[[str, str | None], tuple[Any, ...]]
 ) -> tuple[Path, str | None, Adapter | None]:
     """Return the directory of a model's weights, their commit, and the adapter that changes them.
 
-    find: returns the directory and the commit of a name and its revision on the hub; it is called
-        again for the base of an adapter. Its errors then say what the base is for.
+    find: returns first the directory and the commit of a name and its revision on the hub; it is
+        called again for the base of an adapter, and its errors then say what that is for.
     """
-    directory, commit = find(name, revision)
+    directory, commit = find(name, revision)[:2]
     if not (directory / ADAPTER).is_file():
         return directory, commit, None
     adapter = Adapter(name, directory)
     if adapter.base is None:
         return directory, commit, adapter
     try:
-        base, commit = find(adapter.base, adapter.revision)
+        base, commit = find(adapter.base, adapter.revision)[:2]
     except AttnvizError as error:
         raise type(error)(
             f"{name!r} is a LoRA adapter of {adapter.base!r}, which is needed too: {error}; if it "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
@@ -25,8 +25,7 @@ from attnviz.models.shapes import hint
 from attnviz.models.third_party import quietly
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """A checkpoint's directory on this machine, with its commit.
 
     directory: where its files are.
@@ -69,35 +68,23 @@ def find_checkpoint(
     a revision of a directory, or an invalid one.
     """
 
-    def find(name: str, revision: str | None) -> tuple[Path, str | None]:
-        found = _found(name, revision, offline, allow_pickle, with_code, progress)
-        return found.directory, found.revision
+    def find(name: str, revision: str | None) -> Snapshot:
+        if (directory := local_directory(name, revision)) is not None:
+            return Snapshot(directory, None)
+        cached = _cached(name, revision)
+        lack = _reason_unusable(name, cached, allow_pickle)
+        if cached is not None and lack is None:
+            return cached
+        if offline or constants.HF_HUB_OFFLINE:
+            return _cached_without_tokenizer(cached, lack, _forbidden(name, lack))
+        try:
+            with quietly():
+                directory = download(name, revision, allow_pickle, with_code, progress)
+            return Snapshot(directory, directory.name)
+        except OfflineError as unreachable:
+            return _cached_without_tokenizer(cached, lack, unreachable)
 
     return Snapshot(*with_base(name, revision, find))
-
-
-def _found(
-    name: str,
-    revision: str | None,
-    offline: bool,
-    allow_pickle: bool,
-    with_code: bool,
-    progress: Progress | None,
-) -> Snapshot:
-    if (directory := local_directory(name, revision)) is not None:
-        return Snapshot(directory, None)
-    cached = _cached(name, revision)
-    lack = _reason_unusable(name, cached, allow_pickle)
-    if cached is not None and lack is None:
-        return cached
-    if offline or constants.HF_HUB_OFFLINE:
-        return _cached_without_tokenizer(cached, lack, _forbidden(name, lack))
-    try:
-        with quietly():
-            directory = download(name, revision, allow_pickle, with_code, progress)
-        return Snapshot(directory, directory.name)
-    except OfflineError as unreachable:
-        return _cached_without_tokenizer(cached, lack, unreachable)
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:

@@ -445,6 +445,9 @@ def weights_fingerprint(model: Model) -> str:
     if stored is not None:
         hashed.update(stored.digest().encode())
     elif module is not None:
+        from torch.nn import Module
+
+        usual = vars(Module()).keys()
         config = getattr(module, "config", None)
         hashed.update(computed_from({} if config is None else config.to_dict()))
         for name, value in module.state_dict().items():
@@ -454,7 +457,10 @@ def weights_fingerprint(model: Model) -> str:
                     continue
                 hashed.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
                 hashed.update(_checksum(part))
-        hashed.update(_settings(module).encode())
+        for part in module.modules():  # other libraries keep more than tensors: adapters' scales
+            if not type(part).__module__.startswith(("torch.", "transformers.")):
+                held = (f"{key} {value!r}" for key, value in vars(part).items() if key not in usual)
+                hashed.update(repr(sorted(one for one in held if " at 0x" not in one)).encode())
     return hashed.hexdigest()[:_DIGITS]
 
 
@@ -465,19 +471,6 @@ def model_identity(model: Model) -> dict[str, str]:
     """
     info = model.info
     return {"model": info.name, "weights": weights_fingerprint(model), "dtype": info.dtype}
-
-
-def _settings(module: Any) -> str:
-    """Return what modules of other libraries hold beside tensors, such as an adapter's scale."""
-    from torch.nn import Module
-
-    usual = vars(Module()).keys()
-    found: list[str] = []
-    for part in module.modules():
-        if not type(part).__module__.startswith(("torch.", "transformers.")):
-            held = sorted((key, repr(vars(part)[key])) for key in vars(part).keys() - usual)
-            found += [f"{key}={value}" for key, value in held if " at 0x" not in value]
-    return "\n".join(found)
 
 
 def _checksum(tensor: Any) -> bytes:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.ablation import ablating
+from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import UnsupportedError
@@ -73,7 +74,12 @@ class PruneStore:
             self._model = model
         self._projections = find_output_projections(self._model)
         self.layers = tuple(sorted(self._projections))
-        require_plain(self._model, self._projections)
+        for projection in self._projections.values():
+            if not projection.plain:
+                raise UnsupportedError(
+                    f"{projection.module} multiplies by more than its weight: heads are removed "
+                    f"from plain weights alone{packed_layers(self._model.model)}"
+                )
         self.parameters = count_parameters(self._model.model)
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
@@ -84,18 +90,6 @@ class PruneStore:
             return plan_pruned(model, removed, projections)
         difference = difference_from_masked(model, heads, self._ids[:_COMPARED])
         return write_pruned(model, removed, projections, self._directory, difference, self._stored)
-
-
-def require_plain(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> None:
-    """Raise UnsupportedError if output projections do more than multiply by their weight."""
-    for projection in projections.values():
-        if not projection.plain:
-            kind = type(model.model.get_submodule(projection.module))
-            raise UnsupportedError(
-                f"the output projections of {model.info.name!r} are {kind.__module__}."
-                f"{kind.__name__}: heads are removed from plain weights; merge its adapter "
-                "(merge_and_unload), or load it without quantisation"
-            )
 
 
 @torch.inference_mode()
