@@ -78,7 +78,9 @@ def test_tables_and_modules_saved_whole(tmp_path: Path) -> None:
     names = ["transformer.wte.weight", "norm.weight", "transformer.wte.bias"]
     base = {"transformer.wte.weight": drawn(11, 5), "norm.weight": drawn(5), names[2]: drawn(4)}
     changed = {name: change(base[name]) for name, change in adapter.on(names, ()).items()}
-    np.testing.assert_allclose(changed[names[0]], base[names[0]] + 8 / 3 * (up @ down).T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        changed[names[0]], base[names[0]] + 8 / 3 * (up @ down).T, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_array_equal(changed["norm.weight"], whole["base_model.model.norm.weight"])
     np.testing.assert_array_equal(changed[names[2]], whole["base_model.model.wte.base_layer.bias"])
 

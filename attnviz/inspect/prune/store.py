@@ -184,7 +184,7 @@ def write_pruned(
             why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
             record = replace(record, note=why, shrinks=False)
         if model.stored is not None:
-            _keep_pooling(draft, model.stored.directory)
+            keep_pooling(draft, model.stored.directory)
         return _finished(draft, directory, record, removed, way.plan, found)
 
 
@@ -229,7 +229,7 @@ def _fill(
             model.tokenizer.save_pretrained(draft)
 
 
-def _keep_pooling(draft: Path, beside: Path) -> None:
+def keep_pooling(draft: Path, beside: Path) -> None:
     """Copy how sentence-transformers makes one vector of a text. beside: where the weights were."""
     root = beside.parent if beside.name.startswith("0_") else beside
     if not (root / "modules.json").is_file():
