@@ -88,7 +88,7 @@ _BUILT_IN = (
 _OF_LIBRARIES = (
     *(("csv", "Error"), ("lzma", "LZMAError"), ("pickle", "UnpicklingError"), ("struct", "error")),
     *(("safetensors", "SafetensorError"), ("tokenize", "TokenError"), ("zipfile", "BadZipFile")),
-    ("zlib", "error"),
+    *(("re", "error"), ("zlib", "error")),
 )
 
 

@@ -176,7 +176,7 @@ def _short_vocabulary(module: Any, seen: tuple[int, ...]) -> Iterator[None]:
     """
     find = getattr(module, "get_output_embeddings", None)  # a bare stack may have none
     head = find() if find else None
-    if not isinstance(head, nn.Linear):
+    if not isinstance(head, nn.Module):
         yield
         return
     thread = get_ident()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -285,35 +285,3 @@ def first_of(output: Any) -> Tensor | None:
 def with_first(output: Any, tensor: Tensor) -> Any:
     """Return a module's output with its first tensor replaced by ``tensor``."""
     return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
-
-
-@contextmanager
-def linear_maps(
-    root: nn.Module,
-    enter: Callable[[nn.Module, tuple[Any, ...]], None] | None = None,
-    leave: Callable[[nn.Module, tuple[Any, ...], Tensor], None] | None = None,
-) -> Iterator[None]:
-    """Call ``enter`` before and ``leave`` after each linear map under ``root`` inside this context.
-
-    enter: gets the module and its arguments. leave: gets the output too. A linear map has a weight
-        of two axes; ``is_linear`` says whether its layout is known.
-    """
-    with ExitStack() as hooks:
-        for module in root.modules():
-            weight = getattr(module, "weight", None)
-            if (
-                not isinstance(weight, Tensor)
-                or weight.ndim != 2
-                or isinstance(module, nn.Embedding)
-            ):
-                continue
-            if enter is not None:
-                hooks.callback(module.register_forward_pre_hook(enter).remove)
-            if leave is not None:
-                hooks.callback(module.register_forward_hook(leave).remove)
-        yield
-
-
-def is_linear(module: nn.Module) -> bool:
-    """Return True for torch's linear layer and for transformers' Conv1D (weight transposed)."""
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

@@ -49,22 +49,23 @@ def with_labels(
     independent = getattr(config, "problem_type", None) == _SEVERAL
     if opened.root is not model or gives_a_number(model) or (independent and not several):
         return opened
-    seen: list[tuple[nn.Linear, Tensor]] = []
+    seen: list[tuple[nn.Module, Tensor]] = []
 
-    def keep(module: nn.Linear, args: tuple[Any, ...], output: Tensor) -> None:
-        seen.append((module, output))
+    def keep(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if isinstance(output, Tensor) and output.shape[-1] == count:
+            seen.append((module, output))
 
     with ExitStack() as hooks, torch.no_grad(), opened.hook_points.borrowed():
         for module in model.modules():
-            if isinstance(module, nn.Linear) and module.out_features == count:
-                hooks.enter_context(hooked(module.register_forward_hook(keep)))
+            hooks.enter_context(hooked(module.register_forward_hook(keep)))
         output = opened.root(**opened.inputs(probe_of(given)), **opened.options)
     logits, answers = logits_in(output), hasattr(output, "start_logits")
     if not isinstance(logits, Tensor) or not seen or logits.shape[-1] != count:
         return opened
-    head, last = seen[-1]
     own = logits.reshape(-1, count)[-1]
-    if not (last.reshape(-1, count) == own).all(-1).any():
+    # The innermost module that puts them out ends first: a layer may wrap another.
+    heads = (one for one, last in seen if (last.reshape(-1, count) == own).all(-1).any())
+    if (head := next(heads, None)) is None:
         return opened
     names = tuple(str(config.id2label.get(at, at)) for at in range(count))
     return replace(

@@ -24,8 +24,9 @@ from attnviz.engine.hook_points import (
     hooked,
 )
 from attnviz.engine.inside_attention import OwnHookPoints
+from attnviz.engine.linear_map import require_rows_apart
 from attnviz.engine.patching import What
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.split import device_of
 from attnviz.models.third_party import running
@@ -70,7 +71,7 @@ class PatchableModel:
 
     root: nn.Module
     stack: nn.Module
-    head: nn.Linear | None
+    head: nn.Module | None
     kind: Kind
     hook_points: HookPoints
     inputs: Callable[[Input], dict[str, Tensor]]
@@ -286,6 +287,7 @@ def patchable_transformers(
     from attnviz.engine.transformers_points import find_hook_points
 
     require_token_ids(model)
+    require_rows_apart(model)
     if kind in ("decoder", "cross") and given.target is None:
         raise UsageError(
             f"the {kind} heads of {type(model).__name__} need a decoder text: give one"
@@ -383,9 +385,32 @@ def _inner_stack(
                 probe.run()
             if called:
                 return module
-    return stack
+    return stack if head is None else _source(head, probe, points)
 
 
-def _head(model: Any) -> nn.Linear | None:
+def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Module:
+    """Return the module that puts out what the vocabulary projection reads, such as the last norm.
+
+    Raises UnsupportedError if no module does. probe: a short pass. points: its attention calls.
+    """
+    ended: list[tuple[nn.Module, Any]] = []
+    read: list[Any] = []
+    with torch.inference_mode(), points.borrowed(), ExitStack() as hooks:
+        for module in probe.module.modules():
+            keep = module.register_forward_hook(lambda *call: ended.append((call[0], call[2])))
+            hooks.enter_context(hooked(keep))
+        enter = head.register_forward_pre_hook(lambda _, args: read.extend(args[:1]), prepend=True)
+        hooks.enter_context(hooked(enter))
+        probe.run()
+    for module, output in reversed(ended):
+        if any(output is one for one in read):
+            return module
+    raise UnsupportedError(
+        f"{type(probe.model).__name__} returns no hidden states, and no module of it puts out what "
+        "its head reads: its maps can be shown, its heads not be removed"
+    )
+
+
+def _head(model: Any) -> nn.Module | None:
     head = model.get_output_embeddings()
-    return head if isinstance(head, nn.Linear) else None
+    return None if isinstance(head, nn.ModuleList | nn.ModuleDict) else head

@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import SoftmaxWatch, borrowed
 from attnviz.engine.forward_pass import ForwardPass, plan_pass
-from attnviz.engine.hook_points import Function, is_linear, linear_maps
+from attnviz.engine.hook_points import Function
+from attnviz.engine.linear_map import linear_maps, matrix_of, weight_axis
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.split import whole_weight
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import embedding_rows, linear_size
 from attnviz.records import Kind
 
 _LENGTH = 7
@@ -37,7 +39,7 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     Raises UnsupportedError if a layer has no linear map as wide as its heads together.
     """
     whole = model.model
-    ids = torch.arange(_LENGTH)[None] % whole.get_input_embeddings().num_embeddings
+    ids = torch.arange(_LENGTH)[None] % embedding_rows(whole.get_input_embeddings(), whole.config)
     forward = plan_pass(whole, {model.kinds[0]}, ids)
     names = {id(module): name for name, module in whole.named_modules()}
     probe = _MapsAfterSoftmax()
@@ -73,11 +75,11 @@ class _MapsAfterSoftmax(SoftmaxWatch):
 
 
 def _described(name: str, module: nn.Module, heads: int) -> OutputProjection | None:
-    if not is_linear(module):
+    size = linear_size(module)
+    if size is None or size[0] % heads:
         return None
-    axis = 1 if isinstance(module, nn.Linear) else 0
-    weight: Any = module.weight
-    return None if weight.shape[axis] % heads else OutputProjection(name, axis)
+    axis = weight_axis(module)
+    return OutputProjection(name, 1 if axis is None else axis, axis is not None)
 
 
 def _layers(modules: list[str]) -> list[int]:
@@ -100,6 +102,7 @@ class ValueNorms:
     def __init__(self, model: TransformersModel) -> None:
         self._model = model
         self._projections = find_output_projections(model)
+        self._matrices: dict[int, Tensor] = {}
 
     def mixed(self, forward: ForwardPass) -> MixedValues:
         """Return an object that records the values that attention mixes in the pass ``forward``.
@@ -123,7 +126,11 @@ class ValueNorms:
                 f"{self._model.kinds[0]} attention only: choose another view"
             )
         module: Any = self._model.model.get_submodule(projection.module)
-        weight = whole_weight(module).movedim(projection.axis, 0)  # (heads · dim, output)
+        if not projection.plain and layer not in self._matrices:
+            self._matrices[layer] = matrix_of(module, value)
+        weight = self._matrices.get(layer)  # (heads · dim, output)
+        if weight is None:
+            weight = whole_weight(module).movedim(projection.axis, 0)
         output = weight.unflatten(0, (heads, -1)).float()
         if output.shape[1] != value.shape[-1]:
             raise UnsupportedError(

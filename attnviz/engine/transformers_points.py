@@ -36,10 +36,9 @@ from attnviz.engine.hook_points import (
     Keep,
     LostTrackError,
     enclosing_block,
-    is_linear,
-    linear_maps,
 )
 from attnviz.engine.inside_attention import edited_call
+from attnviz.engine.linear_map import is_linear, linear_maps
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
 from attnviz.engine.patching import SITES, What
 from attnviz.errors import UnsupportedError

@@ -15,6 +15,9 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import one_line
 from attnviz.reading import damage, damaged, parse_json, read_json, repeated
 
+ADAPTER = "adapter_config.json"
+"""The file that makes a directory that of an adapter, alone or beside a model."""
+
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _VOCABULARY = (
@@ -59,6 +62,7 @@ class PickleError(LoadError):
 def local_directory(name: str, revision: str | None) -> Path | None:
     """Return the path of ``name`` if it is a directory, else None.
 
+    Of one of sentence-transformers it is that of its transformer, such as ``0_Transformer``.
     Raises LoadError if it may not be read, UsageError for a revision of a directory.
     """
     path = os.path.expanduser(name)
@@ -68,7 +72,9 @@ def local_directory(name: str, revision: str | None) -> Path | None:
         raise UsageError(f"{name!r} is a directory and has no revision {revision!r}")
     if not os.access(path, os.R_OK | os.X_OK):
         raise LoadError(f"the directory {name!r} may not be read")
-    return Path(path)
+    inner = sorted(Path(path).glob("0_*/config.json"))
+    whole = os.path.isfile(os.path.join(path, "config.json"))
+    return inner[0].parent if inner and not whole else Path(path)
 
 
 def file_names(directory: Path) -> set[str]:

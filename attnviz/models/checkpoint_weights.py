@@ -6,6 +6,8 @@ transformers draws a tensor that the files lack at random, and only logs it.
 from __future__ import annotations
 
 import inspect
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from math import prod
@@ -15,7 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UnsupportedError
+from attnviz.models.adapters import Adapter
 from attnviz.models.checkpoint_files import Shapes
 from attnviz.models.third_party import third_party
 from attnviz.records import NO_PREDICTIONS
@@ -23,6 +26,7 @@ from attnviz.records import NO_PREDICTIONS
 _Mismatch = tuple[str, Sequence[int], Sequence[int]]
 """A tensor's name, its shape in the file, and the shape that its config requires."""
 
+_LAYER = re.compile(r"(.*?)\.(\d+)\.")
 _POOLER = "add_pooling_layer"
 _SLACK = 10**7
 """Parameters that may be missing in addition to as many as the files have: those of a head."""
@@ -118,15 +122,41 @@ def open_weights(
     for model_class in classes:
         unpooled = [{_POOLER: False}] if _POOLER in arguments(model_class.__init__) else []
         for extra in ({}, *unpooled):
-            model, lack = _read(name, directory, model_class, {**options, **extra})
+            model, lack, beyond = _read(name, directory, model_class, {**options, **extra})
             if not lack:
-                return model, _notes(model, classes[0], bool(first_lack))
+                return model, (*beyond, *_notes(model, classes[0], bool(first_lack)))
             first_lack = first_lack or lack
     count = len(first_lack)
     raise LoadError(
         f"{name!r} lacks {count} weight{'s' * (count > 1)} of a {classes[0].__name__}, "
         f"first {first_lack[0]}: it is incomplete, or its config.json belongs to another model"
     )
+
+
+def adapt(model: Any, adapter: Adapter) -> None:
+    """Change a model's parameters as an adapter does; tied ones that it changes are untied.
+
+    Raises LoadError if it does not fit, UnsupportedError if they are quantised.
+    """
+    every = dict(model.named_parameters(remove_duplicate=False))
+    owners = Counter(map(id, every.values()))
+    turned = {
+        name
+        for name in every
+        if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D"
+    }
+    for name, change in adapter.on(every, turned).items():
+        weight = every[name]
+        if not weight.is_floating_point():
+            raise UnsupportedError(
+                f"{adapter.name!r} is an adapter of a quantised model: {name} is stored as "
+                f"{weight.dtype}; merge it into its base with peft (merge_and_unload)"
+            )
+        module, _, leaf = name.rpartition(".")
+        changed = torch.from_numpy(change(weight.detach().float().cpu().numpy()))
+        setattr(model.get_submodule(module), leaf, nn.Parameter(changed.to(weight.dtype)))
+        if owners[id(weight)] > 1:
+            model.config.tie_word_embeddings = False
 
 
 def arguments(function: Any) -> set[str]:
@@ -136,8 +166,8 @@ def arguments(function: Any) -> set[str]:
 
 def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
-) -> tuple[Any, list[str]]:
-    """Return a model with its parameters, and the names of those that the files lack.
+) -> tuple[Any, list[str], list[str]]:
+    """Return a model, the names of parameters that the files lack, and a note on layers too many.
 
     name: of the model, for messages. directory: where the files are.
     options: for ``from_pretrained``. The names are in the model's order.
@@ -153,7 +183,23 @@ def _read(
     _refuse_other_shapes(name, list(report["mismatched_keys"]))
     missing = set(report["missing_keys"])
     ordered = [tensor for tensor in model.state_dict() if tensor in missing]
-    return model, ordered + sorted(missing.difference(ordered))
+    lack = ordered + sorted(missing.difference(ordered))
+    return model, lack, _beyond(model, report["unexpected_keys"])
+
+
+def _beyond(model: Any, unexpected: Iterable[str]) -> list[str]:
+    """Return a note if the files hold more layers than the model. unexpected: names left out."""
+    known, others = (
+        {(one[1].rpartition(".")[2], int(one[2])) for one in map(_LAYER.match, names) if one}
+        for names in (model.state_dict(), unexpected)
+    )
+    last = {stack: max(number for name, number in known if name == stack) for stack, _ in known}
+    beyond = sorted(number for stack, number in others if number > last.get(stack, number))
+    if not beyond:
+        return []
+    return [
+        f"the files hold layers {beyond[0]} to {beyond[-1]} too, which config.json does not name"
+    ]
 
 
 def _size(shape: Sequence[int]) -> str:

@@ -34,10 +34,12 @@ class OutputProjection:
 
     module: the projection's name within the model.
     axis: the axis of its weight along which the heads lie.
+    plain: False if it computes something else with it, as a quantised or wrapped one does.
     """
 
     module: str
     axis: int
+    plain: bool = True
 
     @property
     def weight(self) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
 from attnviz.errors import LoadError, OfflineError, UsageError
+from attnviz.models.adapters import Adapter, with_base
 from attnviz.models.checkpoint_files import (
+    ADAPTER,
     PickleError,
     check_weights,
     file_names,
@@ -23,16 +25,17 @@ from attnviz.models.shapes import hint
 from attnviz.models.third_party import quietly
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """A checkpoint's directory on this machine, with its commit.
 
     directory: where its files are.
     revision: the commit they belong to, or None for a plain directory.
+    adapter: a LoRA adapter that changes its weights, in its own directory or in this one.
     """
 
     directory: Path
     revision: str | None
+    adapter: Adapter | None = None
 
 
 _REVISION = re.compile(r"(?!.*\.\.)[^\s/~^:?*\[\\\x00-\x1f\x7f][^\s~^:?*\[\\\x00-\x1f\x7f]*")
@@ -56,28 +59,32 @@ def find_checkpoint(
 ) -> Snapshot:
     """Return the directory with the files of a checkpoint; download them if not cached.
 
-    name: a directory or a hub id. revision: branch, tag or commit of a hub id. offline: True uses
-        the cache only.
+    name: a directory or a hub id; of an adapter's, the directory is that of its base.
+    revision: branch, tag or commit of a hub id. offline: True uses the cache only.
     allow_pickle: True accepts parameters in pickles. with_code: True downloads Python files too.
     progress: called as ``progress(file, done, total)`` in bytes during a download.
     Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
     if it is not in the cache, and the network is not to be used or does not answer; UsageError for
     a revision of a directory, or an invalid one.
     """
-    if (directory := local_directory(name, revision)) is not None:
-        return Snapshot(directory, None)
-    cached = _cached(name, revision)
-    lack = _reason_unusable(name, cached, allow_pickle)
-    if cached is not None and lack is None:
-        return cached
-    if offline or constants.HF_HUB_OFFLINE:
-        return _cached_without_tokenizer(cached, lack, _forbidden(name, lack))
-    try:
-        with quietly():
-            directory = download(name, revision, allow_pickle, with_code, progress)
-        return Snapshot(directory, directory.name)
-    except OfflineError as unreachable:
-        return _cached_without_tokenizer(cached, lack, unreachable)
+
+    def find(name: str, revision: str | None) -> Snapshot:
+        if (directory := local_directory(name, revision)) is not None:
+            return Snapshot(directory, None)
+        cached = _cached(name, revision)
+        lack = _reason_unusable(name, cached, allow_pickle)
+        if cached is not None and lack is None:
+            return cached
+        if offline or constants.HF_HUB_OFFLINE:
+            return _cached_without_tokenizer(cached, lack, _forbidden(name, lack))
+        try:
+            with quietly():
+                directory = download(name, revision, allow_pickle, with_code, progress)
+            return Snapshot(directory, directory.name)
+        except OfflineError as unreachable:
+            return _cached_without_tokenizer(cached, lack, unreachable)
+
+    return Snapshot(*with_base(name, revision, find))
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
@@ -101,13 +108,12 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
     if revision is not None and _REVISION.fullmatch(revision) is None:
         raise UsageError(f"--revision {revision!r} is no branch, tag or commit: give one")
     try:
-        config = try_to_load_from_cache(name, "config.json", revision=revision)
+        files = ("config.json", ADAPTER)
+        each = [try_to_load_from_cache(name, file, revision=revision) for file in files]
     except HFValidationError as error:
         raise contact_error(error, name, revision) from error
-    if not isinstance(config, str):
-        return None
-    directory = Path(config).parent
-    return Snapshot(directory, directory.name)
+    directory = next((Path(file).parent for file in each if isinstance(file, str)), None)
+    return None if directory is None else Snapshot(directory, directory.name)
 
 
 def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
@@ -118,6 +124,8 @@ def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> 
     if cached is None:
         return _NOT_CACHED
     names = file_names(cached.directory)
+    if "config.json" not in names:
+        return None  # an adapter, whose base is looked for then
     try:
         weights = weight_files(name, names, cached.directory.joinpath, allow_pickle)
         check_weights(name, cached.directory, weights)

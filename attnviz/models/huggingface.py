@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import transformers
+from transformers import modeling_utils as _untyped_loading
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.utils import logging as _untyped_logging
 
@@ -29,7 +30,7 @@ from attnviz.models.checkpoint_files import (
     stored_metadata,
     weight_files,
 )
-from attnviz.models.checkpoint_weights import arguments, needed_memory, open_weights
+from attnviz.models.checkpoint_weights import adapt, arguments, needed_memory, open_weights
 from attnviz.models.download import Progress
 from attnviz.models.growth import check_files
 from attnviz.models.hub import find_checkpoint
@@ -50,6 +51,7 @@ _TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")
 """The endings of tokenizer class names."""
 
 _bars: Any = _untyped_logging
+_loading: Any = _untyped_loading
 
 
 def load_transformers(
@@ -91,7 +93,12 @@ def load_transformers(
         with_code=trust_remote_code,
         progress=progress,
     )
-    directory = snapshot.directory
+    directory, adapter = snapshot.directory, snapshot.adapter
+    if adapter is not None and not whole:
+        raise UnsupportedError(
+            f"the weights of {name!r} are changed by an adapter, which takes one device: leave out "
+            "--tp and --device auto, or merge it into its base with peft (merge_and_unload)"
+        )
     fields = read_config(name, directory)
     check_layers(name, fields)
     config = _open_config(name, directory, fields, trust_remote_code)
@@ -107,9 +114,11 @@ def load_transformers(
     if place is not None:
         require_memory(name, needed, place)
     options = {**(spread or {}), **(_parted(name, config) if tp else {})}
-    tokenizer = _open_tokenizer(name, directory, config, trust_remote_code)
+    own = adapter is not None and has_vocabulary(file_names(adapter.directory))
+    texts = adapter.directory if adapter is not None and own else directory
+    tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
     safe = weights[0].endswith(".safetensors")
-    with no_bars():
+    with no_bars(), _without_peft():
         model, notes = open_weights(
             name,
             directory,
@@ -120,6 +129,12 @@ def load_transformers(
             **options,
             **_instead_of_unreadable(directory, config),
         )
+    held = StoredTensors([directory / file for file in weights], fields) if safe else None
+    if adapter is not None:
+        adapt(model, adapter)
+        notes = (adapter.note, *notes)
+        if held is not None:
+            held.adapter = adapter.tensors
     said = stored_metadata(directory, weights)
     return prepared(
         name,
@@ -129,7 +144,7 @@ def load_transformers(
         revision=snapshot.revision or stated_revision(said),
         notes=notes,
         trained_tokens=trained_tokens(said),
-        stored=StoredTensors([directory / file for file in weights], fields) if safe else None,
+        stored=held,
     )
 
 
@@ -305,6 +320,17 @@ def _names_no_head(config: Any) -> bool:
     """Return True if the class that a config names is known as one without a head."""
     bare = _bare_class(config)
     return bool(bare is not None and (config.architectures or [None])[0] == bare.__name__)
+
+
+@contextmanager
+def _without_peft() -> Iterator[None]:
+    """Let transformers open a directory without the adapter in it, which is merged here."""
+    before = _loading.maybe_load_adapters
+    _loading.maybe_load_adapters = lambda name, _, **more: (None, name, more)
+    try:
+        yield
+    finally:
+        _loading.maybe_load_adapters = before
 
 
 def public_class(name: str) -> Any:

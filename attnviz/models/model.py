@@ -455,11 +455,22 @@ def weights_fingerprint(model: Model) -> str:
     if stored is not None:
         hashed.update(stored.digest().encode())
     elif module is not None:
+        from torch.nn import Module
+
+        usual = vars(Module()).keys()
         config = getattr(module, "config", None)
         hashed.update(computed_from({} if config is None else config.to_dict()))
-        for name, tensor in module.state_dict().items():
-            hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            hashed.update(_checksum(tensor))
+        for name, value in module.state_dict().items():
+            for part in value if isinstance(value, tuple) else (value,):
+                if not hasattr(part, "shape"):  # a quantised layer stores its type too
+                    hashed.update(f"{name} {part}".encode())
+                    continue
+                hashed.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
+                hashed.update(_checksum(part))
+        for part in module.modules():  # other libraries keep more than tensors: adapters' scales
+            if not type(part).__module__.startswith(("torch.", "transformers.")):
+                held = (f"{key} {value!r}" for key, value in vars(part).items() if key not in usual)
+                hashed.update(repr(sorted(one for one in held if " at 0x" not in one)).encode())
     return hashed.hexdigest()[:_DIGITS]
 
 
@@ -475,9 +486,11 @@ def model_identity(model: Model) -> dict[str, str]:
 def _checksum(tensor: Any) -> bytes:
     if tensor.is_meta:  # its numbers are elsewhere, such as on disk
         return b""
-    from torch import uint8
+    from torch import Tensor, uint8
 
     if hasattr(tensor, "full_tensor"):  # split over processes
         tensor = tensor.full_tensor()
+    packed = tensor.is_quantized or type(tensor.detach()) is not Tensor
+    tensor = tensor.dequantize() if packed else tensor
     content = tensor.detach().flatten().cpu().view(uint8).numpy()
     return zlib.crc32(content).to_bytes(4, "big")

@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import StoredParameters, checkpoint_layout
+from attnviz.attention.family_reading import CheckpointLayout, StoredParameters, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.errors import LoadError
+from attnviz.models.adapters import Adapter, with_base
 from attnviz.models.checkpoint_files import (
     check_layers,
     check_weights,
     file_names,
+    has_vocabulary,
     local_directory,
     read_config,
     stored_metadata,
@@ -141,12 +144,14 @@ def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheck
     Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
     files, and UsageError for a revision of a directory.
     """
-    directory, commit = _find(name, revision)
+    directory, commit, adapter = with_base(name, revision, _find)
     with damaged(repr(name)):
-        return _opened(name, directory, commit, work)
+        return _opened(name, directory, commit, work, adapter)
 
 
-def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -> NumpyCheckpoint:
+def _opened(
+    name: str, directory: Path, commit: str | None, work: Work | None, adapter: Adapter | None
+) -> NumpyCheckpoint:
     fields = read_config(name, directory)
     check_layers(name, fields)
     weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle=False)
@@ -167,7 +172,11 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         if work.changed and work.joined and "types.weight" in read.parts:
             raise NotUnderstoodError("which of two texts a token belongs to is read by torch")
         _check_work(work, sizes, types)
-    opened = open_tokenizer(name, directory, fields)
+    texts = directory
+    if adapter is not None:
+        _adapt(stored, adapter, read)
+        texts = adapter.directory if has_vocabulary(file_names(adapter.directory)) else directory
+    opened = open_tokenizer(name, texts, fields)
     said = stored_metadata(directory, weights)
     info = ModelInfo(
         name=name,
@@ -181,6 +190,7 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         weights="checkpoint",
         backend="numpy",
         notes=(
+            *([] if adapter is None else [adapter.note]),
             *([] if read.predicts else [_NO_HEAD.format(read.architecture)]),
             *(f"stored as {kind}, computed in float32" for kind in types if kind != "float32"),
         ),
@@ -202,6 +212,18 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         trained=trained_tokens(said),
         parameters=read.parameters,
     )
+
+
+def _adapt(stored: StoredTensors, adapter: Adapter, read: CheckpointLayout) -> None:
+    """Let an adapter change stored tensors; a tied head, which it would untie, is left to torch."""
+    turned = {part.name for part in read.parts.values() if part.transposed}
+    words, head = (read.parts.get(f"{one}.weight") for one in ("tokens", "unembedding"))
+    tied = {head.name} if words is not None and head is not None and words == head else set()
+    try:
+        stored.changes = adapter.on(stored.shapes.keys() - tied, turned)
+    except LoadError as error:
+        raise NotUnderstoodError("its adapter changes other tensors, or a tied head") from error
+    stored.adapter = adapter.tensors
 
 
 def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:

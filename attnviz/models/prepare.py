@@ -16,7 +16,7 @@ from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.memory import require_memory
 from attnviz.models.model import broken_words
 from attnviz.models.placement import drawing, places_of
-from attnviz.models.split import is_split, least, processes_of, split_note
+from attnviz.models.split import is_packed, is_split, least, processes_of, split_note
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
@@ -57,6 +57,7 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     The model itself is not changed. tokenizer: the one that belongs to it. reads: True if it will
     be given texts. Raises UsageError if it is no transformers model, or has no tokenizer for texts.
     """
+    adapters = getattr(model, "active_adapters", None)  # of peft; transformers has a method
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         kind = type(model).__name__
@@ -74,7 +75,8 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     path = Path(known).resolve() if known else None
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
-    return _described(name, model, tokenizer, revision, loaded=True)
+    notes = (f"with the adapter {', '.join(adapters)}",) if isinstance(adapters, list) else ()
+    return _described(name, model, tokenizer, revision, loaded=True, notes=notes)
 
 
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
@@ -137,6 +139,7 @@ def _not_finite(model: Any) -> tuple[str, ...]:
         name: weight.to_local() if is_split(weight) else weight.detach()
         for name, weight in model.named_parameters()
         if weight.dtype in _WITH_EXTREMES and not weight.is_meta
+        if not is_packed(weight)
     }
     broken = [
         weight.numel() > 0 and not all(bool(one.isfinite()) for one in torch.aminmax(weight))

@@ -103,12 +103,21 @@ def least(model: nn.Module, number: int | None) -> int | None:
     return int(found)
 
 
+def is_packed(tensor: Any) -> bool:
+    """Return True for a tensor of a library's own class, such as one with quantised numbers."""
+    known = isinstance(tensor, torch.Tensor) and type(tensor) not in (torch.Tensor, nn.Parameter)
+    return known and not is_split(tensor)
+
+
 def whole_weight(module: nn.Module, name: str = "weight") -> Any:
     """Return a parameter of a module whole and with its numbers, wherever they are; None without.
 
-    name: of the parameter. One that is split is gathered, one in memory or on disk is read.
+    name: of the parameter. One that is split is gathered, one in memory or on disk is read. A
+    quantised layer may have a method of this name or a packed tensor, which are none.
     """
     found: Any = getattr(module, name, None)
+    if not isinstance(found, torch.Tensor) or is_packed(found):
+        return None
     if is_split(found):
         with torch.inference_mode(False):  # it may be differentiated later
             return found.detach().full_tensor()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,9 @@ _TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
     "F16": ("float16", np.dtype("<f2")),
     "BF16": ("bfloat16", np.dtype("<u2")),
 }
+
+Change = Callable[[Any], NDArray[np.float32]]
+"""Returns a tensor as an adapter changes it, in float32 and in its own shape."""
 
 _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
 """Config fields that do not affect the computation; each tensor's type is hashed itself."""
@@ -48,6 +51,8 @@ class StoredTensors:
 
     fields: of the ``config.json`` next to them, for the digest.
     read: the names of the tensors that were read so far.
+    adapter: the tensors of an adapter, which the digest includes. changes: how it changes these
+        tensors, by name; a changed tensor stays in memory.
     """
 
     def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
@@ -57,12 +62,20 @@ class StoredTensors:
         self.read: set[str] = set()
         self._mapped: WeakValueDictionary[str, np.memmap[Any, Any]] = WeakValueDictionary()
         self._places: dict[str, _Place] = {}
+        self.adapter: StoredTensors | None = None
+        self.changes: Mapping[str, Change] = {}
+        self._changed: dict[str, NDArray[np.float32]] = {}
         for path in files:
             begin, header = tensor_header(path)
             for name, said in header.items():
                 start, stop = (begin + offset for offset in said["data_offsets"])
                 shape = tuple(said["shape"])
                 self._places[name] = _Place(path, start, stop, said["dtype"], shape)
+
+    @property
+    def directory(self) -> Path:
+        """Return the directory of the files."""
+        return next(iter(self._places.values())).path.parent
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -80,6 +93,8 @@ class StoredTensors:
         return sorted(_TYPES[kind][0] for kind in kinds)
 
     def __getitem__(self, name: str) -> Floats | BFloat16:
+        if name in self._changed:
+            return self._changed[name]
         place = self._places[name]
         self.read.add(name)
         mapped = self._mapped.get(name)  # roles may share a tensor
@@ -87,7 +102,10 @@ class StoredTensors:
             mapped = np.memmap(place.path, _TYPES[place.kind][1], "r", place.start, place.shape)
             self._mapped[name] = mapped
         plain = mapped.view(np.ndarray)
-        return BFloat16(plain) if place.kind == "BF16" else plain
+        tensor = BFloat16(plain) if place.kind == "BF16" else plain
+        if name not in self.changes:
+            return tensor
+        return self._changed.setdefault(name, self.changes[name](tensor))
 
     def not_finite(self) -> tuple[str, ...]:
         """Return the names of the tensors read so far that contain NaN or infinity."""
@@ -103,6 +121,8 @@ class StoredTensors:
         import hashlib  # loads OpenSSL, and few commands ask for a digest
 
         hashed = hashlib.sha256(computed_from(self._fields))
+        if self.adapter is not None:
+            hashed.update(self.adapter.digest().encode())
         for name, place in sorted(self._places.items()):
             hashed.update(f"{name} {place.shape} {place.kind}".encode())
             if size := place.stop - place.start:

@@ -16,7 +16,7 @@ _SILENT = logging.NullHandler()
 _LONGEST = 300
 """Characters kept of a library's message: some list every tensor of a model."""
 
-_RUNNING = ("transformers", "torch", "attnviz.")
+_RUNNING = ("transformers", "torch", "attnviz.", "peft", "bitsandbytes")
 """Beginnings of the names of modules that run in a forward pass: a model's own code too, and ours,
 which replaces its attention and gets masks and queries that may not fit."""
 

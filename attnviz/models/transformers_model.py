@@ -41,6 +41,7 @@ from attnviz.models.pieces import (
 from attnviz.models.split import device_of
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
+from attnviz.models.whole import embedding_rows
 from attnviz.records import Kind, ModelInfo, Tokens
 
 _NUMBERED = re.compile(r"\.\d+\.")
@@ -315,8 +316,7 @@ class TransformersModel:
 
     @property
     def _vocabulary(self) -> int:
-        rows: int = self.model.get_input_embeddings().num_embeddings
-        return rows
+        return embedding_rows(self.model.get_input_embeddings(), self.model.config)
 
     @property
     def _start_id(self) -> int:

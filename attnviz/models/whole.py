@@ -26,10 +26,31 @@ _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the model without wrappers such as data parallelism that hold all of it."""
+    """Return the model without wrappers such as data parallelism that hold all of it.
+
+    Layers that peft has changed stay as they are. Raises UnsupportedError for a wrapper of peft
+    that does more than change layers.
+    """
     while type(model).__name__ in _WRAPPERS:
         model = getattr(model, "_orig_mod", None) or model.module
-    return model
+    if not hasattr(model, "get_base_model"):
+        return model
+    for chosen in model.active_adapters if hasattr(model, "peft_config") else ():
+        config = model.peft_config[chosen]
+        if config.is_prompt_learning or getattr(config, "alora_invocation_tokens", None):
+            raise UnsupportedError(
+                f"the adapter {chosen!r} of this {type(model).__name__} has a "
+                f"{type(config).__name__}: it changes what is read, not layers alone; hand its "
+                "base model over"
+            )
+    return model.get_base_model()
+
+
+def embedding_rows(table: nn.Module, config: Any) -> int:
+    """Return the number of token embeddings in a table, which may be wrapped; else the config's."""
+    known = (getattr(part, "num_embeddings", None) for part in table.modules())
+    rows = (one for one in known if isinstance(one, int))
+    return next(rows, None) or int(config.get_text_config().vocab_size)
 
 
 def require_token_ids(model: Any) -> None:
@@ -89,8 +110,8 @@ def require_attention(model: Any, name: str) -> None:
         )
     for path, module in expected.items():
         for part, projection in module.named_modules(prefix=path):
-            size = _size(projection)
-            has = _size(_submodule(model, part))
+            size = linear_size(projection)
+            has = linear_size(_submodule(model, part))
             if size and has and has != size:
                 raise UnsupportedError(
                     f"{name!r} is a part of a model: {part} is {has[0]} × {has[1]}, and its config "
@@ -122,11 +143,12 @@ def _submodule(model: nn.Module, path: str) -> nn.Module | None:
         return None
 
 
-def _size(projection: Any) -> tuple[int, int] | None:
+def linear_size(projection: Any) -> tuple[int, int] | None:
     """Return the numbers of inputs and outputs of a linear layer; None for anything else."""
-    for inputs, outputs in (("in_features", "out_features"), ("nx", "nf")):
-        if isinstance(getattr(projection, inputs, None), int):
-            return getattr(projection, inputs), getattr(projection, outputs)
+    for names in (("in_features", "out_features"), ("nx", "nf"), ("infeatures", "outfeatures")):
+        inputs, outputs = (getattr(projection, name, None) for name in names)
+        if isinstance(inputs, int) and isinstance(outputs, int):
+            return inputs, outputs
     return None
 
 

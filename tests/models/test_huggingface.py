@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.checkpoint_files import local_directory
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.prepare import prepared
 from attnviz.records import Tokens
@@ -235,3 +236,23 @@ def test_what_a_directory_has_not_is_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         load_transformers(str(checkpoint("gpt2")), **options)
+
+
+def test_layers_beyond_the_config_are_mentioned(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("llama")
+    config = json.loads((directory / "config.json").read_text())
+    layers = config["num_hidden_layers"]
+    config |= {"num_hidden_layers": 1, "layer_types": None}
+    (directory / "config.json").write_text(json.dumps(config))
+    note = f"the files hold layers 1 to {layers - 1} too"
+    assert any(note in one for one in load_transformers(str(directory)).info.notes)
+
+
+def test_a_directory_of_sentence_transformers_is_its_transformer(tmp_path: Path) -> None:
+    assert local_directory(str(tmp_path), None) == tmp_path
+    inner = tmp_path / "0_Transformer"
+    inner.mkdir()
+    (inner / "config.json").touch()
+    assert local_directory(str(tmp_path), None) == inner
+    (tmp_path / "config.json").touch()
+    assert local_directory(str(tmp_path), None) == tmp_path

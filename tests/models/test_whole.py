@@ -13,7 +13,9 @@ from torch import nn
 
 import attnviz
 from attnviz.errors import UnsupportedError
-from attnviz.models.whole import require_whole
+from attnviz.models.model import weights_fingerprint
+from attnviz.models.prepare import handed_over
+from attnviz.models.whole import embedding_rows, require_whole, unwrapped
 
 from ..small_models import llama_fields
 
@@ -143,3 +145,38 @@ def test_a_model_of_images_is_named_as_one(tmp_path: Path, run: Any) -> None:
     result = run("heads", "a cat", "--model", str(tmp_path / "vit"))
     assert result.code == 5
     assert "takes no text" in result.err
+
+
+class Peft:
+    """What peft wraps around a model whose layers it has changed, or that it gives a prompt."""
+
+    active_adapters = ("tuned",)
+
+    def __init__(self, model: Any, prompts: bool) -> None:
+        config = type("Config", (), {"is_prompt_learning": prompts})()
+        self.peft_config, self._model = {"tuned": config}, model
+
+    def get_base_model(self) -> Any:
+        return self._model
+
+
+def test_a_model_of_peft_is_taken_unless_its_prompt_would_be_lost() -> None:
+    model = made()
+    assert unwrapped(Peft(model, prompts=False)) is model
+    with pytest.raises(UnsupportedError, match="'tuned' of this Peft has a Config"):
+        unwrapped(Peft(model, prompts=True))
+
+
+def test_a_wrapped_table_has_the_rows_of_its_embedding() -> None:
+    config = transformers.LlamaConfig(vocab_size=13)
+    assert embedding_rows(nn.Sequential(nn.Embedding(17, 3)), config) == 17
+    assert embedding_rows(Passed(), config) == 13
+
+
+def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint() -> None:
+    model = made()
+    layer: Any = Passed(model.model.layers[0])
+    model.model.layers[0] = layer
+    before = weights_fingerprint(handed_over(model, None, reads=False))
+    layer.scale = 2.0
+    assert weights_fingerprint(handed_over(model, None, reads=False)) != before

@@ -121,16 +121,24 @@ def find_spec(
         return _shape(source.shape, name)
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
-    from attnviz.models.checkpoint_files import local_directory, read_config  # shapes need no files
+    from attnviz.models.checkpoint_files import ADAPTER, local_directory, read_config
 
     bundled = source.kind == "bundled"
     where = str(_BUNDLED) if bundled else name
-    directory, commit = local_directory(where, revision), None
-    if directory is None:
+
+    def find(where: str, revision: str | None) -> tuple[Path, str | None]:
+        if (directory := local_directory(where, revision)) is not None:
+            return directory, None
         from attnviz.models.hub import find_config  # its client imports longer than all counting
 
         snapshot = find_config(where, revision=revision, offline=offline)
-        directory, commit = snapshot.directory, snapshot.revision
+        return snapshot.directory, snapshot.revision
+
+    directory, commit = find(where, revision)
+    if (directory / ADAPTER).is_file():  # merged, it has as many weights as its base
+        from attnviz.models.adapters import with_base  # needs NumPy
+
+        directory, commit, _ = with_base(where, revision, find)
     config = read_config(where, directory)
     origin = "" if bundled else str(directory / "config.json")
     spec = spec_from_config(config, name=name, source=origin)

@@ -21,6 +21,7 @@ from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.errors import UnsupportedError
 from attnviz.models.split import whole_modules
+from attnviz.models.whole import embedding_rows
 from attnviz.records import Input
 
 Measure = Callable[[Tensor], Tensor]
@@ -85,14 +86,15 @@ class _Way:
         self._model, self._given, self._place, self._measure = model, given, place, measure
         find: Any = getattr(model.root, "get_input_embeddings", None)
         table: Any = find() if find is not None else getattr(model.root, "embed_tokens", None)
-        if not isinstance(table, nn.Embedding):
+        if not isinstance(table, nn.Module):
             raise UnsupportedError(
                 f"the token embeddings of {type(model.root).__name__} were not found: "
                 "integrated gradients start there"
             )
         self._table = table
         with torch.no_grad():
-            rows = table(torch.arange(table.num_embeddings, device=model.device))
+            every = embedding_rows(table, getattr(model.root, "config", None))
+            rows = table(torch.arange(every, device=model.device))
             self._base = rows.mean(0)
             self._change = rows[list(given.ids)] - self._base  # (token, width)
 

@@ -118,6 +118,8 @@ def _reading(
     if not float((logits[-1] - own).abs().max()) <= tolerance:
         raise _apart(model)
     towards = run.logits[run.row] if choice.tokens is None else choice.among(run.logits)
+    if not towards.requires_grad:
+        raise lost(model)
     jacobian = Jacobian([towards], [leaf.value for leaf in run.leaves])
     keys, added = _written(run, jacobian)
     return LensReading(

@@ -38,6 +38,7 @@ from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
 from attnviz.engine.labels import POOLED, SEVERAL, of_labels, place_of_label
+from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.plan import is_causal
@@ -296,7 +297,7 @@ def lost(model: PatchableModel) -> UnsupportedError:
     """Return the error for a model whose head outputs cannot be traced to the logits."""
     return UnsupportedError(
         f"what the heads of {type(model.root).__name__} write cannot be followed to its logits "
-        "through sums and linear maps alone: choose another model"
+        f"through sums and linear maps alone{packed_layers(model.root)}: choose another model"
     )
 
 

@@ -14,10 +14,10 @@ from attnviz.engine.attribution.on_torch import lost
 from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
 from attnviz.engine.hook_points import hooked
+from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UsageError
-from attnviz.models.split import whole_weight
 from attnviz.records import Input
 
 
@@ -39,12 +39,15 @@ def torch_one_token_logits(
 ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
     """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
     assert model.head is not None
-    weight = whole_weight(model.head).detach().float()
+    matrix: Tensor | None = None
     with model.hook_points.borrowed():
         for start in range(0, len(tokens), ONE_TOKEN_BATCH):
             batch = tokens[start : start + ONE_TOKEN_BATCH]
             for key, written in written_alone(model, batch, heads):
-                yield key, batch, (written.float() @ weight.T).cpu().numpy()
+                matrix = (
+                    matrix_of(model.head, written).detach().float() if matrix is None else matrix
+                )
+                yield key, batch, (written.float() @ matrix).cpu().numpy()
 
 
 def written_alone(

@@ -70,7 +70,7 @@ from attnviz.engine.hook_points import (
 )
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import ATTENDED, What
-from attnviz.models.split import whole_modules
+from attnviz.models.split import is_packed, whole_modules
 
 
 @dataclass(eq=False)
@@ -124,7 +124,7 @@ class ResidualPass(FunctionWatch):
         self._layer: int | None = None
         self._width: int | None = None
         self._opened = 0
-        self._unembedded = self._encoding = False
+        self._unembedded = self._encoding = self._in_table = False
         self.leaves: list[Leaf] = []
         self.squeezed: Tensor | None = None
         self.by_ratio = False
@@ -142,6 +142,9 @@ class ResidualPass(FunctionWatch):
                 hooks.enter_context(_around(encoder, self._enter_encoder, self._leave_encoder))
             for number, block in _outermost_entries(root, encoder):
                 hooks.enter_context(_around(block, self._entering(number), self._leave_block))
+            table: Any = getattr(root, "get_input_embeddings", lambda: None)()
+            if isinstance(table, nn.Module) and not isinstance(table, nn.Embedding):
+                hooks.enter_context(_around(table, self._enter_table, self._leave_table))
             if self._model.head is not None:
                 hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
             inside = ATTENDED if self._reading and not self._by_product else ()
@@ -202,6 +205,13 @@ class ResidualPass(FunctionWatch):
     def _leave_encoder(self, *call: Any) -> None:
         self._encoding = False
 
+    def _enter_table(self, *call: Any) -> None:
+        self._in_table = True
+
+    def _leave_table(self, table: nn.Module, args: tuple[Any, ...], output: Tensor) -> Any:
+        self._in_table = False  # what a wrapped table sums up is one part
+        return output if self._encoding else self._leaf("embedding", output, FollowedMark.STREAM)
+
     def _entering(self, number: int) -> Callable[..., None]:
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
             self._width = args[0].shape[-1] if args and isinstance(args[0], Tensor) else None
@@ -231,7 +241,8 @@ class ResidualPass(FunctionWatch):
             return self.call(func, *held((args, kwargs), FollowedMark.READ))
         if not found:
             result = func(*args, **kwargs)
-            starts = name == "embedding" and self._layer is None and not self._encoding
+            starts = name == "embedding" and self._layer is None
+            starts = starts and not self._encoding and not self._in_table
             return self._leaf("embedding", result, FollowedMark.STREAM) if starts else result
         reads = (
             self._depth > 0 and FollowedMark.STREAM in marks and not self._mixes(name, first, found)
@@ -239,6 +250,8 @@ class ResidualPass(FunctionWatch):
         if self._by_product and marks == {FollowedMark.READ}:
             self._note_factors(func, args, kwargs)
         way = self._way(name, first, found, reads or FollowedMark.READ in marks)
+        if any(is_packed(one) for one in tree_leaves((args, kwargs))):
+            way = None  # such a weight does not know every function that follows it
         if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
             if first and is_in_place(func):
                 raise LostTrackError(f"the residual stream is changed in place by {name}")

@@ -239,11 +239,14 @@ class ScoreSplitter(ABC):
         """
 
 
-def not_followed(name: str) -> UnsupportedError:
-    """Return the error for a model whose queries or keys cannot be traced to what wrote them."""
+def not_followed(name: str, packed: str = "") -> UnsupportedError:
+    """Return the error for a model whose queries or keys cannot be traced to what wrote them.
+
+    packed: words on its layers that are quantised or wrapped.
+    """
     return UnsupportedError(
         f"what writes the queries and keys of {name!r} cannot be followed through sums and linear "
-        "maps alone: choose another model or --kind"
+        f"maps alone{packed}: choose another model or --kind"
     )
 
 

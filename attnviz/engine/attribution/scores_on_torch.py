@@ -45,6 +45,7 @@ from attnviz.engine.hook_points import (
     enclosing_block,
     hooked,
 )
+from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import PatchableModel, whole_pass
 from attnviz.errors import UsageError
@@ -70,7 +71,7 @@ class TorchScoreSplitter(ScoreSplitter):
             run = self._tracked([given], call, mixing=True)
             found = run.split(facts, asked)
             if found is None:
-                raise not_followed(self._name)
+                raise not_followed(self._name, packed_layers(self._model))
             return replace(found, sources=run.sources(found, asked))
 
     def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
@@ -80,7 +81,7 @@ class TorchScoreSplitter(ScoreSplitter):
         if found is not None:
             return found
         if len(texts) == 1:
-            raise not_followed(self._name)
+            raise not_followed(self._name, packed_layers(self._model))
         each = [self.leads([given], asked, known) for given in texts]
         return np.concatenate([one[0] for one in each]), np.concatenate([one[1] for one in each])
 
@@ -88,7 +89,7 @@ class TorchScoreSplitter(ScoreSplitter):
         try:
             return _TrackedRun(self._opened, texts, call, mixing=mixing)
         except LostTrackError as error:
-            raise not_followed(self._name) from error
+            raise not_followed(self._name, packed_layers(self._model)) from error
 
     def _call(self, head: HeadKey) -> int:
         kind, layer, number = head
@@ -105,7 +106,7 @@ class TorchScoreSplitter(ScoreSplitter):
                 run = partial(self._opened.run, given)
                 own = own_facts(run, given, self._call(asked.head), head=head, query=asked.query)
             if own is None:
-                raise not_followed(self._name)
+                raise not_followed(self._name, packed_layers(self._model))
             return own
         seen: list[SplitScores] = []
 
@@ -127,7 +128,7 @@ class TorchScoreSplitter(ScoreSplitter):
         except IncompleteError:
             seen = []
         if not seen:
-            raise not_followed(self._name)
+            raise not_followed(self._name, packed_layers(self._model))
         return seen[-1]
 
 

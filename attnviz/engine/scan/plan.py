@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.hook_points import LostTrackError, hooked
+from attnviz.engine.linear_map import weight_axis
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.replacing import Change, Held, Replace, RowEdit
@@ -240,9 +241,16 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
     is tested.
     """
     head, rows, logits = model.head, clean.projected, clean.logits
-    if head is not None and model.labels:  # a trial has shown that it puts out the logits
-        return Unembedding(head.weight, head.bias)
-    if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
+    if head is None or rows is None or logits is None:
+        return None
+    shape = logits.shape[-1], rows.shape[-1]
+    weight, bias = whole_weight(head), whole_weight(head, "bias")
+    known = getattr(weight, "shape", None) == shape
+    if model.labels:  # a trial has shown that it puts out the logits
+        if weight_axis(head) == 1:
+            return Unembedding(weight, bias)
+        return Unembedding(rows.new_empty(shape[0], 0), None, head.forward)
+    if rows.shape[:2] != clean.hidden.shape[:2]:
         return None
 
     def own(rows: Tensor) -> Tensor:
@@ -251,22 +259,24 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
         assert found is not None
         return found[0]
 
-    plain = Unembedding(whole_weight(head), whole_weight(head, "bias"))
+    plain = Unembedding(weight if known else rows.new_empty(shape[0], 0), bias)
     if model.ours:
         return plain
     whole = replace(plain, own=own)
     # Where logits are small a softcap hides in rounding, so the same rows are tried with large
     # ones.
     far = rows[0] * (_FAR / logits.abs().max())
-    if nearly_equal(plain.logits(rows[0]), logits[0].float()) and nearly_equal(
-        plain.logits(far), whole.logits(far)
+    if (
+        known
+        and nearly_equal(plain.logits(rows[0]), logits[0].float())
+        and nearly_equal(plain.logits(far), whole.logits(far))
     ):
         return plain
     return whole if _alike(whole.logits(rows[0]), logits[0].float()) else None
 
 
 @contextmanager
-def _replaced_input(head: nn.Linear, rows: Tensor) -> Iterator[None]:
+def _replaced_input(head: nn.Module, rows: Tensor) -> Iterator[None]:
     """Let ``head`` project ``rows`` (row, width) as if they were one text inside this context."""
 
     def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from attnviz.inspect.diff.records import DiffReport
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.sides import LiveSide, side_inputs
 from attnviz.models.checkpoint_files import (
+    ADAPTER,
     file_names,
     local_directory,
     read_config,
@@ -42,10 +43,12 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 
 
 def _digest(name: str, directory: Path | None) -> str | None:
-    """Return a digest of a checkpoint's config, tensors and tokenizer; None for pickles."""
+    """Return a digest of config, tensors and tokenizer; None for pickles and with an adapter."""
     assert directory is not None
     with damaged(repr(name)):
         names = file_names(directory)
+        if ADAPTER in names:
+            return None
         fields = read_config(name, directory)
         weights = weight_files(name, names, directory.joinpath, allow_pickle=True)
         if not weights[0].endswith(".safetensors"):

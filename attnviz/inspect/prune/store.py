@@ -19,6 +19,7 @@ from torch import Tensor
 
 from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.ablation import ablating
+from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import UnsupportedError
@@ -33,6 +34,7 @@ from attnviz.models.model import Model
 from attnviz.models.split import require_numbers
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.reading import damaged, parse_json
 from attnviz.records import Input
 
 Difference = Callable[[Any], tuple[float, float]]
@@ -72,6 +74,12 @@ class PruneStore:
             self._model = model
         self._projections = find_output_projections(self._model)
         self.layers = tuple(sorted(self._projections))
+        for projection in self._projections.values():
+            if not projection.plain:
+                raise UnsupportedError(
+                    f"{projection.module} multiplies by more than its weight: heads are removed "
+                    f"from plain weights alone{packed_layers(self._model.model)}"
+                )
         self.parameters = count_parameters(self._model.model)
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
@@ -175,6 +183,8 @@ def write_pruned(
             cut = type(way.shell).__name__
             why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
             record = replace(record, note=why, shrinks=False)
+        if model.stored is not None:
+            keep_pooling(draft, model.stored.directory)
         return _finished(draft, directory, record, removed, way.plan, found)
 
 
@@ -217,6 +227,23 @@ def _fill(
         shell.save_pretrained(draft, state_dict=_stored(tensors, stored))
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(draft)
+
+
+def keep_pooling(draft: Path, beside: Path) -> None:
+    """Copy how sentence-transformers makes one vector of a text. beside: where the weights were."""
+    root = beside.parent if beside.name.startswith("0_") else beside
+    if not (root / "modules.json").is_file():
+        return
+    with damaged(f"modules.json in {str(root)!r}"):
+        modules = parse_json((root / "modules.json").read_bytes(), "modules.json")
+        for module in modules:
+            module["path"] = "" if module["path"].startswith("0_") else module["path"]
+    for file in (*beside.glob("*sentence*.json"), *root.glob("*sentence*.json")):
+        shutil.copyfile(file, draft / file.name)
+    for file in filter(Path.is_file, root.glob("[1-9]_*/*")):
+        (draft / file.parent.name).mkdir(exist_ok=True)
+        shutil.copyfile(file, draft / file.parent.name / file.name)
+    (draft / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
 
 
 def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
@@ -269,6 +296,6 @@ def _finished(
     if plan is not None:
         facts["kept"] = {str(layer): list(heads) for layer, heads in sorted(plan.query.items())}
     (draft / "heads.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    for file in draft.iterdir():  # safetensors makes its files private
+    for file in filter(Path.is_file, draft.rglob("*")):  # safetensors makes its files private
         shutil.copymode(draft / "heads.json", file)
     return replace(record, path=str(directory), difference=difference)

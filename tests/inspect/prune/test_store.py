@@ -14,7 +14,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.inspect.prune.store import plan_pruned, write_pruned
+from attnviz.inspect.prune.store import keep_pooling, plan_pruned, write_pruned
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
@@ -228,3 +228,17 @@ def test_layers_that_share_a_projection_lose_the_same_heads(tmp_path: Path) -> N
     with pytest.raises(UnsupportedError, match="share one output projection"):
         write_pruned(model, {0: {1}, 1: {2}}, shared, tmp_path / "new", _against(torch.zeros(1)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pooling_of_sentence_transformers_is_kept(tmp_path: Path) -> None:
+    root, new = tmp_path / "old", tmp_path / "new"
+    for path in (root / "0_Transformer", root / "1_Pooling", new):
+        path.mkdir(parents=True)
+    modules = [{"path": "0_Transformer"}, {"path": "1_Pooling"}]
+    (root / "modules.json").write_text(json.dumps(modules))
+    (root / "1_Pooling" / "config.json").write_text("{}")
+    (root / "0_Transformer" / "sentence_bert_config.json").write_text("{}")
+    keep_pooling(new, root / "0_Transformer")
+    kept = {str(path.relative_to(new)) for path in new.rglob("*") if path.is_file()}
+    assert kept == {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}
+    assert json.loads((new / "modules.json").read_text()) == [{"path": ""}, {"path": "1_Pooling"}]
