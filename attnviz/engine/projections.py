@@ -21,6 +21,7 @@ from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.split import whole_weight
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import embedding_rows
 from attnviz.records import Kind
 
 _LENGTH = 7
@@ -37,7 +38,7 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     Raises UnsupportedError if a layer has no linear map as wide as its heads together.
     """
     whole = model.model
-    ids = torch.arange(_LENGTH)[None] % whole.get_input_embeddings().num_embeddings
+    ids = torch.arange(_LENGTH)[None] % embedding_rows(whole)
     forward = plan_pass(whole, {model.kinds[0]}, ids)
     names = {id(module): name for name, module in whole.named_modules()}
     probe = _MapsAfterSoftmax()

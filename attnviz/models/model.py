@@ -34,6 +34,17 @@ ObserveOutputs = Callable[[int, Floats, Floats], None]
 before the output projection."""
 
 
+class MaskToken(int):
+    """The id of the token that hides a word from a masked model, with its ``text`` as typed."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        mask = super().__new__(cls, number)
+        mask.text = text
+        return mask
+
+
 @runtime_checkable
 class Model(Protocol):
     """The interface of every loaded model: it tokenizes texts, and the engine can observe it.

@@ -18,7 +18,7 @@ from tokenizers.models import BPE, WordPiece
 
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.models.growth import check_files
-from attnviz.models.model import ChatTemplate
+from attnviz.models.model import ChatTemplate, MaskToken
 from attnviz.models.third_party import tokenizing
 from attnviz.reading import read_bytes, read_json, utf8
 
@@ -202,14 +202,14 @@ class OpenedTokenizer:
     """An opened tokenizer without truncation and padding, with its special ids.
 
     start: the id of the beginning-of-text token, even if it is not added; None if there is none.
-    mask: the id of the token that hides a word, None if there is none.
+    mask: the token that hides a word, None if there is none.
     chat: its template of chats, None if there is none.
     paired: whether it says which of two joined texts a token belongs to.
     """
 
     tokenizer: Tokenizer
     start: int | None
-    mask: int | None
+    mask: MaskToken | None
     chat: ChatTemplate | None
     paired: bool
 
@@ -238,7 +238,8 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
         _rebuild(tokenizer, kind, said, named)
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
-    start, mask = (named.get(name, (None, None))[1] for name in ("bos", "mask"))
+    start = named["bos"][1] if "bos" in named else None
+    mask = MaskToken(named["mask"][1], named["mask"][0]) if "mask" in named else None
     paired = "token_type_ids" in (said.get("model_input_names") or ["token_type_ids"])
     return OpenedTokenizer(tokenizer, start, mask, _chat(directory, said, named), paired)
 

@@ -31,6 +31,7 @@ from attnviz.models.pieces import check_ids, check_limit, special_ids, token_tex
 from attnviz.models.split import device_of
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
+from attnviz.models.whole import embedding_rows
 from attnviz.records import Kind, ModelInfo, Tokens
 
 _NUMBERED = re.compile(r"\.\d+\.")
@@ -236,6 +237,11 @@ class TransformersModel:
         ranked = self.tokenizer is not None
         return Vocabulary(np.asarray(plain), before, after, ranked, self._plain_texts)
 
+    def text_of(self, number: int) -> str:
+        """Return the text of one token id, which may be none of the model's."""
+        with tokenizing(self.info.name):
+            return f"<{number}>" if self.tokenizer is None else self._texts([number])[0]
+
     def _plain_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         with tokenizing(self.info.name):
             return self._tokens(ids).texts
@@ -295,8 +301,7 @@ class TransformersModel:
 
     @property
     def _vocabulary(self) -> int:
-        rows: int = self.model.get_input_embeddings().num_embeddings
-        return rows
+        return embedding_rows(self.model)
 
     @property
     def _start_id(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -39,6 +40,27 @@ def require_token_ids(model: Any) -> None:
             f"{type(model).__name__} reads {model.main_input_name}, not text: "
             "choose a model that reads token ids."
         )
+
+
+def embedding_rows(model: Any) -> int:
+    """Return the number of token ids that a model has an embedding for.
+
+    Raises UnsupportedError if transformers does not say which table of a model that is.
+    """
+    table = None
+    with suppress(NotImplementedError, AttributeError):
+        table = model.get_input_embeddings()
+    rows, weight = (getattr(table, field, None) for field in ("num_embeddings", "weight"))
+    if rows is None and isinstance(weight, torch.Tensor):
+        rows = len(weight)
+    if isinstance(rows, int):
+        return rows
+    text = text_config(model.config)
+    part = "" if text is model.config else f"; save its {text.model_type} alone and open that"
+    raise UnsupportedError(
+        f"{type(model).__name__} is not opened: transformers names no table of token embeddings "
+        f"of this class{part}"
+    )
 
 
 def require_whole(model: Any, name: str, layers: int) -> None:

@@ -19,6 +19,7 @@ from attnviz.engine.edges_on_torch import TorchCutter, cutting
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
+from attnviz.models.model import MaskToken
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
@@ -29,7 +30,7 @@ from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
 from .scans import IDS, input_of
 
 HEADED = [name for name, (cls, _) in MODELS.items() if cls.endswith(("LM", "LMHeadModel"))]
-MASK = 96
+MASK = MaskToken(96, "<mask>")
 EDGES = [(6, 2), (7, 2)]
 SOME = [(0, 1), (2, 0), (2, 2)]
 QUICK = (
