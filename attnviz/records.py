@@ -141,6 +141,15 @@ NO_PREDICTIONS = "no token is predicted"
 """The end of a note that matters only if something is predicted."""
 
 
+OTHER_LAYERS = {
+    **dict.fromkeys(("linear_attention", "conv", "mamba", "recurrent", "mlp", "moe"), False),
+    **dict.fromkeys(("hybrid", "hybrid_sliding"), True),
+}
+"""The types of layers that are not attention alone: True for those that attend as well."""
+
+_MIX_NOTHING = ("mlp", "moe")
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """The model that a result is from: its name, sizes, parameters and dtype.
@@ -158,6 +167,8 @@ class ModelInfo:
         from queries and keys; None for a checkpoint, which has its own way.
     not_finite: the names of tensors of the model with numbers that are not finite.
     backend: the library that ran it. processes: over how many its weights are split.
+    layer_types: what each layer is, as the config names it; empty if attention alone mixes tokens
+        in every layer.
     """
 
     name: str
@@ -176,6 +187,7 @@ class ModelInfo:
     not_finite: tuple[str, ...] = ()
     backend: Literal["numpy", "torch"] = "torch"
     processes: int = 1
+    layer_types: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:
@@ -188,8 +200,16 @@ class ModelInfo:
 
     @property
     def heads_of_layers(self) -> dict[int, int]:
-        """Return the number of query heads of each layer, by the layer's index."""
-        return dict.fromkeys(range(self.layers), self.heads)
+        """Return the number of query heads of each layer that attends, by the layer's index."""
+        types = dict(enumerate(self.layer_types))
+        attend = (at for at in range(self.layers) if OTHER_LAYERS.get(types.get(at, ""), True))
+        return dict.fromkeys(attend, self.heads)
+
+    @property
+    def not_followed(self) -> tuple[int, ...]:
+        """Return the layers that mix tokens by something else than attention, or beside it."""
+        kinds = enumerate(self.layer_types)
+        return tuple(at for at, kind in kinds if kind in OTHER_LAYERS and kind not in _MIX_NOTHING)
 
     @property
     def overflow_advice(self) -> str:

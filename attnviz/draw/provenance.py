@@ -120,7 +120,9 @@ def spoken_date(date: str) -> str:
 
 def shape_words(info: ModelInfo) -> str:
     """Return how many layers and heads the model has, in words."""
-    shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"
+    some = len(info.heads_of_layers)
+    layers = f"{info.layers} layer{'s' * (info.layers > 1)}"
+    shape = f"{f'{some} of ' * (some < info.layers)}{layers} × {info.heads} heads"
     return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
 
 

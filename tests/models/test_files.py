@@ -68,5 +68,5 @@ def test_the_number_of_embeddings_is_that_of_the_table_or_the_model_is_to_blame(
     wrapped = nn.Module()
     wrapped.weight = nn.Parameter(nn.Embedding(13, 2).weight.detach())
     assert [embedding_rows(Reads(table)) for table in (nn.Embedding(11, 2), wrapped)] == [11, 13]
-    with pytest.raises(UnsupportedError, match="Reads is not opened.*clip_text_model alone"):
+    with pytest.raises(UnsupportedError, match=r"Reads is not opened.*clip_text_model alone"):
         embedding_rows(Reads(None))
