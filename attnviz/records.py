@@ -24,6 +24,14 @@ PAIR = ("first", "second")
 """The names of the regions of two texts that are read together."""
 
 
+UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
+"""The strings of tokens that stand for what a tokenizer does not know."""
+
+_MANY_UNKNOWN = 0.1
+UNKNOWN_NOTE = "are unknown to the tokenizer: the model cannot tell them apart"
+"""The end of the note on a text of which more than a tenth is unknown: no label comes from it."""
+
+
 @dataclass(frozen=True)
 class Tokens:
     """One tokenised text: its token ids, their strings, and where they belong.
@@ -78,6 +86,15 @@ class Tokens:
             segments=tuple(self.segments[place] for place in places if self.segments),
             spans=tuple(self.spans[place] for place in places if self.spans),
         )
+
+    @property
+    def unknown(self) -> int:
+        """Return how many of the tokens are unknown to the tokenizer, if more than a tenth; or 0.
+
+        No label of a head comes from a text with so many.
+        """
+        number = sum(text in UNKNOWN for text in self.texts)
+        return number if number > _MANY_UNKNOWN * len(self) else 0
 
     @property
     def joined(self) -> bool:

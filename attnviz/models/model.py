@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import Floats
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.stored_tensors import computed_from
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import UNKNOWN_NOTE, Kind, ModelInfo, Tokens
 
 Wants = Callable[[int], bool]
 """Returns whether a layer is wanted."""
@@ -281,11 +281,6 @@ def trained_tokens(metadata: Mapping[str, str]) -> int | None:
     return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
 
 
-_UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
-_MANY = 0.1
-"""The share of unknown tokens in a text above which they are reported."""
-
-
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     """Return notes for the reader about running a model over a text.
 
@@ -294,12 +289,8 @@ def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     notes = []
     if trained is not None and len(tokens) > trained:
         notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")
-    unknown = sum(text in _UNKNOWN for text in tokens.texts)
-    if unknown > _MANY * len(tokens):
-        notes.append(
-            f"{unknown:,} of {len(tokens):,} tokens are unknown to the tokenizer: the model cannot "
-            "tell them apart"
-        )
+    if tokens.unknown:
+        notes.append(f"{tokens.unknown:,} of {len(tokens):,} tokens {UNKNOWN_NOTE}")
     return tuple(notes)
 
 
