@@ -267,7 +267,10 @@ def random_twin(model: Model, seed: int) -> Model:
         from attnviz.models.prepare import redrawn
 
         return redrawn(model, seed)
-    raise UnsupportedError(f"{model.info.name!r} cannot be built anew with random weights")
+    raise UnsupportedError(
+        f"{model.info.name!r} is read by NumPy, and only torch draws random weights for it: add "
+        "--backend torch"
+    )
 
 
 def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:
