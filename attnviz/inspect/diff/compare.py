@@ -216,13 +216,13 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
     count, share = len(kl), float(top.mean())
     spare = max(count - 1, 1)
     return Predictions(
-        float(kl.mean()),
-        float(kl.std(ddof=min(1, count - 1)) / math.sqrt(count)),
-        share,
-        math.sqrt(share * (1 - share) / spare),
-        count,
-        float(kl.max()),
-        outside,
+        kl=float(kl.mean()),
+        kl_error=float(kl.std(ddof=min(1, count - 1)) / math.sqrt(count)),
+        same_top=share,
+        same_top_error=math.sqrt(share * (1 - share) / spare),
+        positions=count,
+        largest=float(kl.max()),
+        outside=outside,
     )
 
 
