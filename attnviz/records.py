@@ -24,6 +24,14 @@ PAIR = ("first", "second")
 """The names of the regions of two texts that are read together."""
 
 
+UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
+"""The strings of tokens that stand for what a tokenizer does not know."""
+
+_MANY_UNKNOWN = 0.1
+UNKNOWN_NOTE = "are unknown to the tokenizer: the model cannot tell them apart"
+"""The end of the note on a text of which more than a tenth is unknown: no label comes from it."""
+
+
 @dataclass(frozen=True)
 class Tokens:
     """One tokenised text: its token ids, their strings, and where they belong.
@@ -93,6 +101,15 @@ class Tokens:
         return tuple(" " * one.endswith(" ") + text.removesuffix(" ") for one, text in ended)
 
     @property
+    def unknown(self) -> int:
+        """Return how many of the tokens are unknown to the tokenizer, if more than a tenth; or 0.
+
+        No label of a head comes from a text with so many.
+        """
+        number = sum(text in UNKNOWN for text in self.texts)
+        return number if number > _MANY_UNKNOWN * len(self) else 0
+
+    @property
     def joined(self) -> bool:
         """Return whether these are two texts that are read together."""
         return PAIR[1] in self.regions
@@ -154,6 +171,15 @@ NO_PREDICTIONS = "no token is predicted"
 """The end of a note that matters only if something is predicted."""
 
 
+OTHER_LAYERS = {
+    **dict.fromkeys(("linear_attention", "conv", "mamba", "recurrent", "mlp", "moe"), False),
+    **dict.fromkeys(("hybrid", "hybrid_sliding"), True),
+}
+"""The types of layers that are not attention alone: True for those that attend as well."""
+
+_MIX_NOTHING = ("mlp", "moe")
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """The model that a result is from: its name, sizes, parameters and dtype.
@@ -171,6 +197,8 @@ class ModelInfo:
         from queries and keys; None for a checkpoint, which has its own way.
     not_finite: the names of tensors of the model with numbers that are not finite.
     backend: the library that ran it. processes: over how many its weights are split.
+    layer_types: what each layer is, as the config names it; empty if attention alone mixes tokens
+        in every layer.
     """
 
     name: str
@@ -189,6 +217,7 @@ class ModelInfo:
     not_finite: tuple[str, ...] = ()
     backend: Literal["numpy", "torch"] = "torch"
     processes: int = 1
+    layer_types: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:
@@ -206,8 +235,16 @@ class ModelInfo:
 
     @property
     def heads_of_layers(self) -> dict[int, int]:
-        """Return the number of query heads of each layer, by the layer's index."""
-        return dict.fromkeys(range(self.layers), self.heads)
+        """Return the number of query heads of each layer that attends, by the layer's index."""
+        types = dict(enumerate(self.layer_types))
+        attend = (at for at in range(self.layers) if OTHER_LAYERS.get(types.get(at, ""), True))
+        return dict.fromkeys(attend, self.heads)
+
+    @property
+    def not_followed(self) -> tuple[int, ...]:
+        """Return the layers that mix tokens by something else than attention, or beside it."""
+        kinds = enumerate(self.layer_types)
+        return tuple(at for at, kind in kinds if kind in OTHER_LAYERS and kind not in _MIX_NOTHING)
 
     @property
     def overflow_advice(self) -> str:

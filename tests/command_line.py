@@ -127,9 +127,9 @@ _measured: dict[tuple[str, ...], Any] = {}
 def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """As ``run``, but what was asked before is not measured again where only its drawing differs.
 
-    For tests of screens and saved files: files that the arguments name are part of what is asked if
-    they lie in the test's folder; others must not change. ``--json`` asks anew, for less is measured
-    where nothing is drawn, and so does what writes files of its own.
+    For tests of screens and saved files: those that the arguments name are part of what is asked if
+    they lie in the test's folder; others must not change. ``--json`` asks anew, for less is
+    measured where nothing is drawn, and so does what writes files of its own.
     """
     import typer
 

@@ -22,10 +22,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -350,3 +351,20 @@ def test_commands_see_a_plain_terminal(tmp_path: Path) -> None:
     assert execute_in_shell(progress, tmp_path) == ["refused"]
     (line,) = execute_in_shell("attnviz --nothing", tmp_path)
     assert line.startswith("attnviz: No such option")
+
+
+def test_the_python_example_runs_on_a_model_that_is_loaded(
+    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a small GPT-2 of few layers in the place of the one that it downloads."""
+    monkeypatch.chdir(tmp_path)
+    (example,) = (
+        block.body
+        for block in blocks(PAGES[0].read_text(encoding="utf-8"))
+        if block.kind == "python" and '"openai-community/gpt2"' in block.body
+    )
+    here = example.replace('"openai-community/gpt2"', repr(str(checkpoint("gpt2"))))
+    names: dict[str, Any] = {}
+    exec(here.replace("L5H1", "L1H1"), names)
+    assert Path("maps.html").stat().st_size > 10_000
+    assert names["maps"]["L1H1"].ndim == 2

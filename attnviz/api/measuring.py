@@ -95,7 +95,9 @@ def patterns(
         refuse_for_corpus(request)
         corpus = open_corpus(texts, column)
         share, file = read_shard(shard, Path(resume) if resume is not None else None)
-        opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+        named = model if isinstance(model, str) else ""
+        size = None if question.needs_torch(named, request) else RECKONED_TOKENS
+        opened = open_given(model, tokenizer, for_tokens(size, texts=RECKONED_TEXTS))
         return patterns_over(opened, corpus, request, share, file)
     read = text_if_given(request, text_or_none(text), None)
     sentences = question.read_sentences(request, read)

@@ -84,6 +84,12 @@ def run() -> int:
                 "the text, or take --device cpu",
                 2,
             )
+        if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("attnviz"):
+            lacks = str(error.name).partition(".")[0]
+            return _say(
+                f"this command needs {lacks}, which is not installed: pip install {lacks}",
+                LoadError.exit_code,
+            )
         if (library := _importing(error)) is not None:
             return _say(_unusable(library, error), LoadError.exit_code)
         if os.environ.get("ATTNVIZ_TRACEBACK"):

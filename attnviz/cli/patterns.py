@@ -70,7 +70,8 @@ def patterns(
             open_corpus(many.texts, many.column),
             read_shard(many.shard, many.resume),
         )
-        options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
+        size = None if question.needs_torch(model.model, request) else RECKONED_TOKENS
+        options = replace(options, tokens=size, texts=RECKONED_TEXTS)
         loaded = outlet.load(model.model, options)
         with outlet.resumable(kept), outlet.advancing("scoring heads", long=True) as watch:
             report = patterns_over(loaded, corpus, request, shard, kept, watch)

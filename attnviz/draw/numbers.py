@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _LEAST_POWER = -15
 _SUFFIXES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
@@ -114,6 +115,29 @@ def counted(number: int, noun: str) -> str:
 def listed(names: Sequence[str], last: str = "and") -> str:
     """Return names joined to a string, such as ``a, b and c``, with ``last`` for the ``and``."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def spans(indices: Sequence[int]) -> str:
+    """Return ascending numbers as runs, such as ``0–2``.
+
+    Numbers at equal distances are shortened.
+    """
+    if len(indices) > 3:
+        steps = {after - before for before, after in pairwise(indices)}
+        if len(steps) == 1 and (step := steps.pop()) > 1:
+            return f"{indices[0]}, {indices[0] + step} … {indices[-1]}"
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def layer_names(indices: Sequence[int]) -> str:
+    """Return the names of some layers, given in ascending order, such as ``layers 0–2``."""
+    return f"layer{'s' * (len(indices) != 1)} {spans(indices)}"
 
 
 def whole_percent(share: float) -> str:

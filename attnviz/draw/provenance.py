@@ -12,6 +12,7 @@ from attnviz.records import (
     NO_LABEL,
     NO_PREDICTIONS,
     SINKS,
+    UNKNOWN_NOTE,
     AttentionRecord,
     HeadLabel,
     HeadScores,
@@ -121,7 +122,9 @@ def spoken_date(date: str) -> str:
 
 def shape_words(info: ModelInfo) -> str:
     """Return how many layers and heads the model has, in words."""
-    shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"
+    some = len(info.heads_of_layers)
+    layers = f"{info.layers} layer{'s' * (info.layers > 1)}"
+    shape = f"{f'{some} of ' * (some < info.layers)}{layers} × {info.heads} heads"
     return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
 
 
@@ -174,11 +177,14 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
 
 
 def advised(first: First, tokens: Tokens) -> First:
-    """Return the first screen with advice at its end if some ``tokens`` are parts of characters.
+    """Return the first screen with advice at its end on what the ``tokens`` do not show.
 
+    Some may be parts of characters, or more than a tenth of them unknown to the tokenizer.
     first: returns the groups of the screen for its width and lines.
     """
     advice = split_into_bytes(tokens)
+    if tokens.unknown:
+        advice = f"{tokens.unknown:,} of {len(tokens):,} tokens {UNKNOWN_NOTE}"
     if not advice:
         return first
     return lambda columns, lines: [*first(columns, lines - 2), Group([Note(advice)])]

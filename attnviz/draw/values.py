@@ -84,6 +84,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "seed": info.seed,
         "device": info.device if known else None,
         "backend": info.backend if known else None,
+        **({"layer_types": list(info.layer_types)} if info.layer_types else {}),
         "notes": list(info.notes),
     }
 
@@ -112,7 +113,10 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     one_of(given["weights"], ("trained", "checkpoint", "random", "loaded", "captured", "given"))
     one_of(given["backend"], ("numpy", "torch"))
     notes = tuple(typed(note, str) for note in facts["notes"])
-    return ModelInfo(**given, notes=notes)
+    types = tuple(typed(each, str) for each in facts.get("layer_types", ()))
+    if len(types) not in (0, sizes[0]):
+        raise ValueError(f"{len(types)} types of {sizes[0]} layers")
+    return ModelInfo(**given, notes=notes, layer_types=types)
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

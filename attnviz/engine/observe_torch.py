@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -41,9 +42,10 @@ from attnviz.engine.observer import (
     rows_of_a_block,
     to_numpy,
 )
+from attnviz.engine.own_sums import OwnSums
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
-from attnviz.engine.reduced_torch import SINKS, layer_of
+from attnviz.engine.reduced_torch import SINKS, SOFTCAP, TorchLayer, layer_of
 from attnviz.engine.split_heads import JoinedLayer
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
@@ -130,9 +132,10 @@ def read_sums(model: TransformersModel, reader: SumsReader, inputs: Sequence[Inp
 def read_sums_of(model: TransformersModel, forward: ForwardPass, reader: SumsReader) -> Any:
     """Run a planned pass as ``read_sums`` does; return the model's logits, or None."""
     texts = forward.inputs["input_ids"], forward.inputs.get("decoder_input_ids")
-    if not _agrees(_reducible, model.model, forward.wanted, texts, _observe_sums):
+    read = _observe_sums if uses_interface(model.model) else _observe_own_sums
+    if not _agrees(_reducible, model.model, forward.wanted, texts, read):
         raise _only_whole(model, "fused")
-    return _observe_sums(forward, reader)
+    return read(replace(forward, compare=False), reader)
 
 
 def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:
@@ -187,8 +190,15 @@ def observe_pass(
     if uses_interface(forward.model):
         with suppress(IncompleteError):
             return getattr(watched(forward, answer), "logits", None)
-    # Nothing is handed over twice when the pass is run again by what the model reports.
-    return _observe_reported(forward, observer, cells, seen, outputs, norms)
+    try:
+        # Nothing is handed over twice when the pass is run again by what the model reports.
+        return _observe_reported(forward, observer, cells, seen, outputs, norms)
+    except UnsupportedError:
+        # Falcon with ALiBi reports the weights of an eager function that adds it twice.
+        if outputs is None and norms is None and not seen:
+            with suppress(UnsupportedError):
+                return _observe_own_sums(forward, _WholeRows(observer))
+        raise
 
 
 def _prefers_own(call: AttentionCall) -> bool:
@@ -376,9 +386,14 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     def answer(watch: WatchedCall) -> Attended:
         call, split = watch.call.here, watch.call.split
         wanted, sinks = reader.wants(watch.kind, watch.layer), SINKS in call.options
-        texts = range(len(call.query) if wanted or sinks else 0)
+        capped = call.options.get(SOFTCAP) is not None
+        texts = range(len(call.query) if wanted or sinks or capped else 0)
         layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
-        output, _ = call.own()
+        if capped:  # the fused function knows of no cap
+            pairs = zip(layers, call.value, strict=True)
+            output = torch.stack([layer.mixed(value) for layer, value in pairs])
+        else:
+            output, _ = call.own()
         for text, layer in enumerate(layers):
             if wanted:
                 layer.output = output[text]
@@ -396,6 +411,51 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
         return getattr(output, "logits", None)
     except IncompleteError as error:
         raise _values_unseen(forward) from error
+
+
+def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
+    """Do what ``_observe_sums`` does with a model that computes attention by itself.
+
+    The pass is compared with a plain one if ``forward.compare`` is set.
+    """
+    require_one_process(forward.model)
+    (kind, *others), layers = (
+        forward.kinds,
+        getattr(forward.model.config, "num_hidden_layers", None),
+    )
+
+    def take(layer: int, texts: list[TorchLayer], outputs: Tensor) -> None:
+        if reader.wants(kind, layer):
+            for text, found in enumerate(texts):
+                found.output = outputs[text]
+                reader.sums(text, kind, layer, found)
+                found.output = None
+
+    with borrowed(forward.model):
+        check = PlainCheck(forward, "sums", exact=False).begin()
+        watch = OwnSums(forward.batch, max(forward.lengths), take)
+        try:
+            with watch:
+                output = forward.run()
+        except IncompleteError as error:
+            raise _values_unseen(forward) from error
+    if others or watch.layers != layers:
+        raise _values_unseen(forward)
+    check.end(output)
+    return getattr(output, "logits", None)
+
+
+class _WholeRows:
+    """A reader of sums that hands whole attention weights to an observer."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.wants = observer.wants
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        rows, keys = found.rows(0, len(found.first)), np.arange(max(found.past))
+        mask = (keys >= found.first[:, None]) & (keys < found.past[:, None])
+        self._observer.observe(text, kind, layer, 0, rows, BlockFacts(None, mask))
 
 
 _Tried: TypeAlias = WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]]
@@ -419,7 +479,8 @@ def _agrees(
     This is tested on the beginning of the first text, and kept in ``known``.
     texts: the token ids (text, token) of the texts and of the decoder's texts, or None.
     """
-    if not uses_interface(model):
+    own = read is _observe_own_sums
+    if not uses_interface(model) and not own:
         return False
     tried = known.setdefault(model, {})
     if kinds not in tried:
@@ -427,10 +488,12 @@ def _agrees(
         assert ids is not None
         forward = plan_pass(model, kinds, ids, decoder_input_ids=targets)
         eager, other = _Collected(kinds), _Collected(kinds)
-        observe_pass(forward, eager, cells=_TRIAL_CELLS)
+        if not own:  # that one is compared with a plain pass
+            observe_pass(forward, eager, cells=_TRIAL_CELLS)
         try:
             read(forward, other)
-            tried[kinds] = eager.equal(other, _TOLERANCE.get(model.dtype, _HALF_TOLERANCE))
+            tolerance = _TOLERANCE.get(model.dtype, _HALF_TOLERANCE)
+            tried[kinds] = own or eager.equal(other, tolerance)
         except UnsupportedError:
             tried[kinds] = False
     return tried[kinds]

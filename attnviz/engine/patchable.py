@@ -28,6 +28,7 @@ from attnviz.engine.linear_map import require_rows_apart
 from attnviz.engine.patching import What
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
+from attnviz.models.model import MaskToken
 from attnviz.models.split import device_of
 from attnviz.models.third_party import running
 from attnviz.models.threads import suit
@@ -76,7 +77,7 @@ class PatchableModel:
     hook_points: HookPoints
     inputs: Callable[[Input], dict[str, Tensor]]
     options: dict[str, Any]
-    mask_id: int | None = None
+    mask_id: MaskToken | None = None
     labels: tuple[str, ...] = ()
     answers: bool = False
     several: bool = False
@@ -265,17 +266,17 @@ def blocks_of(model: PatchableModel) -> list[nn.Module]:
     return found
 
 
-def mask_id_of(model: TransformersModel) -> int | None:
-    """Return the id of the token that hides a word from a masked model; None if there is none."""
+def mask_id_of(model: TransformersModel) -> MaskToken | None:
+    """Return the token that hides a word from a masked model; None if there is none."""
     for owner in (model.tokenizer, model.model.config):
         number = getattr(owner, "mask_token_id", None)
         if isinstance(number, int):
-            return number
+            return MaskToken(number, model.text_of(number))
     return None
 
 
 def patchable_transformers(
-    model: PreTrainedModel, kind: Kind, given: Input, mask_id: int | None = None
+    model: PreTrainedModel, kind: Kind, given: Input, mask_id: MaskToken | None = None
 ) -> PatchableModel:
     """Return a transformers model as a ``PatchableModel``. given: a text for a short trial.
 

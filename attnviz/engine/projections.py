@@ -39,7 +39,7 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     Raises UnsupportedError if a layer has no linear map as wide as its heads together.
     """
     whole = model.model
-    ids = torch.arange(_LENGTH)[None] % embedding_rows(whole.get_input_embeddings(), whole.config)
+    ids = torch.arange(_LENGTH)[None] % embedding_rows(whole)
     forward = plan_pass(whole, {model.kinds[0]}, ids)
     names = {id(module): name for name, module in whole.named_modules()}
     probe = _MapsAfterSoftmax()

@@ -43,21 +43,38 @@ _BITS = math.log2(math.e)
 SINKS = "s_aux"
 """The option with the score of a learned sink of each head, as gpt_oss has it."""
 
+SOFTCAP = "softcap"
+"""The option with the cap of scores, c · tanh(score / c), as Gemma 2 has it."""
+
 Ranges = tuple[Ints, Ints]
 """The first key that each query sees, and the one after the last, both (query,)."""
+
+Masked = tuple[Ranges, Tensor | None]
+"""What a mask lets queries see, and what it adds to the scores of each key: (head, key), or one row
+for all heads; None for nothing."""
 
 
 class TorchLayer:
     """The attention of one layer over one text; its methods are those of ``ReducedLayer``.
 
     query: (head, query, dim). key: (key/value head, key, dim). first, past: the keys that each
-    query sees. sink: (head,), the score of a learned sink; None without sinks. output: (query,
-    head, dim) before sinks take their share; None once the layer has run.
+    query sees. sink: (head,), the score of a learned sink; None without sinks. cap: of the scores,
+    None without. bias: what is added to the score of each key, such as by ALiBi (Press et al.
+    2022), (head, key) or (1, key); None for nothing. output: (query, head, dim) before sinks take
+    their share; None once the layer has run.
     Narrow numbers are computed in float32.
     """
 
     def __init__(
-        self, query: Tensor, key: Tensor, scale: float, *, ranges: Ranges, sink: Any = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        scale: float,
+        *,
+        ranges: Ranges,
+        sink: Any = None,
+        cap: float | None = None,
+        bias: Tensor | None = None,
     ) -> None:
         self.first, self.past = ranges
         groups = len(query) // len(key)
@@ -68,6 +85,11 @@ class TorchLayer:
         self._sink = None
         if sink is not None:
             self._sink = sink.to(wide).reshape(len(key), groups, 1, 1) * _BITS
+        self._cap = None if cap is None else cap * _BITS
+        self._bias: Tensor | None = None
+        if bias is not None:
+            by_head = (bias.to(wide) * _BITS).expand(len(query), -1)
+            self._bias = by_head.unflatten(0, (len(key), groups))
         self.output: Tensor | None = None
 
     @property
@@ -170,6 +192,7 @@ class TorchLayer:
     def single(self, keys: Ints) -> Weights:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
         scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
+        scores = self._scored(scores, slice(None), keys)
         return _numpy((scores - self._log_sums).exp2().flatten(0, 1))
 
     def sources(self, shares: Weights) -> Weights:
@@ -221,6 +244,7 @@ class TorchLayer:
                     queries = of_group[:, row : row + rows]
                     shown = np.maximum(queries, 0)
                     scores = self._at(self._query, 2, shown) @ key[:, None]
+                    scores = self._scored(scores, slice(None), np.minimum(keys, ends)[:, None])
                     first = self.first[shown][..., None]
                     seen = (keys[:, None] < queries[..., None]) & (keys[:, None] >= first)
                     scores -= self._at(self._log_sums, 2, shown)[..., None]
@@ -229,6 +253,33 @@ class TorchLayer:
                     there = np.nonzero(queries >= 0)
                     at = self._index(order[group : group + many][there[0]])
                     found[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
+
+    def mixed(self, value: Tensor) -> Tensor:
+        """Return the heads' outputs (query, head, dim), each the mean of its values.
+
+        value: (key/value head, key, dim).
+        """
+        wide = value.to(self._query.dtype)
+        found = wide.new_empty(*self._query.shape[:3], value.shape[-1])
+        for heads, start, stop, low, scores in self._blocks(1):
+            weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
+            seen = wide[heads, None, low : low + weights.shape[-1]]
+            found[heads, :, start:stop] = weights @ seen
+        return found.flatten(0, 1).transpose(0, 1).to(value.dtype)
+
+    def _scored(self, products: Tensor, heads: slice, keys: Any) -> Tensor:
+        """Return scores from scaled products of queries and keys: capped, with each key's bias.
+
+        products: (key/value head, group, ..., row, key). heads: of the key/value heads. keys: the
+            indices of the keys, of the shape of the last axes, or a slice.
+        """
+        if self._cap is not None:
+            products = products.div_(self._cap).tanh_().mul_(self._cap)
+        if self._bias is None:
+            return products
+        if isinstance(keys, slice):
+            return products.add_(self._bias[heads, :, None, keys])
+        return products.add_(self._at(self._bias[heads], 2, keys))
 
     @property
     def _log_sums(self) -> Tensor:
@@ -277,6 +328,7 @@ class TorchLayer:
                 asking = self._query[heads, :, start:end].flatten(1, 2)
                 scores = asking @ self._key[heads, low:high].transpose(-1, -2)
                 scores = scores.unflatten(1, (groups, end - start))
+                scores = self._scored(scores, heads, slice(low, high))
                 for edge, mask in hidden:
                     scores[..., edge].masked_fill_(mask, _HIDDEN)
                 yield heads, start, end, low, scores
@@ -321,47 +373,78 @@ def layer_of(
     """Return the attention of one text in an attention call, for sums over its rows.
 
     text: its index in the call. allowed: the options that keep attention a plain softmax. known:
-    the ranges of masks that were read before.
+    what was read of masks before.
     Raises IncompleteError if the call does more than a softmax over ranges of keys.
     """
-    extra = {name for name, value in call.options.items() if value is not None} - allowed - {SINKS}
+    extra = {name for name, value in call.options.items() if value is not None} - allowed
     heads, queries, width = call.query.shape[1:]
     shared, keys = call.key.shape[1:3]
-    if extra or heads % shared:
+    if extra - {SINKS, SOFTCAP} or heads % shared:
         raise IncompleteError
-    mask = call.mask
-    if call.is_causal or mask is None:
-        end = np.arange(1, queries + 1) if call.is_causal else np.full(queries, keys)
-        ranges = np.zeros(queries, np.int64), np.minimum(end, keys)
+    bias = None
+    if call.is_causal or call.mask is None:
+        ranges = every_key(queries, keys, causal=call.is_causal)
     else:
-        if mask not in known:
-            known[mask] = _ranges(mask, queries, keys)
-        ranges = known[mask]
+        ranges, bias = read_mask(call.mask, queries, keys, known)
     scale = call.options.get("scaling")
-    scale = width**-0.5 if scale is None else float(scale)
-    sink = call.options.get(SINKS)
-    return TorchLayer(call.query[text], call.key[text], scale, ranges=ranges, sink=sink)
+    return TorchLayer(
+        call.query[text],
+        call.key[text],
+        width**-0.5 if scale is None else float(scale),
+        ranges=ranges,
+        sink=call.options.get(SINKS),
+        cap=call.options.get(SOFTCAP),
+        bias=bias,
+    )
 
 
-def _ranges(mask: Tensor, queries: int, keys: int) -> Ranges:
-    """Return the ranges of keys that a mask lets each query see.
+def every_key(queries: int, keys: int, *, causal: bool) -> Ranges:
+    """Return the ranges of attention without a mask. causal: no query sees a later key."""
+    end = np.arange(1, queries + 1) if causal else np.full(queries, keys)
+    return np.zeros(queries, np.int64), np.minimum(end, keys)
 
-    Raises IncompleteError if the mask adds to scores, differs between heads or texts, or if the
-    keys of some query are no range.
+
+def read_mask(
+    mask: Tensor, queries: int, keys: int, known: MutableMapping[Tensor, Masked]
+) -> Masked:
+    """Return the ranges of keys that a mask lets each query see, and what it adds to their scores.
+
+    mask: (text, head, query, key), boolean, or added to the scores. known: what was read before.
+    Raises IncompleteError if the mask differs between texts, if it adds something else than a
+    number for each head and key, if its heads see other keys, or the keys of some query are no
+    range.
     """
-    if mask.ndim != 4 or mask.shape[3] < keys or mask.shape[1] != 1:
-        raise IncompleteError
-    if mask.shape[0] > 1 and not torch.equal(mask, mask[:1].expand_as(mask)):
-        raise IncompleteError
-    first, past = np.empty(queries, np.int64), np.empty(queries, np.int64)
-    rows = max(1, 2**24 // keys)
-    for start in range(0, queries, rows):
-        part = mask[0, 0].expand(queries, -1)[start : start + rows, :keys]
-        seen = part if mask.dtype == torch.bool else part == 0
-        low = seen.int().argmax(-1)
-        high = keys - seen.flip(-1).int().argmax(-1)
-        adds = mask.dtype != torch.bool and bool((~seen & (part > HIDING)).any())
-        if adds or not torch.equal(seen.sum(-1), high - low):
+    if mask not in known:
+        if mask.ndim != 4 or mask.shape[3] < keys:
             raise IncompleteError
-        first[start : start + rows], past[start : start + rows] = low.cpu(), high.cpu()
-    return first, past
+        if mask.shape[0] > 1 and not torch.equal(mask, mask[:1].expand_as(mask)):
+            raise IncompleteError
+        known[mask] = _masked(mask[0, ..., :keys].expand(-1, queries, -1))
+    return known[mask]
+
+
+def _masked(mask: Tensor) -> Masked:
+    """Return the ranges and the bias of a mask (head, query, key) that is the same in every text.
+
+    The bias of a key is what the last query that sees it gets for it.
+    """
+    heads, queries, keys = mask.shape
+    first, past = np.empty(queries, np.int64), np.empty(queries, np.int64)
+    rows = max(1, 2**24 // (heads * keys))
+    adds = mask.dtype != torch.bool
+    bias = torch.zeros(heads, keys, dtype=mask.dtype if adds else None, device=mask.device)
+    for stop in range(queries, 0, -rows):
+        start = max(stop - rows, 0)
+        part = mask[:, start:stop]
+        seen = part > HIDING if adds else part
+        low = seen[0].int().argmax(-1)
+        high = keys - seen[0].flip(-1).int().argmax(-1)
+        is_range = torch.equal(seen[0].sum(-1), high - low)
+        if not is_range or not torch.equal(seen, seen[:1].expand_as(seen)):
+            raise IncompleteError
+        if adds and stop == queries:  # keys that this row does not see get theirs below
+            bias = torch.where(seen[:, -1], part[:, -1], 0)
+        if adds and bool((seen & (part != bias[:, None])).any()):
+            raise IncompleteError
+        first[start:stop], past[start:stop] = low.cpu(), high.cpu()
+    return (first, past), bias if bool(bias.any()) else None

@@ -52,7 +52,8 @@ def head_scores(
     """Return the pattern scores and the label of every recorded head, in the record's order.
 
     known: labels that were measured before; they take precedence over this text. Without them the
-        text labels a head if ``evidence`` is clear, except in models with random weights. All other
+        text labels a head if ``evidence`` is clear, except in models with random weights, and if
+        more than a tenth of its tokens is unknown to the tokenizer. All other
         heads are described: by the sink, or as diffuse or peaked. A label for a sink is always such
         a description: its score is the weight on all sink tokens of this text.
     """
@@ -74,7 +75,8 @@ class _Text:
         self._sink, self._resting = sink_of(record), resting_weight(record)
         self._queries = int((~self._sink[0]).sum())
         info = record.model
-        self._asked = known is None and info.weights != "random"
+        told = not (record.queries.unknown or record.keys.unknown)
+        self._asked = known is None and info.weights != "random" and told
         self._trials = info.layers * info.heads * NAMES
 
     def heads(self, layer: LayerWeights) -> Iterator[HeadScores]:

@@ -59,6 +59,7 @@ class Measure(NamedTuple):
     colour: the label's colour as RRGGBB, different for each label.
     short: ``said`` in three or four letters, for a cell of a grid.
     said: the name that people read and type, as used in papers.
+    scored: the name of its score, if the label's word stands for another number as well.
     needs: conditions without which it cannot be measured.
     absent: the reason if a text has no number although these hold; ``{text}`` is the text's name.
     unit: ``share`` (in [0, 1]), ``nats`` or ``tokens``.
@@ -76,6 +77,7 @@ class Measure(NamedTuple):
     absent: str = ""
     unit: Literal["share", "nats", "tokens"] = "share"
     target: str = ""
+    scored: str = ""
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
@@ -111,6 +113,7 @@ MEASURES: Mapping[str, Measure] = {
             name="first", family="position", target="the first token",
             meaning="attends to the very first token: an attention sink, often a no-op",
             letter="F", colour="a8adb5", short="sink", said="sink", needs=("the first token",),
+            scored="first token",  # the sink's weight is that of all its tokens
         ),
         Measure(
             name="self", family="position",
@@ -260,8 +263,9 @@ def label_named(name: str) -> Measure:
 
 
 def said_name(name: str) -> str:
-    """Return the display name of a measure, which people also type; a user's keeps its own."""
-    return MEASURES[name].said if name in MEASURES else name
+    """Return the display name of a score, which people also type; a user's keeps its own."""
+    measure = MEASURES.get(name)
+    return name if measure is None else measure.scored or measure.said
 
 
 def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "label") -> str:
@@ -285,8 +289,9 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
     from difflib import get_close_matches  # only for mistyped names
 
     near = get_close_matches(wanted, typed, n=1)
-    hint = f"did you mean {said_name(typed[near[0]])}? " if near else ""
-    listed = ", ".join(map(said_name, names))
+    shown = {each: label_named(each).said if what == "label" else said_name(each) for each in names}
+    hint = f"did you mean {shown[typed[near[0]]]}? " if near else ""
+    listed = ", ".join(shown.values())
     raise UsageError(f"no {what} {name!r}: {hint}{what}s are {listed}")
 
 
@@ -308,7 +313,7 @@ def typed_names(known: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in known:
         measure = MEASURES.get(name)
-        for each in (name, *((measure.said, measure.short) if measure else ())):
+        for each in (name, *((measure.said, measure.short, measure.scored) if measure else ())):
             if each:
                 found.setdefault(_plain(each), name)
     return found

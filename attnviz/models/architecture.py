@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from attnviz.errors import LoadError, UnsupportedError
+from attnviz.records import OTHER_LAYERS
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
@@ -35,13 +36,14 @@ class HeadCounts:
     """The numbers of layers and heads of a model, and the width of a head.
 
     layers, heads, kv_heads: the numbers of layers, query heads and key/value heads.
-    head_dim: the width of a head's query.
+    head_dim: the width of a head's query. layer_types: as in ``ModelInfo``.
     """
 
     layers: int
     heads: int
     kv_heads: int
     head_dim: int
+    layer_types: tuple[str, ...] = ()
 
 
 def text_config(config: Any, decoder: bool = False) -> Any:
@@ -77,7 +79,11 @@ def read_shape(config: Any, name: str) -> HeadCounts:
         if width is None:
             raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
         head_dim = width // max(heads, 1)
-    found = HeadCounts(layers, heads, _kv_heads(text) or heads, head_dim)
+    types = getattr(text, "layer_types", None) or ()
+    mixed = len(types) == layers and any(str(each) in OTHER_LAYERS for each in types)
+    found = HeadCounts(
+        layers, heads, _kv_heads(text) or heads, head_dim, tuple(map(str, types)) if mixed else ()
+    )
     if min(layers, heads, found.kv_heads, head_dim) < 1:
         raise LoadError(
             f"the config of {name!r} has {layers} layers of {heads} heads, {found.kv_heads} for "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import Floats
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.stored_tensors import computed_from
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import UNKNOWN_NOTE, Kind, ModelInfo, Tokens
 
 Wants = Callable[[int], bool]
 """Returns whether a layer is wanted."""
@@ -32,6 +32,17 @@ of queries, and the norms (text, head, key) of ``moved_norms``, or None."""
 ObserveOutputs = Callable[[int, Floats, Floats], None]
 """Called with the layer, its weights (head, query, key) and its heads' outputs (head, token, dim),
 before the output projection."""
+
+
+class MaskToken(int):
+    """The id of the token that hides a word from a masked model, with its ``text`` as typed."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        mask = super().__new__(cls, number)
+        mask.text = text
+        return mask
 
 
 @runtime_checkable
@@ -278,13 +289,6 @@ def trained_tokens(metadata: Mapping[str, str]) -> int | None:
     return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
 
 
-UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
-"""The usual texts of the token for unknown words."""
-
-_MANY = 0.1
-"""The share of unknown tokens in a text above which they are reported."""
-
-
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     """Return notes for the reader about running a model over a text.
 
@@ -293,12 +297,8 @@ def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     notes = []
     if trained is not None and len(tokens) > trained:
         notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")
-    unknown = sum(text in UNKNOWN for text in tokens.texts)
-    if unknown > _MANY * len(tokens):
-        notes.append(
-            f"{unknown:,} of {len(tokens):,} tokens are unknown to the tokenizer: the model cannot "
-            "tell them apart"
-        )
+    if tokens.unknown:
+        notes.append(f"{tokens.unknown:,} of {len(tokens):,} tokens {UNKNOWN_NOTE}")
     return tuple(notes)
 
 

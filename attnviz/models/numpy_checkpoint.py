@@ -96,7 +96,7 @@ class NumpyCheckpoint(StackModel):
             start=opened.named.get("bos"),
             ends=ends,
             trained=trained,
-            mask_id=opened.named.get("mask"),
+            mask_id=opened.mask,
             parameters=parameters,
         )
         self.stored = stored

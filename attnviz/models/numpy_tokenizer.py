@@ -18,7 +18,7 @@ from tokenizers.models import BPE, WordPiece
 
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.models.growth import check_files
-from attnviz.models.model import ChatTemplate
+from attnviz.models.model import ChatTemplate, MaskToken
 from attnviz.models.third_party import tokenizing
 from attnviz.reading import read_bytes, read_json, utf8
 
@@ -202,12 +202,14 @@ class OpenedTokenizer:
     """An opened tokenizer without truncation and padding, with its special ids.
 
     named: the ids of special tokens by their names: ``bos``, even if it is not added, ``mask``, ….
+    mask: the token that hides a word, None if there is none.
     chat: its template of chats, None if there is none.
     paired: whether it says which of two joined texts a token belongs to.
     """
 
     tokenizer: Tokenizer
     named: Mapping[str, int]
+    mask: MaskToken | None
     chat: ChatTemplate | None
     paired: bool
 
@@ -237,8 +239,9 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
     ids = {name: number for name, (_, number) in named.items()}
+    mask = MaskToken(named["mask"][1], named["mask"][0]) if "mask" in named else None
     paired = "token_type_ids" in (said.get("model_input_names") or ["token_type_ids"])
-    return OpenedTokenizer(tokenizer, ids, _chat(directory, said, named), paired)
+    return OpenedTokenizer(tokenizer, ids, mask, _chat(directory, said, named), paired)
 
 
 def _chat(directory: Path, said: Fields, named: Named) -> ChatTemplate | None:

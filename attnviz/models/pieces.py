@@ -18,8 +18,8 @@ from tokenizers.decoders import Decoder
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.growth import replaced
-from attnviz.models.model import UNKNOWN, Placed
-from attnviz.records import Tokens
+from attnviz.models.model import Placed
+from attnviz.records import UNKNOWN, Tokens
 
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """The characters by which ``surrogateescape`` replaces invalid UTF-8 bytes, and their texts."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.files import no_model
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
 from attnviz.models.threads import suit
 
@@ -95,7 +96,8 @@ def resolve(name: str) -> ModelSource:
     ``tiny`` and ``mha`` always mean the built-in models, an existing directory itself,
     ``configs/NAME`` or a path to a TOML file a model configuration. A bare name of a built-in
     configuration means it unless it is a hub id as well, as ``gpt2`` is; all else is a hub id.
-    Raises LoadError for a path without a directory or file, or an unknown configuration.
+    Raises LoadError for a path without a directory, which says what a file there is, or for an
+    unknown configuration.
     """
     if name == "tiny":
         return ModelSource("bundled", name)
@@ -110,8 +112,9 @@ def resolve(name: str) -> ModelSource:
         return ModelSource(
             "shape", name, find_shape(name.removeprefix(_CONFIGS).removesuffix(".toml"))
         )
-    if name.startswith(_PATH_STARTS) or name.endswith(".toml"):
-        raise LoadError(f"no {'file' if name.endswith('.toml') else 'directory'} {name!r} here")
+    is_file = os.path.splitext(name)[1] and os.path.isfile(path)
+    if name.startswith(_PATH_STARTS) or name.endswith(".toml") or is_file:
+        raise no_model(name)
     if name in shape_names() and (shape := find_shape(name)).hub != name:
         return ModelSource("shape", name, shape)
     return ModelSource("hub", name)
@@ -264,7 +267,10 @@ def random_twin(model: Model, seed: int) -> Model:
         from attnviz.models.prepare import redrawn
 
         return redrawn(model, seed)
-    raise UnsupportedError(f"{model.info.name!r} cannot be built anew with random weights")
+    raise UnsupportedError(
+        f"{model.info.name!r} is read by NumPy, and only torch draws random weights for it: add "
+        "--backend torch"
+    )
 
 
 def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:

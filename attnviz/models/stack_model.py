@@ -23,6 +23,7 @@ from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ChatTemplate,
     FinishedText,
+    MaskToken,
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
@@ -55,7 +56,7 @@ class StackModel:
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is generated.
     sizes: those for counting its operations; None takes them from the tensors, which reads these.
     trained: tokens of the longest sequence of its training, if its files state it.
-    mask_id: the id of the token that hides a word from a masked model, None if there is none.
+    mask_id: the token that hides a word from a masked model, None if there is none.
     parameters: of the whole model; None if only transformers knows.
     """
 
@@ -69,7 +70,7 @@ class StackModel:
         ends: Callable[[], Iterable[object]] = tuple,
         sizes: ModelSizes | None = None,
         trained: int | None = None,
-        mask_id: int | None = None,
+        mask_id: MaskToken | None = None,
         parameters: StoredParameters | None = None,
     ) -> None:
         self._info = info

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -46,11 +47,13 @@ def unwrapped(model: Any) -> Any:
     return model.get_base_model()
 
 
-def embedding_rows(table: nn.Module, config: Any) -> int:
+def table_rows(table: nn.Module, config: Any) -> int:
     """Return the number of token embeddings in a table, which may be wrapped; else the config's."""
     known = (getattr(part, "num_embeddings", None) for part in table.modules())
     rows = (one for one in known if isinstance(one, int))
-    return next(rows, None) or int(config.get_text_config().vocab_size)
+    weight = getattr(table, "weight", None)
+    stored = len(weight) if isinstance(weight, torch.Tensor) else None
+    return next(rows, stored) or int(config.get_text_config().vocab_size)
 
 
 def require_token_ids(model: Any) -> None:
@@ -60,6 +63,24 @@ def require_token_ids(model: Any) -> None:
             f"{type(model).__name__} reads {model.main_input_name}, not text: "
             "choose a model that reads token ids."
         )
+
+
+def embedding_rows(model: Any) -> int:
+    """Return the number of token ids that a model has an embedding for.
+
+    Raises UnsupportedError if transformers does not say which table of a model that is.
+    """
+    table = None
+    with suppress(NotImplementedError, AttributeError):
+        table = model.get_input_embeddings()
+    if isinstance(table, nn.Module):
+        return table_rows(table, model.config)
+    text = text_config(model.config)
+    part = "" if text is model.config else f"; save its {text.model_type} alone and open that"
+    raise UnsupportedError(
+        f"{type(model).__name__} is not opened: transformers names no table of token embeddings "
+        f"of this class{part}"
+    )
 
 
 def require_whole(model: Any, name: str, layers: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -55,3 +56,14 @@ def test_ctrl_c_during_imports(
 
 def test_numpy_is_held_to_one_thread() -> None:
     assert os.environ["OPENBLAS_NUM_THREADS"]
+
+
+def test_a_command_without_torch_says_so_in_one_line() -> None:
+    """In a process of its own, in which torch cannot be imported."""
+    lines = "import sys; sys.modules['torch'] = None; from attnviz.cli.boundary import run; "
+    asked = "sys.argv = ['attnviz', 'why', 'The cat', '--model', 'configs/gpt2']; sys.exit(run())"
+    told = subprocess.run([sys.executable, "-c", lines + asked], capture_output=True, text=True)
+    assert told.returncode == 3
+    assert told.stderr == (
+        "attnviz: this command needs torch, which is not installed: pip install torch\n"
+    )

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-MASK = 96
+from attnviz.models.model import MaskToken
+
+MASK = MaskToken(96, "<mask>")
 """Hides a word from the masked models."""
 
 _LLAMA = {"self": "model.layers.{}.self_attn.o_proj"}

@@ -20,6 +20,7 @@ from attnviz.engine.edges_on_torch import TorchCutter, cutting
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
+from attnviz.models.model import MaskToken
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
@@ -30,7 +31,7 @@ from .architectures import ARCHITECTURES, inputs_of, quick_or_long, small_model,
 from .scans import IDS, input_of
 from .stacks import HEADED, once_quick
 
-MASK = 96
+MASK = MaskToken(96, "<mask>")
 EDGES = [(6, 2), (7, 2)]
 SOME = [(0, 1), (2, 0), (2, 2)]
 

@@ -234,7 +234,7 @@ def test_a_masked_model_predicts_at_its_only_mask_or_where_it_is_told():
     assert {name: float(value[0]) for name, value in both[0].items()} == {
         name: float(value[0]) for name, value in both[1].items()
     }
-    with pytest.raises(UsageError, match="one mask token in each prompt"):
+    with pytest.raises(UsageError, match="one mask token, '<mask>', in each prompt"):
         patching_of(model, IDS, other).predictions(0)
 
 

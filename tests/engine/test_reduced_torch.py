@@ -8,22 +8,29 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
+from transformers import FalconConfig, FalconForCausalLM
 
 from attnviz.engine import reduced_torch
 from attnviz.engine.backend import backend_of
+from attnviz.engine.capture import capture
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UnsupportedError
 from attnviz.measures import reduced
 from attnviz.measures.reduced import EvenRows, SummedRows
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts
 from attnviz.models.bundled import Bundled
+from attnviz.models.prepare import prepared
 from attnviz.records import Input, Tokens
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, quick_or_long
 from .test_row_blocks import PLAIN, opened, texts_of
 
-REDUCIBLE = PLAIN | {"gpt_oss"}
-"""Whose attention is a softmax over a range of keys, perhaps with a learned sink."""
+OWN = {"bloom", "mpt", "falcon", "gptj", "codegen"}
+"""Which compute attention by themselves, some with a bias of each key."""
+
+REDUCIBLE = PLAIN | {"gpt_oss", "gemma2"} | OWN
+"""Whose attention is a softmax over a range of keys, with a learned sink, a cap or a bias."""
 
 
 class Reads:
@@ -86,14 +93,20 @@ def test_every_sum_of_every_architecture(name: str, monkeypatch: pytest.MonkeyPa
 def test_other_attention_is_refused() -> None:
     names = sorted(set(ARCHITECTURES) - REDUCIBLE)
     assert names
-    for name in ("gemma2", "t5"):
+    for name in ("t5", "fsmt"):
         with pytest.raises(UnsupportedError, match="leave out --reduce fused"):
             backend_of(opened(name)).read_sums(Reads(print), texts_of(name))
     with pytest.raises(UnsupportedError, match="--backend torch"):
         backend_of(Bundled()).read_sums(Reads(print), [Input.of_ids([1, 2, 3])])
 
 
-def random_layer(dtype: torch.dtype, window: int | None = None, sink: bool = False) -> TorchLayer:
+CAP = 1.5
+BIAS = torch.linspace(0, 3, 37) * torch.linspace(-0.5, 1, 6)[:, None]
+
+
+def random_layer(
+    dtype: torch.dtype, window: int | None = None, sink: bool = False, capped: bool = False
+) -> TorchLayer:
     """Six heads that share two keys, over 37 tokens."""
     draw = torch.Generator().manual_seed(7)
     query = 3 * torch.randn(6, 37, 8, generator=draw, dtype=torch.float64)
@@ -101,20 +114,21 @@ def random_layer(dtype: torch.dtype, window: int | None = None, sink: bool = Fal
     past = np.arange(1, 38)
     first = np.zeros_like(past) if window is None else np.maximum(past - window, 0)
     edge = torch.linspace(-2, 2, 6, dtype=dtype) if sink else None
-    return TorchLayer(query.to(dtype), key.to(dtype), 0.3, ranges=(first, past), sink=edge)
+    more = {"cap": CAP, "bias": BIAS.double()} if capped else {}
+    return TorchLayer(query.to(dtype), key.to(dtype), 0.3, ranges=(first, past), sink=edge, **more)
 
 
-@pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.parametrize(("sink", "capped"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("window", [None, 6])
 @pytest.mark.parametrize("causal", [True, False])
 def test_every_measure_equals_that_of_the_matrix(
-    causal: bool, window: int | None, sink: bool, monkeypatch: pytest.MonkeyPatch
+    causal: bool, window: int | None, sink: bool, capped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Formulas read the same from sums as from weights, with equal tokens in nine orders."""
     monkeypatch.setattr(reduced_torch, "_ROWS", 5)
     monkeypatch.setattr(reduced, "_FEW", 4)
     monkeypatch.setitem(reduced_torch._CELLS, "cpu", 600)
-    layer = random_layer(torch.float32, window, sink)
+    layer = random_layer(torch.float32, window, sink, capped)
     if not causal:
         layer.past = np.minimum(layer.past + (37 if window is None else 5), 37)
     ids = np.random.default_rng(3).integers(5, 12, 37)
@@ -164,3 +178,49 @@ def test_no_layer_is_handed_over_twice_and_others_run() -> None:
     reader.layers = {1}
     backend_of(model).read_sums(reader, texts_of("llama"))
     assert seen == [(0, "self", 1, 6)]
+
+
+def test_a_cap_and_a_bias_of_each_key_are_in_every_weight_and_output() -> None:
+    """softmax(c · tanh(s q·k / c) + b_k) in float64, written out."""
+    layer = random_layer(torch.float64, 6, capped=True)
+    draw = torch.Generator().manual_seed(7)
+    query = 3 * torch.randn(6, 37, 8, generator=draw, dtype=torch.float64).numpy()
+    key = torch.randn(2, 37, 8, generator=draw, dtype=torch.float64).numpy().repeat(3, 0)
+    scores = CAP * np.tanh(0.3 * query @ key.swapaxes(1, 2) / CAP) + BIAS.numpy()[:, None]
+    seen = (np.arange(37) >= layer.first[:, None]) & (np.arange(37) < layer.past[:, None])
+    raised = np.where(seen, np.exp(scores), 0)
+    weights = raised / raised.sum(-1, keepdims=True)
+    assert np.abs(layer.rows(0, 37) - weights).max() < 1e-6
+    own = np.arange(37)
+    assert np.abs(layer.single(own) - weights[:, own, own]).max() < 1e-6
+    value = torch.randn(2, 37, 5, generator=draw, dtype=torch.float64)
+    mean = weights @ value.numpy().repeat(3, 0)
+    assert np.abs(layer.mixed(value).numpy().swapaxes(0, 1) - mean).max() < 1e-6
+
+
+def test_falcon_with_alibi_is_what_its_fused_attention_computes() -> None:
+    """Its eager function adds the bias twice; the inputs of the fused one give the weights."""
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    config = FalconConfig(vocab_size=97, alibi=True, multi_query=False, **sizes)
+    model = FalconForCausalLM(config).double().eval()
+    given, expected, found = torch.randint(3, 97, (1, 19)), [], []
+    plain = functional.scaled_dot_product_attention
+
+    def noted(query, key, value, attn_mask=None, **options):
+        scores = query @ key.mT / math.sqrt(8) + attn_mask
+        expected.append(scores.softmax(-1)[0].numpy())
+        return plain(query, key, value, attn_mask=attn_mask, **options)
+
+    with pytest.MonkeyPatch.context() as patched, torch.inference_mode():
+        patched.setattr(functional, "scaled_dot_product_attention", noted)
+        model(given)
+    ready = prepared("falcon", model, None, torch.device("cpu"))
+    inputs = [Input.of_ids(given[0].tolist())]
+    read = Reads(lambda text, kind, layer, sums: found.append(sums.rows(0, 19)))
+    backend_of(ready).read_sums(read, inputs)
+    whole = capture(ready, inputs[0].text, kind="self")
+    assert len(found) == len(expected) == 2
+    for ours, own, layer in zip(found, expected, whole.layers, strict=True):
+        assert np.abs(ours - own).max() < 1e-6
+        assert np.abs(layer.weights - own).max() < 1e-6

@@ -10,6 +10,7 @@ import html
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import pytest
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.measures.labels import KnownLabel, KnownLabels
-from attnviz.measures.registry import LABELS, UNLABELLED
+from attnviz.measures.registry import LABELS, UNLABELLED, find_label
 from attnviz.models.resolve import load
 
 from ..bert_by_hand import TEXTS
@@ -225,3 +226,19 @@ def differing(found: Claims) -> list[str]:
         if high - low > 0.0101:  # each is rounded
             wrong.append(f"{claim}: {low} in {below!r}, {high} in {above!r}")
     return wrong
+
+
+def test_the_score_of_the_first_token_is_not_called_sink(run: Any, trained_bert: Path) -> None:
+    """Of an encoder the sink's weight is that of [CLS] and [SEP], this score that of [CLS]."""
+    shown = run("heads", TEXTS[1], "--model", str(trained_bert), "--head", "L0H0", "--full").out
+    entry = run("heads", TEXTS[1], "--model", str(trained_bert), "--json").document["heads"][0]
+    assert entry["sink_weight"] - entry["first"] > 0.02
+    columns, row = next(
+        (names.split("  "), values.split())
+        for names, values in pairwise(shown.splitlines())
+        if names.startswith("head") and "first token" in names
+    )
+    at = [name.strip() for name in columns if name.strip()].index("first token")
+    assert float(row[at]) == pytest.approx(entry["first"], abs=0.0006)
+    assert not [name for name in columns if name.strip() == "sink"]
+    assert find_label("sink") == find_label("first token") == "first"

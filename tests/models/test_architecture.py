@@ -8,8 +8,10 @@ import pytest
 import transformers
 from torch import nn
 
+from attnviz.draw.values import model_facts, model_of
 from attnviz.errors import UnsupportedError
 from attnviz.models.architecture import HeadCounts, context_length, read_shape, text_config
+from attnviz.records import ModelInfo
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,17 @@ def test_positions_behind_the_padding_shorten_the_context(padding: int | None) -
 def test_no_heads_at_all(model_type: str) -> None:
     with pytest.raises(UnsupportedError, match=f"'name' is a {model_type} model"):
         read_shape(transformers.AutoConfig.for_model(model_type), "name")
+
+
+def test_only_layers_that_attend_have_heads() -> None:
+    """Convolutions and linear attention have none; a hybrid layer has heads and another mixer."""
+    fields = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2}
+    conv = read_shape(transformers.Lfm2Config(**fields), "name")
+    both = read_shape(transformers.FalconH1Config(num_hidden_layers=2), "name")
+    plain = read_shape(transformers.Gemma3TextConfig(), "name")
+    infos = [
+        ModelInfo("made", None, "None", "float32", **vars(shape)) for shape in (conv, both, plain)
+    ]
+    assert [[*info.heads_of_layers] for info in infos[:2]] == [[1, 3], [0, 1]]
+    assert [info.not_followed for info in infos] == [(0, 2), (0, 1), ()]
+    assert model_of(model_facts(infos[0])) == infos[0]

@@ -123,7 +123,7 @@ def test_what_cannot_be_built_anew() -> None:
     class Made:
         info = Bundled().info
 
-    with pytest.raises(UnsupportedError, match="cannot be built anew"):
+    with pytest.raises(UnsupportedError, match="add --backend torch"):
         random_twin(Made(), 0)
 
 

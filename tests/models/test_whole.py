@@ -15,7 +15,7 @@ import attnviz
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.prepare import handed_over
-from attnviz.models.whole import embedding_rows, require_whole, unwrapped
+from attnviz.models.whole import require_whole, table_rows, unwrapped
 
 from ..small_models import llama_fields
 
@@ -169,8 +169,8 @@ def test_a_model_of_peft_is_taken_unless_its_prompt_would_be_lost() -> None:
 
 def test_a_wrapped_table_has_the_rows_of_its_embedding() -> None:
     config = transformers.LlamaConfig(vocab_size=13)
-    assert embedding_rows(nn.Sequential(nn.Embedding(17, 3)), config) == 17
-    assert embedding_rows(Passed(), config) == 13
+    assert table_rows(nn.Sequential(nn.Embedding(17, 3)), config) == 17
+    assert table_rows(Passed(), config) == 13
 
 
 def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint() -> None:

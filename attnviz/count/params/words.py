@@ -6,7 +6,6 @@ Counts, shares, sizes and factors are computed with integers only, and so are ex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import CacheCount
@@ -16,7 +15,7 @@ from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
 from attnviz.draw.document import Explanation
-from attnviz.draw.numbers import counted
+from attnviz.draw.numbers import counted, spans
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")
@@ -103,24 +102,6 @@ def layer_span(group: GroupCount) -> str:
     if group.indices is None:
         return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
     return spans(group.indices)
-
-
-def spans(indices: tuple[int, ...]) -> str:
-    """Return ascending numbers as runs, such as ``0–2``.
-
-    Numbers at equal distances are shortened.
-    """
-    if len(indices) > 3:
-        steps = {after - before for before, after in pairwise(indices)}
-        if len(steps) == 1 and (step := steps.pop()) > 1:
-            return f"{indices[0]}, {indices[0] + step} … {indices[-1]}"
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 # Titles ----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.errors import UnsupportedError
 from attnviz.models.split import whole_modules
-from attnviz.models.whole import embedding_rows
+from attnviz.models.whole import table_rows
 from attnviz.records import Input
 
 Measure = Callable[[Tensor], Tensor]
@@ -93,7 +93,7 @@ class _Way:
             )
         self._table = table
         with torch.no_grad():
-            every = embedding_rows(table, getattr(model.root, "config", None))
+            every = table_rows(table, getattr(model.root, "config", None))
             rows = table(torch.arange(every, device=model.device))
             self._base = rows.mean(0)
             self._change = rows[list(given.ids)] - self._base  # (token, width)

@@ -194,8 +194,8 @@ class TorchAttributor(Attributor):
         masked = [at for at, token in enumerate(read) if token == mask]
         if not masked:
             raise UsageError(
-                "this model reads both ways and predicts what its mask token hides: put that in "
-                "the place of a word"
+                "this model reads both ways and predicts what its mask token hides: write "
+                f"{mask.text!r} in the place of a word"
             )
         place = place_of(position, len(read), masked[-1])
         if place not in masked:

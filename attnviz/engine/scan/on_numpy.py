@@ -20,6 +20,7 @@ from attnviz.engine.scan.room import Room, room_for
 from attnviz.engine.scan.runner import ChangedRuns, Ends
 from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 from attnviz.models.memory import free_memory
+from attnviz.models.model import MaskToken
 from attnviz.models.pool import spread
 from attnviz.models.stack_model import StackModel
 from attnviz.models.threads import workers
@@ -94,7 +95,7 @@ class NumpyRunner:
         return self._model.info.architecture
 
     @property
-    def mask_id(self) -> int | None:
+    def mask_id(self) -> MaskToken | None:
         return self._model.mask_id
 
     def label_places(self, given: Input) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
+from attnviz.models.model import MaskToken
 from attnviz.models.split import least
 from attnviz.records import Input, Kind
 
@@ -84,7 +85,7 @@ class TorchRunner:
         return type(self.model.root).__name__
 
     @property
-    def mask_id(self) -> int | None:
+    def mask_id(self) -> MaskToken | None:
         return self.model.mask_id
 
     def label_places(self, given: Input) -> tuple[int, ...]:

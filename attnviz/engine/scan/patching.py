@@ -353,8 +353,8 @@ class Patching:
             holes = [token for token, number in enumerate(given.ids) if number == mask]
             if place is None and len(holes) != 1:
                 raise UsageError(
-                    f"this model predicts where a token is masked: expected one mask token in "
-                    f"each prompt; got {len(holes)}"
+                    f"this model predicts where a token is masked: expected one mask token, "
+                    f"{mask.text!r}, in each prompt; got {len(holes)}"
                 )
             place = holes[0] if place is None else place
             prompts.append((given.masked(place, mask), place))

@@ -17,6 +17,7 @@ from attnviz.attention.functional import Array
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import Change, Held, Replace
+from attnviz.models.model import MaskToken
 from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # torch only where needed
@@ -139,7 +140,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def mask_id(self) -> int | None:
+    def mask_id(self) -> MaskToken | None:
         """Return the id of the token that hides a word from a masked model; None without one."""
         ...
 

@@ -51,8 +51,11 @@ def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any]) -> None:
 FORM = Form(
     {"kind": Kind, "top": WHOLE, "sample": WHOLE},
     lambda facts: {
-        **{"score": NAMES, "distance": len(FARTHEST), "bin": BINS},
-        **{"top": facts["top"], "sample": facts["sample"]},
+        "score": NAMES,
+        "distance": len(FARTHEST),
+        "bin": BINS,
+        "top": facts["top"],
+        "sample": facts["sample"],
     },
     {
         "2": "+texts",

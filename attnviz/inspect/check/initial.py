@@ -17,7 +17,7 @@ from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.divergence import js_divergence
 from attnviz.measures.labels import best_label, clear_deviations, strengths
-from attnviz.measures.registry import RELATIONS, said_name
+from attnviz.measures.registry import RELATIONS, label_named, said_name
 from attnviz.models.model import require_number
 from attnviz.models.other_numbers import in_other_numbers
 
@@ -79,7 +79,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
         lines += _rule(f'head = "L{best.layer}H{best.head}"', f'score = "{said_name(label)}"',
                        f"at_least = {floor:g}")  # fmt: skip
         if least:
-            lines += _rule(f'heads_labelled = "{said_name(label)}"', f"at_least = {least}")
+            lines += _rule(f'heads_labelled = "{label_named(label).said}"', f"at_least = {least}")
     floor = _above(max(_JS_FACTOR * _js_noise(measured, noise), _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
     lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound)

@@ -16,7 +16,7 @@ from attnviz.inspect.check.records import (
     Rule,
     ScoreRule,
 )
-from attnviz.measures.registry import said_name
+from attnviz.measures.registry import label_named, said_name
 
 _NAMED, _NAME = 2, 40
 """How many rules the finding names, and the columns of a name."""
@@ -39,7 +39,7 @@ def rule_name(rule: Rule) -> str:
     if isinstance(rule, ScoreRule) and name == f"{rule.head} {rule.score}":
         name = f"{rule.head} {said_name(rule.score)}"
     if isinstance(rule, LabelRule) and name == f"heads labelled {rule.label}":
-        name = f"heads labelled {said_name(rule.label)}"
+        name = f"heads labelled {label_named(rule.label).said}"
     return said(name)
 
 

@@ -181,7 +181,9 @@ class Predictions(NamedTuple):
     The numbers are those of llama.cpp's ``--kl-divergence``. kl: KL(A ‖ B), nats, mean over
     positions. same_top: the share of positions with the same likeliest token. kl_error,
     same_top_error: their standard errors over positions, s / √n and √(p(1 − p) / (n − 1)).
-    positions: how many. largest: the highest KL of one position.
+    positions: how many. largest: the highest KL of one position. outside: None if both models
+        predict the same tokens; else the largest share of probability, in [0, 1], that either gives
+        at one position to tokens that the other lacks: both are then rescaled without these.
     """
 
     kl: float
@@ -190,31 +192,37 @@ class Predictions(NamedTuple):
     same_top_error: float
     positions: int
     largest: float
+    outside: float | None = None
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
     """Return how far two models' next-token predictions differ, or None.
 
-    None if a model has no predictions, NaN or another vocabulary. first, second: the maps of model
-    A and model B over the same texts.
+    None if a model has no predictions, or NaN. first, second: the maps of model A and model B over
+    the same texts, which both number alike: the tokens of the smaller vocabulary are compared.
     """
-    apart, same = [], []
+    apart, same, outside = [], [], None
     for one, other in zip(first.texts, second.texts, strict=True):
         p, q = one.predictions, other.predictions
-        if p is None or q is None or p.shape != q.shape or np.isnan([p.max(), q.max()]).any():
+        if p is None or q is None or np.isnan([p.max(), q.max()]).any():
             return None
+        if (shared := min(p.shape[-1], q.shape[-1])) < max(p.shape[-1], q.shape[-1]):
+            kept = [np.logaddexp.reduce(each[:, :shared], -1, keepdims=True) for each in (p, q)]
+            p, q = (each[:, :shared] - all_ for each, all_ in zip((p, q), kept, strict=True))
+            outside = max(outside or 0.0, *(float(-np.expm1(each.min())) for each in kept))
         apart.append(kl_divergence(p, q))
         same.append(p.argmax(-1) == q.argmax(-1))
     kl, top = np.concatenate(apart), np.concatenate(same)
     count, share = len(kl), float(top.mean())
     spare = max(count - 1, 1)
     return Predictions(
-        float(kl.mean()),
-        float(kl.std(ddof=min(1, count - 1)) / math.sqrt(count)),
-        share,
-        math.sqrt(share * (1 - share) / spare),
-        count,
-        float(kl.max()),
+        kl=float(kl.mean()),
+        kl_error=float(kl.std(ddof=min(1, count - 1)) / math.sqrt(count)),
+        same_top=share,
+        same_top_error=math.sqrt(share * (1 - share) / spare),
+        positions=count,
+        largest=float(kl.max()),
+        outside=outside,
     )
 
 

@@ -175,14 +175,15 @@ def compared(
             except (LoadError, UnsupportedError) as error:  # a quantised one, or no memory for it
                 alone = (f"the noise floor is that of A alone: {error}",)
         report = _held(request, first, second, noise.floor)
+    apart, lacking = (None, ()) if two_texts else _comparable(first, second)
     return replace(
         report,
         source=a.texts.source,
-        notes=(*report.notes, *alone, *notes),
+        notes=(*report.notes, *alone, *lacking, *notes),
         condition=_condition(request, a, b, two_texts),
         floor_words=noise.words,
         floor_predictions=noise.predictions,
-        predictions=None if two_texts else _comparable(first, second),
+        predictions=apart,
         seconds=time.monotonic() - began,
     )
 
@@ -203,10 +204,27 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
     return Noise(floor, f"{name} {other.words}", predictions(whole, rounded))
 
 
-def _comparable(first: MeasuredSide, second: MeasuredSide) -> Predictions | None:
-    """Return how far the predictions of two models differ; None if their token ids differ."""
+def _comparable(
+    first: MeasuredSide, second: MeasuredSide
+) -> tuple[Predictions | None, tuple[str, ...]]:
+    """Return how far the predictions of two models differ, and what a reader must know of that."""
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
-    return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
+    if ids[0] != ids[1]:
+        return None, ("predictions are not compared: A and B number the same tokens differently",)
+    found = predictions(first.maps, second.maps)
+    sides = zip("AB", (first.maps, second.maps), strict=True)
+    rows = {name: [text.predictions for text in maps.texts] for name, maps in sides}
+    if found is None:
+        without = [name for name, texts in rows.items() if any(each is None for each in texts)]
+        why = f"{' and '.join(without)} predict no tokens" if without else "some are not finite"
+        return None, (f"predictions are not compared: {why}",)
+    if found.outside is None:
+        return found, ()
+    a, b = (texts[0].shape[-1] for texts in rows.values() if texts[0] is not None)
+    return found, (
+        f"A predicts {a:,} tokens, B {b:,}: KL and the likeliest token are of the first "
+        f"{min(a, b):,}, rescaled; up to {found.outside:.1%} of the probability lies on others",
+    )
 
 
 def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:

@@ -175,8 +175,9 @@ def prediction_words(report: DiffReport) -> list[str]:
     found, floor = report.predictions, report.floor_predictions
     if found is None:
         return []
+    shared = "" if found.outside is None else " over the shared vocabulary"
     words = [
-        f"KL {amount(found.kl)} ± {amount(found.kl_error)} nats",
+        f"KL {amount(found.kl)} ± {amount(found.kl_error)} nats{shared}",
         f"same prediction {100 * found.same_top:.1f}% ± {100 * found.same_top_error:.1f}%",
     ]
     if floor is not None:

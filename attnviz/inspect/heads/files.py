@@ -270,7 +270,7 @@ def _report(
         AttentionRecord(info, kind, causal, queries, keys, layers),
         tuple(scores),
         notable_heads(scores, NOTABLE) if sort is None else leading,
-        len(scores) < info.layers * info.heads,
+        len(scores) < sum(info.heads_of_layers.values()),
         sorted_by=None if sort is None else one_of(sort, tuple(scores[0].scores)),
         text=typed(facts["text"], str),
         target=optional(facts.get("target"), str) if with_target else None,

@@ -89,9 +89,11 @@ def _hints(report: LensReport) -> list[str]:
 def _finding(report: LensReport) -> str:
     """Return from where on the answer stays the likeliest word, with its probability there."""
     end, entry = report.end, report.entry
-    kind, whole = report.kind, _quoted(report, report.found.answer)
+    kind: str = report.kind
+    whole = _quoted(report, report.found.answer)
     if not report.classes:
         whole = next_word(report.given.predicted, report.found.position, report.answer)
+        kind = "token" if whole != quoted(report.answer) else kind
     if report.model.weights == "random":
         return (
             f"Random weights: where a prediction forms is arbitrary; {whole} "
@@ -106,10 +108,11 @@ def _finding(report: LensReport) -> str:
             f"{_after(report, best)}."
         )
     reading = report.found.blocks[entry]
+    unlikely = end.probability < UNLIKELY and report.kind == "word"
     if not entry:
-        unlikely = ", but not likely" if end.probability < UNLIKELY and kind == "word" else ""
+        rare = ", but not likely" * unlikely
         last = probability(end.probability)
-        return f"{whole} {last} is the likeliest {kind} from the embedding on{unlikely}."
+        return f"{whole} {last} is the likeliest {kind} from the embedding on{rare}."
     before = report.found.blocks[entry - 1]
     name, last = report.block_name(reading.block), probability(end.probability)
     there = probability(reading.probability)
@@ -118,8 +121,8 @@ def _finding(report: LensReport) -> str:
     said = f"{whole} is{again} the likeliest {kind} {from_there}"
     if reading is end:
         said = f"{whole} becomes the likeliest {kind}{again} only in the last block, {name}: {last}"
-    unlikely = ", so no word is likely" if end.probability < UNLIKELY and kind == "word" else ""
-    return f"{said}{unlikely}; before {name} it ranks {_ordinal(before.rank)}."
+    rare = ", so no word is likely" * unlikely
+    return f"{said}{rare}; before {name} it ranks {_ordinal(before.rank)}."
 
 
 def _quoted(report: LensReport, word: int) -> str:

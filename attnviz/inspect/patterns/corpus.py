@@ -24,7 +24,7 @@ from attnviz.errors import UsageError
 from attnviz.forms import TWIN, Form
 from attnviz.inspect.patterns.examples import Place
 from attnviz.inspect.patterns.measure import measure
-from attnviz.inspect.patterns.probes import FEWEST, OWN, ProbeText
+from attnviz.inspect.patterns.probes import FEWEST, OWN, UNREAD, ProbeText
 from attnviz.inspect.patterns.records import PatternReport, Probe
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.patterns.score import scored_report
@@ -48,12 +48,19 @@ CORPUS = "corpus"
 _SCORES = tuple(SCORES_OF[OWN])
 FORM = Form(
     {
-        **{"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None},
-        **{"watch": Literal[None, *LABELS], "stats": bool, "top": WHOLE | None, "seed": WHOLE},
+        "kind": Kind,
+        "causal": bool,
+        "view": View,
+        "ranked": bool,
+        "control": WHOLE | None,
+        "watch": Literal[None, *LABELS],
+        "stats": bool,
+        "top": WHOLE | None,
+        "seed": WHOLE,
     },
     lambda facts: {"score": _SCORES, "described": DESCRIBED},
     {
-        "": "short noted +tokens ?texts ?random.texts",
+        "": "short noted +tokens ?texts ?random.texts ?unknown",
         "| texts": "+most.longest *most.shortest",
         "head | texts": "lost ?±delimiter.#",
         "head 2 | texts": "+most.places",
@@ -135,17 +142,20 @@ def _prepared(
 ) -> tuple[list[ProbeText], Tallies]:
     """Return the texts of a block as the model reads them, and counts of them.
 
-    Texts that are too short for any score are left out and counted.
+    Texts that are too short for any score, or largely unknown to the tokenizer, are left out and
+    counted.
     """
     tokens: Sequence[Tokens] = encode_texts(probing.model, block.texts, truncate, 1)
     inputs = [
         probing.input_of(line.text, each, truncate=truncate)
         for line, each in zip(block.lines, tokens, strict=True)
     ]
-    kept = [each for each in inputs if len(each.queries(probing.kind)) >= FEWEST]
+    long = [each for each in inputs if len(each.queries(probing.kind)) >= FEWEST]
+    kept = [each for each in long if not each.text.unknown]
     lengths = [len(each.queries(probing.kind)) for each in kept]
     noted = sum(bool(probing.notes_for([each])) for each in kept)
-    numbers = {"short": len(inputs) - len(kept), "noted": noted, "tokens": sum(lengths)}
+    numbers = {"short": len(inputs) - len(long), "noted": noted, "tokens": sum(lengths)}
+    numbers |= {"unknown": unread} if (unread := len(long) - len(kept)) else {}
     most = {"longest": max(lengths), "shortest": -min(lengths)} if kept else {}
     counts = Tallies(
         {name: np.array(number) for name, number in numbers.items()},
@@ -209,8 +219,11 @@ def report_of(record: CorpusRecord) -> PatternReport:
     info = model_of(shown["model"])
     attention = Conditions(run["kind"], run["causal"], run["view"], run["ranked"])
     notes = list(record.notes)
+    unread = int(sums.get("unknown", 0))
     if not (texts := int(sums.get("texts", 0))):
         if not record.missing:
+            if unread:
+                raise UsageError(f"all {counted(unread, 'text')} are left out: {UNREAD}")
             raise UsageError(f"no text has {FEWEST} tokens or more: scoring heads needs as many")
         notes.append(f"this shard has no text: a shard takes every N-th block of {BLOCK} texts")
         empty = scored_report(info, attention, {}, (), probes=(), notes=tuple(notes))
@@ -222,6 +235,8 @@ def report_of(record: CorpusRecord) -> PatternReport:
     probe = Probe(CORPUS, texts, -int(most["shortest"]), int(most["longest"]), _SCORES)
     if short := int(sums["short"]):
         notes.append(f"{counted(short, 'text')} of fewer than {FEWEST} tokens left out")
+    if unread:
+        notes.append(f"{counted(unread, 'text')} left out: {UNREAD}")
     if noted := int(sums["noted"]):
         notes.append(f"{counted(noted, 'text')} {UNUSUAL}")
     report = scored_report(

@@ -64,7 +64,7 @@ def patterns_document(report: PatternReport) -> doc.Document:
     sizes = size_words(report)
     return doc.Document(
         f"patterns of {model}",
-        title + (f": {said_name(watch)}" if watch is not None else ""),
+        title + (f": {label_named(watch).said}" if watch is not None else ""),
         groups,
         explanation(report, [watch] if watch else report.labels),
         doc.next_steps(_hints(report)),
@@ -86,7 +86,7 @@ def _hints(report: PatternReport) -> Iterator[str]:
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
         known = "induction" if "induction" in named else named[0]
-        yield f"--watch {shlex.quote(said_name(known))} ranks all heads"
+        yield f"--watch {shlex.quote(label_named(known).said)} ranks all heads"
     elif report.watch in named:
         best = report.labelled(report.watch)[0]
         name = report.head_name((best.layer, best.head))

@@ -58,11 +58,15 @@ def reckoned_size(
     the built-in probes, or None.
     sentences: the result of ``read_sentences``.
     """
-    if request.reduce == "fused":
-        return None
-    if request.control and name not in ("tiny", "mha"):
-        return None  # torch draws the random twin
-    return reckoned_probe_tokens(text, sentences)
+    return None if needs_torch(name, request) else reckoned_probe_tokens(text, sentences)
+
+
+def needs_torch(name: str, request: PatternsRequest) -> bool:
+    """Return whether the model must run on torch, which alone sums attention and draws weights.
+
+    name: of the model.
+    """
+    return request.reduce == "fused" or (bool(request.control) and name not in ("tiny", "mha"))
 
 
 def patterns(

@@ -29,6 +29,9 @@ PREFIX = "random copies"
 SENTENCES = "annotated sentences"
 OWN = "text"
 
+UNREAD = "more than a tenth of its tokens is unknown to the tokenizer"
+"""The reason for leaving a text out."""
+
 SEEDS = 3
 """How many times random tokens are drawn."""
 
@@ -77,7 +80,8 @@ def probe_texts(
     found: list[ProbeText] = []
     if texts is None:
         natural = [probing.input_of(text) for text in natural_texts()]
-        found += [ProbeText(NATURAL, passage) for passage in natural]
+        known = [passage for passage in natural if not passage.text.unknown]
+        found += [ProbeText(NATURAL, passage) for passage in known]
         found += _random(probing, seeds)
     else:
         paired = zip(texts, targets, strict=True) if targets else ((text, None) for text in texts)
@@ -138,7 +142,9 @@ def _annotated(
     for sentence in sentences:
         passage = probing.input_of(sentence.text)
         words = _word_view(sentence, passage.queries(probing.kind), probing.causal)
-        if words.fits and words.pairs:
+        if passage.text.unknown:
+            skipped.append(f"line {sentence.line}: {UNREAD}")
+        elif words.fits and words.pairs:
             found.append(ProbeText(SENTENCES, passage, words=words))
         else:
             skipped.append(f"line {sentence.line}: its words are not whole tokens of the model")

@@ -18,6 +18,8 @@ from attnviz.errors import UsageError
 from attnviz.inspect.patterns.examples import Place, examples_of
 from attnviz.inspect.patterns.measure import cells_of, measure
 from attnviz.inspect.patterns.probes import (
+    NATURAL,
+    OWN,
     SENTENCES,
     ProbeText,
     described,
@@ -46,7 +48,17 @@ from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
+from attnviz.records import (
+    SINKS,
+    UNKNOWN_NOTE,
+    HeadLabel,
+    Kind,
+    ModelInfo,
+    RegionShares,
+    Source,
+    Tokens,
+)
+from attnviz.texts import natural_texts
 
 _REACH = 0.1
 """The least share of queries that must be able to show a score, such as by a separator in their
@@ -120,7 +132,7 @@ def score_patterns(
     said = None
     if texts is not None:
         before = known_labels(model, probing.kind, ignored=no_known_labels)
-        said = _said(probing, texts[0], targets, heads, before)
+        said = _said(probing, texts[0], targets, heads, before) if not texts[0].unknown else {}
     report = scored_report(
         model.info,
         attention,
@@ -294,6 +306,12 @@ def _notes(
     probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str]
 ) -> tuple[str, ...]:
     notes = probing.notes_for([text.passage for text in probes])
+    shipped = natural_texts() if not any(text.probe == OWN for text in probes) else ()
+    if left := len(shipped) - sum(text.probe == NATURAL for text in probes):
+        notes += (
+            f"{left} of {len(shipped)} built-in texts left out: their tokens {UNKNOWN_NOTE}; give "
+            "texts of yours (--texts)",
+        )
     if relations and probing.causal:
         notes += ("causal model: pairs are scored from the later word to the earlier",)
     return notes
@@ -447,6 +465,14 @@ def _not_measured(
     if not own and not crosses and "induction" not in names:
         for name in ("duplicate", "induction", "prefix_matching"):
             found[name] = "the model has no room or too few tokens for random repeated ones"
+    natural = SCORES_OF[NATURAL].values()
+    if not own and not any(name in names for name in natural):
+        able = (
+            name
+            for name in natural
+            if attention.lacks(MEASURES[name.removeprefix(ON_TEXT)]) is None
+        )
+        found |= dict.fromkeys(able, "the tokenizer does not know the built-in texts")
     for relation in relations:
         found[relation] = (
             "words that belong together stand in one text, cross attention joins two"

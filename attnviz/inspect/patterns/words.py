@@ -12,7 +12,7 @@ from attnviz.draw.numbers import counted, whole_percent
 from attnviz.draw.provenance import LONGEST_FINDING, spoken_date
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.registry import View, label_named
-from attnviz.records import SINKS, Source
+from attnviz.records import SINKS, UNKNOWN_NOTE, Source
 
 NOT_MEASURED = "n/m"
 """Shown in place of a missing number."""
@@ -179,7 +179,10 @@ def finding(report: PatternReport, watch: str | None) -> str:
     counts = {name: len(report.labelled(name)) for name in report.labels}
     found = found_labels(report)
     if not found:
-        return f"None of {counted(total, 'head')} has a label: no score is clearly above chance."
+        why = "no score is clearly above chance"
+        if any(UNKNOWN_NOTE in note for note in report.notes):
+            why = "more than a tenth of the tokens are unknown to the tokenizer"
+        return f"None of {counted(total, 'head')} has a label: {why}."
     named = [name for name in found if name not in SINKS]
     corpus = report.record is not None  # in which little may be repeated
     lack = "; no induction head" if counts.get("induction") == 0 and not corpus else ""

@@ -52,8 +52,12 @@ _SEARCHED = 1024
 
 FORM = Form(
     {
-        **{"lengths": list[WHOLE], "needles": list, "seed": WHOLE, "top": WHOLE},
-        **{"notes": list[str], "caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]]},
+        "lengths": list[WHOLE],
+        "needles": list,
+        "seed": WHOLE,
+        "top": WHOLE,
+        "notes": list[str],
+        "caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]],
         "ablated": list[tuple[WHOLE, WHOLE]],
     },
     lambda facts: {"length": len(facts["lengths"]), "depth": len(hay.DEPTHS)},

@@ -21,6 +21,7 @@ def rollout_data(report: RolloutReport) -> dict[str, Any]:
         "kind": report.kind,
         "causal": report.causal,
         "layers": report.layers,
+        "layers_not_followed": list(report.not_followed),
         "tokens": list(report.tokens.texts),
         "token_ids": list(report.tokens.ids),
         **({} if report.sampled is None else {"queries": list(report.sampled)}),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
-from attnviz.draw.numbers import counted
+from attnviz.draw.numbers import counted, layer_names
 from attnviz.draw.provenance import advised, model_words, named, notes_group, share
 from attnviz.inspect.rollout.page import key_starts, rollout_page, summed_keys
 from attnviz.inspect.rollout.records import RolloutReport
@@ -66,6 +66,8 @@ def rollout_document(report: RolloutReport) -> doc.Document:
     ]
     maps = doc.Maps(_maps(report, kept), values=report.values)
     layers = counted(info.layers if report.kind == "self" else report.layers, "layer")
+    if report.kind == "self" and report.layers < info.layers:
+        layers = f"{report.layers} of {layers}"
     further = ["--sink keeps the sink", "--values writes the shares", "--explain"]
     return doc.Document(
         f"rollout of {info.name}",
@@ -119,6 +121,11 @@ def _finding(report: RolloutReport) -> str:
         if rest[place] >= 0.005
     ]
     most = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+    if report.not_followed:
+        return (
+            f"Attention alone leads from {name} to {most or 'its sink'}; no share of the input: "
+            f"tokens mix otherwise in {layer_names(report.not_followed)}."
+        )
     if report.keep_sink or not at_sink.any():
         return f"{name} comes mostly from {most}."
     tokens = dict.fromkeys(_label(report, place) for place in np.flatnonzero(at_sink).tolist())
@@ -181,8 +188,10 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     tokens, place = report.tokens, report.queries.index(report.last)
     name = _label(report, report.last)
     asking = tokens.taken([report.last])
+    origin = f"where “{name}” comes from"
+    origin = f"where attention leads from “{name}”" if report.not_followed else origin
     rows = {
-        f"rollout: where “{name}” comes from, relative to the largest": kept.rollout[place],
+        f"rollout: {origin}, relative to the largest": kept.rollout[place],
         f"last layer: what “{name}” attends to, relative to the largest": kept.layer[place],
     }
     maps = [

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from attnviz.draw.numbers import layer_names, listed
 from attnviz.engine.observer import BlockFacts, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
@@ -71,7 +72,12 @@ def follow(
         rows = tuple(sorted({end * row // sampled for row in range(1, sampled + 1)}))
         found = _RolloutRows(probing.kind, len(queries), rows)
         probing.read_sums(found, [given])
-    notes = (*model.info.notes, *no_numbers(model.info, [found.raw, found.matrix]))
+    missing = model.info.not_followed if probing.kind == "self" else ()
+    notes = (
+        *model.info.notes,
+        *no_numbers(model.info, [found.raw, found.matrix]),
+        *([_not_followed(missing, model.info.layer_types)] if missing else []),
+    )
     return RolloutReport(
         model=replace(model.info, notes=notes),
         kind=probing.kind,
@@ -81,6 +87,20 @@ def follow(
         raw=found.raw,
         layers=found.layers,
         sampled=rows,
+        not_followed=missing,
+    )
+
+
+def _not_followed(layers: Sequence[int], types: Sequence[str]) -> str:
+    """Return the note on layers that mix tokens by something else than attention.
+
+    layers: their indices. types: what each layer of the model is.
+    """
+    others = [types[layer].replace("_", " ") for layer in layers]
+    named = {"attention and another mixer" if "hybrid" in each else each: each for each in others}
+    return (
+        f"in {layer_names(layers)} tokens mix by {listed([*named])}, which rollout does not "
+        "follow: its rows are products of attention alone, and no shares of the input"
     )
 
 

@@ -36,7 +36,8 @@ class RolloutReport(Report):
     sampled: the queries that were followed, in growing order: the rows of both matrices. None if
         all were.
     raw: float64 (query, key): the mean over the heads of the last layer's attention weights.
-    layers: how many the rollout covers.
+    layers: how many the rollout covers. not_followed: the indices of the layers that mix tokens by
+        something else than attention; the matrix is no share of the input then.
     text: the text. target: the decoder's text, if the rollout is of the decoder.
     values: whether the shares are written in the cells. keep_sink: whether the sink is shown.
     """
@@ -53,6 +54,7 @@ class RolloutReport(Report):
     values: bool = False
     keep_sink: bool = False
     sampled: tuple[int, ...] | None = None
+    not_followed: tuple[int, ...] = ()
 
     command = "rollout"
     lists = None

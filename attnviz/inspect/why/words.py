@@ -61,12 +61,12 @@ def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
 
 
 def next_word(tokens: Tokens, position: int, piece: str) -> str:
-    """Return the token predicted behind a position in quotes, with the word that it is part of.
+    """Return the token predicted behind a position in quotes, and whether it may be a piece.
 
     tokens: of the prompt. piece: the text of the predicted token.
 
-    A piece that ends a word is ``“sail·or”``; one that begins a word of the text ``“sail” of
-    “sailor”``.
+    A token that ends a word is ``“sail·or”``. One that begins a longer word of the text is ``piece
+    “sail”``: which word the model goes on to write is not known.
     """
     last, words = len(tokens) - 1, words_of_tokens(tokens)
     if position == last and not tokens.special[last]:
@@ -74,11 +74,9 @@ def next_word(tokens: Tokens, position: int, piece: str) -> str:
         longer = Tokens((0,) * (len(there) + 1), (*there, piece), (False,) * (len(there) + 1))
         if any(text.startswith(" ") for text in there) and not word_ranges(longer)[1:]:
             return f"“{cut(f'{token_label(text_of(there))}·{piece}', _LONGEST_TOKEN)}”"
-    for place, text in enumerate(tokens.texts):
-        if text == piece and words[place][1:] and words[place].start == place:
-            whole = token_label(word_text(tokens, words[place]))
-            return f"{quoted(piece)} of “{cut(whole, _LONGEST_TOKEN)}”"
-    return quoted(piece)
+    begins = (words[at][1:] and words[at].start == at for at in range(len(words)))
+    is_piece = any(text == piece and more for text, more in zip(tokens.texts, begins, strict=True))
+    return f"{'piece ' * is_piece}{quoted(piece)}"
 
 
 def logits(value: float) -> str:

@@ -34,6 +34,7 @@ from attnviz.learn.verify.torch_module import HeadSum, sum_heads
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.split import require_numbers
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import embedding_rows
 from attnviz.records import Input, Kind, Tokens
 
 _TOO_LOW = (
@@ -137,7 +138,7 @@ class TransformersExaminee(Examinee):
         special = {getattr(config, f"{name}_token_id", None) for name in names}
         if self._model.tokenizer is not None:
             special |= set(self._model.tokenizer.all_special_ids)
-        rows = self._whole.get_input_embeddings().num_embeddings
+        rows = embedding_rows(self._whole)
         plain = [number for number in range(rows) if number not in special] or list(range(rows))
         drawn = np.random.default_rng(0).permutation(plain)[:count]
         return tuple(int(drawn[place % len(drawn)]) for place in range(count))

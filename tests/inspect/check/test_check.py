@@ -387,10 +387,10 @@ def test_an_unloadable_size_is_counted_and_light_rules_need_no_torch(tmp_path: P
     path = tmp_path / "p.toml"
     rule = '[[check]]\nparams = "total"\nat_most = 7e9\n'
     path.write_text(f'model = "configs/llama-2-7b"\n{rule}', encoding="utf-8")
-    packages, _ = imported("check", str(path))
+    packages, _ = imported(["check", str(path)])
     assert not packages & {"torch", "transformers"}
     path.write_text(RULES, encoding="utf-8")
-    packages, _ = imported("check", str(path), code=6)
+    packages, _ = imported(["check", str(path)], code=6)
     assert not packages & {"torch", "transformers", "huggingface_hub"}
 
 

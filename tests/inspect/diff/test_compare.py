@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,30 @@ def test_four_bits_are_found_and_rounding_is_not(whole: Any) -> None:
     assert found.kl == pytest.approx(each.mean(), rel=1e-4)
     assert found.kl_error == pytest.approx(each.std(ddof=1) / math.sqrt(len(p)), rel=1e-4)
     assert (found.same_top, found.positions) == (same.mean(), len(p))
+
+
+def test_another_vocabulary_is_compared_over_the_tokens_that_both_have() -> None:
+    """KL of what is left after the tokens of one model alone, each rescaled to one."""
+    a, b = RNG.dirichlet(np.ones(5), (2, 7)), RNG.dirichlet(np.ones(8), (2, 7))
+    left, right = (
+        replace(
+            (maps := made(causal_rows(2, 1, 7))),
+            texts=tuple(
+                replace(text, predictions=np.log(rows))
+                for text, rows in zip(maps.texts, each, strict=True)
+            ),
+        )
+        for each in (a, b)
+    )
+    shared = b[..., :5] / b[..., :5].sum(-1, keepdims=True)
+    by_hand = (a * np.log(a / shared)).sum(-1)
+    found = predictions(left, right)
+    assert found is not None
+    assert found.kl == pytest.approx(by_hand.mean())
+    assert found.outside == pytest.approx(b[..., 5:].sum(-1).max())
+    assert found.same_top == (a.argmax(-1) == shared.argmax(-1)).mean()
+    back, alike = predictions(right, left), predictions(left, left)
+    assert back is not None
+    assert back.outside == pytest.approx(found.outside)
+    assert alike is not None
+    assert alike.outside is None

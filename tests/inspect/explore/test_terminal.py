@@ -327,5 +327,5 @@ def test_the_bundled_model_is_explored_without_torch(watched, tmp_path: Path) ->
 
 @pytest.mark.parametrize("arguments", [["heads", SENTENCE], ["explore", "--help"]])
 def test_nothing_else_imports_textual(arguments: list[str]) -> None:
-    packages, _ = imported(*arguments)
+    packages, _ = imported(arguments)
     assert "textual" not in packages

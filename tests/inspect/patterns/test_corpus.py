@@ -185,3 +185,9 @@ def test_a_killed_shard_goes_on(tmp_path: Path) -> None:
         assert found.parts == whole.parts
         for name, values in whole.tallies.sums.items():
             assert values.tobytes() == found.tallies.sums[name].tobytes(), name
+
+
+def test_a_random_twin_of_a_checkpoint_is_drawn_by_torch(checkpoint: Any) -> None:
+    found = attnviz.patterns(str(checkpoint("gpt2")), texts=TEXTS[:3], control="random-weights")
+    assert found.model.backend == "torch"
+    assert found.control is not None

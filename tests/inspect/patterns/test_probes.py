@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 import attnviz
+from attnviz.engine.capture import capture
 from attnviz.errors import LoadError
 from attnviz.inspect.patterns.probes import read_probe_file, shipped_sentences
 from attnviz.inspect.patterns.records import WordPair
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import RELATIONS
+from attnviz.models.bundled import Bundled
 from attnviz.texts import natural_texts
 
 
@@ -141,3 +145,24 @@ def test_a_bad_line_is_named_with_its_reason(name: str, tmp_path: Path) -> None:
 def test_a_file_without_a_sentence(content: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="holds no annotated sentence"):
         read_probe_file(write(tmp_path, content))
+
+
+def test_texts_that_the_tokenizer_does_not_know_give_no_label(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All built-in texts go if commas and articles are unknown; random tokens stay."""
+    monkeypatch.setattr("attnviz.records.UNKNOWN", (" the", ",", " of", " and", "."))
+    model = Bundled()
+    report = score_patterns(model, seeds=(0,), examples=False, no_known_labels=True)
+    assert "natural text" not in [probe.name for probe in report.probes]
+    assert "10 of 10 built-in texts left out" in " ".join(report.notes)
+    assert report.not_measured["previous"] == "the tokenizer does not know the built-in texts"
+    assert "next" not in report.not_measured
+    own = model.encode("The cat, the dog, and the hen, and the fox.")
+    alone = score_patterns(model, [own], examples=False, no_known_labels=True)
+    assert all(head.label is None for head in alone.heads)
+    assert "has a label: more than a tenth of the tokens are unknown" in alone.document().finding
+    repeated = capture(model, model.encode("one, two, three, four, five, six, " * 3), kind="self")
+    assert not any(head.label.is_finding for head in head_scores(repeated))
+    monkeypatch.undo()
+    assert any(head.label.is_finding for head in head_scores(repeated))

@@ -124,3 +124,15 @@ def test_another_kind_is_refused() -> None:
     model = Bundled()
     with pytest.raises(UsageError, match="no cross attention"):
         follow(model, model.encode("one two"), kind="cross")
+
+
+def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_input() -> None:
+    model = Bundled()
+    types = ("linear_attention", *["full_attention"] * 5)
+    model._info = dataclasses.replace(model.info, layer_types=types)
+    found = follow(model, model.encode("The cat sat."))
+    assert found.data()["layers_not_followed"] == [0]
+    assert "no shares of the input" in found.model.notes[-1]
+    finding = found.document().finding
+    assert "no share of the input: tokens mix otherwise in layer 0" in finding
+    assert "comes from" not in finding

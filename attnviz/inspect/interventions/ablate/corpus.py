@@ -57,9 +57,17 @@ _TOKEN = tuple[WHOLE, str]
 
 FORM = Form(
     {
-        **{"kind": Kind, "seed": WHOLE, "mode": Mode, "positions": Positions, "draws": WHOLE},
-        **{"unit": Unit, "metric": Metric | None, "top": WHOLE | None, "reference": str | None},
-        **{"text": str, "tokens": tuple[list[int], list[str], list[bool]]},
+        "kind": Kind,
+        "seed": WHOLE,
+        "mode": Mode,
+        "positions": Positions,
+        "draws": WHOLE,
+        "unit": Unit,
+        "metric": Metric | None,
+        "top": WHOLE | None,
+        "reference": str | None,
+        "text": str,
+        "tokens": tuple[list[int], list[str], list[bool]],
         "removals": list[tuple[list[_HEAD], str | None]],
         "labels": list[tuple[*get_args(_HEAD), list[str | float | int]]],
         "pair": tuple[_TOKEN, _TOKEN] | None,

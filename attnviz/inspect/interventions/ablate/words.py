@@ -28,7 +28,7 @@ _NAMED = 3
 
 def heading(report: AblationReport) -> Words:
     """Return the heading in one line: the model, the ablation and the texts."""
-    shape = counted(report.model.layers * report.model.heads, "head")
+    shape = counted(sum(report.model.heads_of_layers.values()), "head")
     parts = [shape, _scan_facts(report)[0], _size(report)]
     loss = report.baseline.get("loss")
     if loss is not None:
@@ -303,7 +303,7 @@ def ablates_every(report: AblationReport) -> bool:
     """Return whether every head of the model (or every other unit) was ablated alone."""
     info = report.model
     in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
-    return len(report.singles) == in_a_layer * info.layers
+    return len(report.singles) == in_a_layer * len(info.heads_of_layers)
 
 
 def _ablation(report: AblationReport) -> str:

@@ -1,0 +1,28 @@
+"""A predicted token is said alone, as a piece where it may be one, and never as a guessed word."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnviz.inspect.why.words import next_word
+from attnviz.records import Tokens
+
+
+def tokens(*texts: str) -> Tokens:
+    return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "predicted", "said"),
+    [
+        ((" the", " p", "ier", " and", " the"), " p", "piece “p”"),
+        ((" the", " p", "ier", " and", " the"), " road", "“road”"),
+        ((" the", " p", " and", " the"), " p", "“p”"),
+        ((" the", " old", " sail"), "or", "“sail·or”"),
+    ],
+)
+def test_no_word_of_the_text_stands_for_a_piece(
+    texts: tuple[str, ...], predicted: str, said: str
+) -> None:
+    """What the model goes on to write after “p” is not known: perhaps “park”, not “pier”."""
+    assert next_word(tokens(*texts), len(texts) - 1, predicted) == said
