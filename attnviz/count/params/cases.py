@@ -9,14 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.count.params.config.read import stored_dtype
+from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import (
     NO_OTHERS,
     MemoryFit,
     bits,
     longest_context,
 )
-from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
 from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.counting.storage import Storage, matrices
@@ -69,7 +68,7 @@ class Case(NamedTuple):
     built: BuiltCount | None = None
 
     @property
-    def count(self) -> CostReport | BuiltCount | None:
+    def counts(self) -> CostReport | BuiltCount | None:
         """Return what was counted; None if the values do not fit together."""
         return self.cost or self.built
 
@@ -229,6 +228,8 @@ def _named_case(found: FoundSpec, running: Running) -> Case:
     """Return a counted case for a named model."""
     if found.spec is not None:
         return _counted(found, running)._replace(revision=found.revision)
+    from attnviz.count.params.config.read import stored_dtype
+
     made = found.made
     assert made is not None
     dtype = stored_dtype(found.config)
@@ -296,7 +297,7 @@ def _fitted(case: Case, running: Running) -> Case:
 
 def tellable(case: Case) -> CostReport | BuiltCount:
     """Return the counts of a case; raise UsageError unless they tell what its model needs."""
-    count = case.count
+    count = case.counts
     assert count is not None
     if count.weight_bytes is None and count.storage is not None:
         raise UsageError(

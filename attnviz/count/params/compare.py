@@ -60,7 +60,7 @@ def _of_any(
     number: Callable[[CostReport | BuiltCount], int | None],
 ) -> Callable[[Case], int | None]:
     """Return the same for counts of models that were built too."""
-    return lambda case: None if case.count is None else number(case.count)
+    return lambda case: None if case.counts is None else number(case.counts)
 
 
 def _forward(cost: CostReport) -> int:
@@ -93,7 +93,7 @@ _METRICS = (
 
 def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
     """Return the metrics that some case has and that do not merely repeat another metric."""
-    counted = [case for case in cases if case.count is not None]
+    counted = [case for case in cases if case.counts is not None]
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
     if costs and all(map(attention_only, costs)):
@@ -109,7 +109,7 @@ def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
 
 def changed(metric: Metric, cases: Sequence[Case]) -> bool:
     """Return True if a metric differs between the cases that could be counted."""
-    return len({metric.value(case) for case in cases if case.count is not None}) > 1
+    return len({metric.value(case) for case in cases if case.counts is not None}) > 1
 
 
 def _cell(metric: Metric, case: Case) -> str:
@@ -139,7 +139,7 @@ def compared_table(
     blank = ("–",) * len(metrics)
     rows = [
         Row([*case.values, *blank], tone="faint", below=[f"not possible: {case.refusal}"])
-        if case.count is None
+        if case.counts is None
         else Row([*case.values, *(_cell(metric, case) for metric in metrics)])
         for case in cases
     ]
@@ -175,7 +175,7 @@ def _along(
 
     In these cases all other options have their first value.
     """
-    counted = [case for case in cases if case.count is not None]
+    counted = [case for case in cases if case.counts is not None]
     start = counted[0].values
     for place, option in enumerate(options):
         others = [at for at in range(len(options)) if at != place]
@@ -246,7 +246,7 @@ def model_table(cases: Sequence[Case]) -> Table:
 
     Of a model that was built the sizes are dashes.
     """
-    pairs = [(case, case.count) for case in cases if case.count is not None]
+    pairs = [(case, case.counts) for case in cases if case.counts is not None]
     most = max(cost.total for _, cost in pairs)
     rows = []
     for case, cost in pairs:
@@ -270,7 +270,7 @@ def model_table(cases: Sequence[Case]) -> Table:
 
 
 def _fits(case: Case) -> bool:
-    needed = None if case.count is None else case.count.needed_bytes
+    needed = None if case.counts is None else case.counts.needed_bytes
     return case.fit is not None and needed is not None and needed <= case.fit.memory
 
 
@@ -327,7 +327,7 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
     """Yield sentences: which models fit the memory, how the largest relates to the smallest."""
-    pairs = [(case, case.count) for case in cases if case.count is not None]
+    pairs = [(case, case.counts) for case in cases if case.counts is not None]
     if (fit := cases[0].fit) is not None:
         names = [case.name for case, _ in pairs if _fits(case)]
         listed = f": {', '.join(names)}" if 0 < len(names) <= _MOST_TOLD else ""

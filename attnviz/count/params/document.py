@@ -97,7 +97,7 @@ class _Content(NamedTuple):
 def params_document(report: ParamsReport) -> Document:
     """Return the document of ``attnviz params``: parameters, costs, and what they mean."""
     counted, view = report.counted, report.request
-    costs = [case.count for case in counted.cases if case.count is not None]
+    costs = [case.counts for case in counted.cases if case.counts is not None]
     if counted.options:
         content = _compared(counted, costs)
     elif len(costs) > 1:
@@ -129,7 +129,7 @@ def params_document(report: ParamsReport) -> Document:
 
 def _hints(report: ParamsReport) -> Iterator[str]:
     """Yield hints for options of ``params`` that were not given."""
-    request, counts = report.request, [case.count for case in report.counted.cases]
+    request, counts = report.request, [case.counts for case in report.counted.cases]
     told = all(count is None or count.needed_bytes is not None for count in counts)
     if request.memory is None and not request.gpu and told:
         yield "--memory 24GB: does it fit"
@@ -198,7 +198,7 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
     """Return the content with finding, table and notes on the GPUs put first."""
     from attnviz.count.params import serving_table  # most runs name no card
 
-    cases = [case for case in counted.cases if case.count is not None]
+    cases = [case for case in counted.cases if case.counts is not None]
     cards = serving_table.card_table(cases, counted.options, "all" in view.gpu)
     notes = serving_table.card_notes(cases)
 

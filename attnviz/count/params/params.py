@@ -122,7 +122,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     counted, overhead = count(models, request), read_size(request.overhead, "--overhead", 0)
     cases = tuple(
         case._replace(gpus=fit_cards(tellable(case), cards, chunk=request.chunk, overhead=overhead))
-        if case.count is not None
+        if case.counts is not None
         else case
         for case in counted.cases
     )
@@ -177,10 +177,10 @@ def _built(case: Case, built: BuiltCount) -> dict[str, Any]:
 
 def _weights(count: CostReport | BuiltCount) -> dict[str, Any]:
     """Return the JSON object of the bytes of weights, null if nothing tells them."""
-    stored = count.storage
-    scheme = None if stored is None else {"scheme": stored.scheme, "lines": stored.lines}
-    if stored is not None and scheme is not None:
-        scheme["lines"] = [line._asdict() for line in stored.lines]
+    scheme: dict[str, Any] | None = None
+    if count.storage is not None:
+        lines = [line._asdict() for line in count.storage.lines]
+        scheme = {"scheme": count.storage.scheme, "lines": lines}
     return {
         "dtype": count.dtype,
         "stated_by": count.stated or None,
@@ -228,7 +228,7 @@ def _row(options: tuple[str, ...], case: Case) -> dict[str, Any]:
         option.replace("-", "_"): int(value) if value.isdecimal() else value
         for option, value in zip(options, case.values, strict=True)
     }
-    if case.count is None:
+    if case.counts is None:
         return {"values": values, "error": case.refusal}
     return {"values": values, **_case(case)}
 

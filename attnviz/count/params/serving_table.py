@@ -90,9 +90,9 @@ def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Ta
     """
     names = options or ([""] if len(cases) > 1 else [])
     found = [
-        ((*(case.values or [case.name] * len(names)), fit.card.name), _cells(fit, case.count), fit)
+        ((*(case.values or [case.name] * len(names)), fit.card.name), _cells(fit, case.counts), fit)
         for case in cases
-        if case.count is not None
+        if case.counts is not None
         for fit in (_ordered(case.gpus) if every else case.gpus)
     ]
     titles = [title for title in _KEEPS if any(cells.get(title) for _, cells, _ in found)]
@@ -158,7 +158,7 @@ def card_notes(cases: Sequence[Case]) -> list[Part]:
     parts: list[Part] = [Note(f"{words}.")] if len(cases) == 1 else []
     split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
     by_size = "; ✗ 2×: two such cards have the room" if split else ""
-    counts = [case.count for case in cases if case.count is not None]
+    counts = [case.counts for case in cases if case.counts is not None]
     built = [count.name for count in counts if isinstance(count, BuiltCount)]
     if len(built) < len(counts):
         parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))
