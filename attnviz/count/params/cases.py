@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.count.params.counting.built import BuiltCount
@@ -16,9 +15,15 @@ from attnviz.count.params.counting.cache import (
     bits,
     longest_context,
 )
-from attnviz.count.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
+from attnviz.count.params.counting.cost import (
+    DEFAULT_TOKENS,
+    CostReport,
+    Stated,
+    count_cost,
+    stored_bytes,
+)
 from attnviz.count.params.counting.parameters import count_parameters
-from attnviz.count.params.counting.storage import Storage, matrices
+from attnviz.count.params.counting.storage import Storage
 from attnviz.count.params.request import (
     RUNNING,
     SHAPE,
@@ -236,20 +241,27 @@ def _named_case(found: FoundSpec, running: Running) -> Case:
     types = _dtypes(running, dtype, found.name, found.stored, made.total)
     storage = made.storage
     if types.stated != "option" and storage is None:
-        storage = found.storage(lambda names: made.matrices, made.total, types.dtype)
+        storage = found.storage(made, types.dtype)
+    storage = None if types.stated == "option" else storage
+    weights, buffers = stored_bytes(made.total, made.buffers, types.dtype, types.others, storage)
     built = BuiltCount(
         name=found.name,
         source=found.source,
         revision=found.revision,
         made=made,
-        dtype=types.dtype,
-        cache_dtype=types.cache,
         tokens=running.tokens or min(DEFAULT_TOKENS, made.limit or DEFAULT_TOKENS),
         batch=running.batch,
+        dtype=types.dtype,
+        cache_dtype=types.cache,
+        cache=None,
+        weight_bytes=weights,
+        buffer_bytes=buffers,
         others=types.others,
         stated=_stated(types.stated, storage),
-        storage=None if types.stated == "option" else storage,
+        storage=storage,
     )
+    if made.kept is not None:
+        built = built._replace(cache=built.cache_at(built.tokens))
     return _fitted(Case(found.name, built=built, revision=found.revision), running)
 
 
@@ -267,8 +279,7 @@ def _counted(found: FoundSpec, running: Running) -> Case:
     types = _dtypes(running, spec.dtype, spec.name, found.stored, parameters.total)
     storage = None
     if types.stated != "option":
-        listed = partial(matrices, parameters)
-        storage = found.storage(listed, parameters.total, types.dtype)
+        storage = found.storage(parameters, types.dtype)
     cost = count_cost(
         spec,
         tokens=running.tokens,

@@ -28,19 +28,13 @@ from attnviz.count.params.running import (
     LENGTHS,
     cache_facts,
     detail_table,
-    fact,
     facts_table,
     length_table,
-    longest_line,
     overview_table,
-    room_words,
-    weight_lines,
 )
 from attnviz.count.params.tables import brief_parameter_table, layer_table, parameter_table
 from attnviz.count.params.words import (
-    bytes_text,
     count,
-    dtype_words,
     explanation,
     finding,
     heading_words,
@@ -230,7 +224,8 @@ def _built(case: Case, built: BuiltCount) -> _Content:
     rows.append(Row(("total", *total), tone="strong", ruled=True))
     parts = Table(columns, rows)
     kept = [] if built.cache is None else cache_facts(built.cache)
-    running = facts_table({"Memory": _built_memory(case, built), "KV cache and states": kept})
+    running = [overview_table(case, built), facts_table({"KV cache and states": kept})]
+    buffers = f"note: {count(made.buffers)} numbers of buffers, not trained"
     size = finding(built, case.fit)
     unknown = "operations" if built.cache is not None else "cache and operations"
     how = f"Counted by building {made.architecture}: the arithmetic does not know this class"
@@ -239,27 +234,13 @@ def _built(case: Case, built: BuiltCount) -> _Content:
     title = title_words(built)
     return _Content(
         title=(title[0], title[1], run_words(built), *title[2:]),
-        notes=origin_lines(built),
-        tables=(parts, running),
+        notes=(*origin_lines(built), *[buffers] * bool(made.buffers)),
+        tables=(parts, *running),
         sentences=(),
         heading=("/".join(built.name.rsplit("/", 2)[-2:]), *title[1:]),
         finding=f"{size} {how}, nor its {unknown}.".replace("file, nor", "file, without"),
-        first=lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
+        first=lambda columns, lines: [Group(running), Group([parts._replace(least=3)])],
     )
-
-
-def _built_memory(case: Case, built: BuiltCount) -> list[Row]:
-    """Return rows with the bytes of weights, of buffers, of all, and the longest context."""
-    facts = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
-    facts += [fact(label, size, note, 2) for label, size, note in weight_lines(built)]
-    if built.made.buffers:
-        facts.append(fact("buffers", count(built.made.buffers), "numbers, not trained"))
-    if built.needed_bytes is not None:
-        free = "" if case.fit is None else room_words(case.fit, built.needed_bytes)
-        facts.append(fact("with cache", bytes_text(built.needed_bytes), free))
-    if case.fit is not None:
-        facts.append(fact(*longest_line(case.fit)[:3]))
-    return facts
 
 
 def _sources(cost: CostReport | BuiltCount) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from attnviz.count.params.config.read import quantisation_fields, spec_from_config
 from attnviz.count.params.counting.built import MadeModel
-from attnviz.count.params.counting.storage import Matrix, Storage, StoredLine
+from attnviz.count.params.counting.parameters import ParameterCount
+from attnviz.count.params.counting.storage import Storage, StoredLine, matrices
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
@@ -76,31 +77,27 @@ class FoundSpec(NamedTuple):
     stored: StoredWeights | None = None
     made: MadeModel | None = None
 
-    def storage(
-        self,
-        matrices: Callable[[Mapping[str, tuple[str, ...]]], Iterable[Matrix]],
-        total: int,
-        dtype: str,
-    ) -> Storage | None:
+    def storage(self, counted: ParameterCount | MadeModel, dtype: str) -> Storage | None:
         """Return how the model's parameters are stored; None if they are not quantised.
 
-        matrices: returns the matrices of the model, by their usual names in checkpoints.
-        total: all parameters. dtype: of those that are not quantised.
+        counted: the parameters. dtype: of those that are not quantised.
         Files tell the bytes as they are; without them the scheme that the config names does.
         """
-        sizes = {} if self.stored is None else self.stored.sizes
         named = bool(quantisation_fields(self.config)[0])
-        if not named and (self.stored is None or not self.stored.quantised):
-            return None
+        sizes = {} if self.stored is None else self.stored.sizes
         lines = tuple(StoredLine(kind, None, size) for kind, size in sizes.items())
         if not named:
-            return Storage("packed", lines, buffered=True)
-        from attnviz.count.params.config import schemes  # most models are not quantised
+            packed = self.stored is not None and self.stored.quantised
+            return Storage("packed", lines, buffered=True) if packed else None
+        from attnviz.count.params.config.schemes import count_stored, find_scheme, usual_names
 
-        scheme = schemes.find_scheme(self.config)
-        if scheme is None:
+        if (scheme := find_scheme(self.config)) is None:
             return None
-        planned = schemes.count_stored(scheme, matrices(schemes.usual_names()), total, dtype)
+        if isinstance(counted, MadeModel):
+            planned = count_stored(scheme, counted.matrices, counted.total, dtype)
+        else:
+            listed = matrices(counted, usual_names())
+            planned = count_stored(scheme, listed, counted.total, dtype)
         return planned._replace(lines=lines, buffered=True) if lines else planned
 
 

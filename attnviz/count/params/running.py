@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.counting.cache import CacheCount, CacheLine, MemoryFit, byte_count
+from attnviz.count.params.counting.cache import (
+    CacheCount,
+    CacheLine,
+    MemoryFit,
+    bits,
+    byte_count,
+)
 from attnviz.count.params.counting.cost import CostReport, count_cost
 from attnviz.count.params.parts import main_attention
 from attnviz.count.params.specs import AttentionSpec
@@ -24,7 +30,7 @@ _STATES = {"linear": "states", "convolution": "convolutions"}
 """The names of parts of the cache that do not grow, by kind."""
 
 
-def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
+def overview_table(case: Case, cost: CostReport | BuiltCount, maps: bool = True) -> Table:
     """Return a table with a line each for memory, operations and the longest context.
 
     case, cost: the counts. maps: whether to include attention maps, which few programs store.
@@ -37,7 +43,7 @@ def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
     ]
     sections = {
         "memory": _memory(case, cost, maps),
-        "compute": _compute(cost),
+        "compute": _compute(cost) if isinstance(cost, CostReport) else [],
         "context": _context(case, cost),
     }
     rows = []
@@ -53,11 +59,10 @@ _Line = tuple[str, str, str, int]
 """Label, value, note, and the bytes of memory that a bar shows, 0 for no bar."""
 
 
-def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
+def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> list[_Line]:
     cache, total = cost.cache, cost.needed_bytes
     weights = None if cost.weight_bytes is None else cost.weight_bytes + cost.buffer_bytes
-    parts = weight_lines(cost)
-    made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
+    made = f"{count(cost.total)} × {_size(bits(cost.dtype))} ({cost.dtype})"
     if cost.storage is not None:
         made = cost.storage.scheme + (", as its files have them" if cost.storage.buffered else "")
     elif cost.others:
@@ -65,52 +70,44 @@ def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
     elif not cost.stated:
         made = f"dtype not stated, counted as {cost.dtype}"
     lines = [("weights", bytes_text(weights), made, weights or 0)]
-    lines += [(f"  {label}", size, note, 0) for label, size, note in parts]
-    if cache.bytes:
-        per_token, spec = cache.bytes_per_token, main_attention(cost).spec
+    lines += _stored_lines(cost)
+    if cache is not None and cache.bytes:
+        per_token = cache.bytes_per_token
         kept = f"{bytes_text(per_token)} a token" if per_token else "at any length"
-        if spec.latent is not None:
+        spec = main_attention(cost).spec if isinstance(cost, CostReport) else None
+        if spec is not None and spec.latent is not None:
             kept += f", latent {count(spec.latent.kv_lora + spec.latent.rope_dim)}"
-        elif spec.kv_heads != spec.heads:
+        elif spec is not None and spec.kv_heads != spec.heads:
             kept += f", {count(spec.kv_heads)} KV heads"
         lines.append(("KV cache", bytes_text(cache.bytes), kept, cache.bytes))
-    if cache.bytes or case.fit is not None:
+    if cache is not None and (cache.bytes or case.fit is not None):
         free = ""
         if case.fit is not None and total is not None:
-            free = room_words(case.fit, total)
+            left, memory = case.fit.memory - total, bytes_text(case.fit.memory)
+            beyond = "left for activations" if left >= 0 else f"more than {memory}"
+            free = f"{bytes_text(abs(left))} {beyond}"
         lines.append(("total", bytes_text(total), free, 0))
-    if maps and cost.maps.values:
+    if maps and isinstance(cost, CostReport) and cost.maps.values:
         note = "weights if materialised, else none"
         lines.append(("attention", bytes_text(cost.maps.bytes), note, 0))
     return lines
 
 
-def weight_lines(count_of: CostReport | BuiltCount) -> list[tuple[str, str, str]]:
-    """Return (label, bytes, numbers in words) for each way in which parameters are stored.
-
-    The list is empty if all are stored alike.
-    """
-    if count_of.storage is not None:
-        stored = count_of.storage.lines
-        parts = [(line.label, line.bytes, line.numbers) for line in stored if line.bytes]
-    elif count_of.others:
-        rest = count_of.total - sum(count_of.others.values())
-        dtypes = {count_of.dtype: rest, **count_of.others}
+def _stored_lines(cost: CostReport | BuiltCount) -> list[_Line]:
+    """Return a line for each way in which parameters are stored; empty if all are stored alike."""
+    parts: list[tuple[str, int, int | None]] = []
+    if cost.storage is not None:
+        parts = [
+            (line.label, line.bytes, line.numbers) for line in cost.storage.lines if line.bytes
+        ]
+    elif cost.others:
+        rest = cost.total - sum(cost.others.values())
+        dtypes = {cost.dtype: rest, **cost.others}
         parts = [(kind, byte_count(many, kind), many) for kind, many in dtypes.items()]
-    else:
-        return []
     return [
-        (label, bytes_text(size), "" if many is None else f"{count(many)} numbers")
+        (f"  {label}", bytes_text(size), "" if many is None else f"{count(many)} numbers", 0)
         for label, size, many in parts
     ]
-
-
-def room_words(fit: MemoryFit, needed: int) -> str:
-    """Return in words the memory that is left, or missing, beside ``needed`` bytes."""
-    left, memory = fit.memory - needed, bytes_text(fit.memory)
-    return (
-        f"{bytes_text(abs(left))} {'left for activations' if left >= 0 else f'more than {memory}'}"
-    )
 
 
 def _compute(cost: CostReport) -> list[_Line]:
@@ -137,14 +134,14 @@ def _bare(number: int) -> str:
     return operations(number).removesuffix("FLOP")
 
 
-def _context(case: Case, cost: CostReport) -> list[_Line]:
+def _context(case: Case, cost: CostReport | BuiltCount) -> list[_Line]:
     if case.fit is not None:
-        return [longest_line(case.fit)]
-    limit = cost.spec.main.max_positions
+        return [_longest(case.fit)]
+    limit = cost.limit
     return [("limit", count(limit), "tokens that its positions allow", 0)] if limit else []
 
 
-def longest_line(fit: MemoryFit) -> _Line:
+def _longest(fit: MemoryFit) -> _Line:
     """Return the label, value and note of the longest context that fits next to the parameters.
 
     The note says what limits it.

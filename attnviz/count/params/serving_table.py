@@ -32,7 +32,7 @@ _WORDS = ("fits", "bound by")
 
 def card_finding(cases: Sequence[Case]) -> str:
     """Return a sentence: which GPUs hold the model; for several cases, how many hold each."""
-    cost, gpus = cases[0].count, cases[0].gpus
+    cost, gpus = cases[0].counts, cases[0].gpus
     assert cost is not None
     if len(cases) == 1:
         return (_of_one(gpus[0]) if len(gpus) == 1 else _of_several(gpus)) + beyond(cost)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.cells import cell_len
 
-from attnviz.count.params.cases import BuiltCount, Case, CountedCases
+from attnviz.count.params.cases import Case, CountedCases
+from attnviz.count.params.counting.built import BuiltCount, MadeModel
 from attnviz.count.params.compare import MARK
 from attnviz.count.params.params import ParamsReport
 from attnviz.count.params.request import ParamsRequest
@@ -141,8 +142,10 @@ def test_models_stand_side_by_side(case: MakeCase) -> None:
 
 
 def test_a_model_that_was_built() -> None:
-    built = BuiltCount("x", "", None, "Odd", 21, 3, (("body", 13), ("tail", 7)), "float32", 84)
-    lines = drawn(CountedCases(built=built), 80)
+    made = MadeModel("Odd", 21, 3, (("body", 13), ("tail", 7)))
+    sizes = {"tokens": 5, "batch": 1, "weight_bytes": 84, "buffer_bytes": 12, "cache": None}
+    built = BuiltCount("x", "", None, made, dtype="float32", cache_dtype="float32", **sizes)
+    lines = drawn(Case("x", built=built), 80)
     assert list(table_of(lines)) == [
         ("body", 13, 61.9),
         ("tail", 7, 33.3),

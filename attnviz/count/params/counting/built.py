@@ -11,10 +11,9 @@ from attnviz.count.params.counting.cache import (
     CacheCount,
     LayerCache,
     Lengths,
-    byte_count,
     count_kept,
 )
-from attnviz.count.params.counting.cost import DEFAULT_TOKENS, Stated
+from attnviz.count.params.counting.cost import Stated, needed_bytes
 from attnviz.count.params.counting.storage import Matrix, Storage
 
 
@@ -47,19 +46,20 @@ class BuiltCount(NamedTuple):
     """The counts of a model without a spec: parameters and cache, but no operations.
 
     name, source, revision: the requested name, where its sizes come from, its commit on the hub.
-    made: what was counted. tokens, batch: the lengths for which the cache is counted.
-    dtype, cache_dtype: of parameters that are not quantised, and of keys and values.
-    others, stated, storage: as in ``CostReport``.
+    made: what was counted. cache: None if unknown. All else is as in ``CostReport``.
     """
 
     name: str
     source: str
     revision: str | None
     made: MadeModel
+    tokens: int
+    batch: int
     dtype: str
     cache_dtype: str
-    tokens: int = DEFAULT_TOKENS
-    batch: int = 1
+    cache: CacheCount | None
+    weight_bytes: int | None
+    buffer_bytes: int
     others: Mapping[str, int] = NO_OTHERS
     stated: Stated = "option"
     storage: Storage | None = None
@@ -70,40 +70,14 @@ class BuiltCount(NamedTuple):
         return self.made.total
 
     @property
-    def weight_bytes(self) -> int | None:
-        """Return the bytes of the parameters as they are stored; None if nothing tells."""
-        if self.storage is not None:
-            return self.storage.bytes
-        return byte_count(self.made.total, self.dtype, self.others)
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Return the bytes of buffers, 0 if the bytes of weights contain them."""
-        buffered = self.storage is not None and self.storage.buffered
-        return 0 if buffered else byte_count(self.made.buffers, self.dtype)
-
-    @property
-    def cache(self) -> CacheCount | None:
-        """Return the cache, None if unknown."""
-        return None if self.made.kept is None else self.cache_at(self.tokens)
-
-    @property
     def needed_bytes(self) -> int | None:
         """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
-        weights, cache = self.weight_bytes, self.cache
-        if weights is None or cache is None:
-            return None
-        return weights + self.buffer_bytes + cache.bytes
+        return needed_bytes(self.weight_bytes, self.buffer_bytes, self.cache)
 
     @property
     def limit(self) -> int | None:
         """Return the longest sequence that the positions allow, or None."""
         return self.made.limit
-
-    @property
-    def settled(self) -> int:
-        """Return a length at which every sliding window is full."""
-        return max((kept.window or 1 for kept in self.made.kept or ()), default=1)
 
     def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
         """Return the cache for another length, and for another batch unless that is None."""

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
+
+if TYPE_CHECKING:  # they are made of this
+    from attnviz.count.params.counting.built import BuiltCount
+    from attnviz.count.params.counting.cost import CostReport
 
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "float8": 8, "int8": 8, "int4": 4}
 """The bits of a number of each dtype that ``--dtype`` takes."""
@@ -274,26 +278,10 @@ class MemoryFit(NamedTuple):
     max_positions: int | None
 
 
-class Counted(Protocol):
-    """The counts of a model that tell what fits; ``CostReport`` and ``BuiltCount`` have them."""
-
-    @property
-    def batch(self) -> int: ...
-    @property
-    def weight_bytes(self) -> int | None: ...
-    @property
-    def buffer_bytes(self) -> int: ...
-    @property
-    def limit(self) -> int | None: ...
-    @property
-    def settled(self) -> int: ...
-    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount: ...
-
-
-def longest_context(count: Counted, memory: int) -> MemoryFit:
+def longest_context(count: CostReport | BuiltCount, memory: int) -> MemoryFit:
     """Return exactly the longest context that fits into ``memory`` bytes next to the parameters.
 
-    count: of the model, whose bytes of weights are known.
+    count: of a model whose bytes of weights and cache are known.
     Activations need further memory, which depends on the program that runs the model.
 
     Raises UsageError for a memory below 1.
@@ -320,26 +308,21 @@ def longest_context(count: Counted, memory: int) -> MemoryFit:
     def cache(tokens: int) -> int:
         return count.cache_at(tokens).bytes
 
-    by_memory = largest(cache, room, count.settled)
+    settled = settled_length(count.cache)
+    by_memory = largest(cache, room, settled)
     tokens = by_memory
     binds: Literal["memory", "positions", "nothing"] = "memory"
     if by_memory is None or (limit is not None and limit <= by_memory):
         tokens, binds = limit, "nothing" if limit is None else "positions"
-    used = cache(tokens or count.settled) if tokens != 0 else 0
+    used = cache(tokens or settled) if tokens != 0 else 0
     return nothing._replace(
         tokens=tokens, binds=binds, cache=used, left=room - used, by_memory=by_memory
     )
 
 
-def settled_length(spec: ModelSpec) -> int:
-    """Return a length at which every sliding window is full."""
-    windows = (
-        attention.window or 1
-        for stack in spec.stacks
-        for group in stack.groups
-        for attention in group.layer.attentions
-    )
-    return max(windows, default=1)
+def settled_length(cache: CacheCount | None) -> int:
+    """Return a length at which every sliding window of a cache is full."""
+    return max((line.window or 1 for line in cache.lines), default=1) if cache else 1
 
 
 def largest(needed: Callable[[int], int], room: int, settled: int) -> int | None:

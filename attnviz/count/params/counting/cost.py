@@ -16,7 +16,6 @@ from attnviz.count.params.counting.cache import (
     byte_count,
     count_cache,
     lengths,
-    settled_length,
 )
 from attnviz.count.params.counting.parameters import ParameterCount, StackCount, count_parameters
 from attnviz.count.params.counting.storage import Storage
@@ -123,19 +122,12 @@ class CostReport(NamedTuple):
     @property
     def needed_bytes(self) -> int | None:
         """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
-        if self.weight_bytes is None:
-            return None
-        return self.weight_bytes + self.buffer_bytes + self.cache.bytes
+        return needed_bytes(self.weight_bytes, self.buffer_bytes, self.cache)
 
     @property
     def limit(self) -> int | None:
         """Return the longest sequence that the positions allow, or None."""
         return self.spec.main.max_positions
-
-    @property
-    def settled(self) -> int:
-        """Return a length at which every sliding window is full."""
-        return settled_length(self.spec)
 
     def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
         """Return the cache for another length, and for another batch unless that is None."""
@@ -149,6 +141,24 @@ class CostReport(NamedTuple):
         """
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return lengths(self.spec, tokens, source)
+
+
+def stored_bytes(
+    total: int, buffers: int, dtype: str, others: Mapping[str, int], storage: Storage | None
+) -> tuple[int | None, int]:
+    """Return the bytes of ``total`` parameters, None if nothing tells, and those of the buffers.
+
+    The other arguments are those of ``count_cost``. Files contain the buffers with the parameters.
+    """
+    beside = byte_count(buffers, dtype)
+    if storage is None:
+        return byte_count(total, dtype, others), beside
+    return storage.bytes, 0 if storage.buffered else beside
+
+
+def needed_bytes(weights: int | None, buffers: int, cache: CacheCount | None) -> int | None:
+    """Return the sum of the bytes; None if those of weights or cache are unknown."""
+    return None if weights is None or cache is None else weights + buffers + cache.bytes
 
 
 def count_cost(
@@ -181,10 +191,9 @@ def count_cost(
         tokens = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
     length = lengths(spec, tokens, source_tokens)
     parameters = count_parameters(spec)
-    weights: int | None = byte_count(parameters.total, dtype, others)
-    buffers = byte_count(parameters.buffer_total, dtype)
-    if storage is not None:
-        weights, buffers = storage.bytes, 0 if storage.buffered else buffers
+    weights, buffers = stored_bytes(
+        parameters.total, parameters.buffer_total, dtype, others, storage
+    )
     return CostReport(
         spec=spec,
         tokens=length.target,

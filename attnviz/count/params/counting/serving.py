@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from attnviz.count.params.cards import Gpu
 from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.counting.cache import count_cache, largest
+from attnviz.count.params.counting.cache import count_cache, largest, settled_length
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import GroupCount, StackCount
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, FeedForwardSpec, LayerSpec
@@ -104,7 +104,7 @@ def fit_cards(
         return _need(cost, tokens, batch, chunk)._replace(overhead=overhead)
 
     counted = cost if isinstance(cost, CostReport) else None
-    needed, settled = need(cost.tokens, cost.batch), max(cost.settled, chunk)
+    needed, settled = need(cost.tokens, cost.batch), max(settled_length(cost.cache), chunk)
     shared = needed.weights + needed.cache
     found = []
     for card in cards:

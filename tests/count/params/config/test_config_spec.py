@@ -210,7 +210,7 @@ def test_counting_imports_nothing_heavy(tmp_path: Path) -> None:
         "from attnviz.count.params.find_spec import find_spec\n"
         "for spec in (spec_from_options(d_model=4096, heads=32),"
         " find_spec('llama-2-7b').spec, find_spec(sys.argv[1]).spec):\n"
-        "    longest_context(count_cost(spec).spec, 10**12)\n"
+        "    longest_context(count_cost(spec), 10**12)\n"
         "print({'torch', 'numpy', 'transformers', 'huggingface_hub'} & set(sys.modules))"
     )
     done = subprocess.run(

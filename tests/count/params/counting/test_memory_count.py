@@ -53,9 +53,9 @@ def test_bytes_are_never_rounded_through_floats(numbers: int) -> None:
 
 def test_the_longest_context_is_the_last_that_fits() -> None:
     weights = 512
-    fit = longest_context(spec(PLAIN), weights + 32 * 10 + 31)
+    fit = longest_context(count_cost(spec(PLAIN)), weights + 32 * 10 + 31)
     assert (fit.tokens, fit.binds, fit.weights, fit.cache, fit.left) == (10, "memory", 512, 320, 31)
-    assert longest_context(spec(PLAIN), weights + 32 * 11).tokens == 11
+    assert longest_context(count_cost(spec(PLAIN)), weights + 32 * 11).tokens == 11
 
 
 @given(
@@ -68,7 +68,7 @@ def test_one_token_more_would_not_fit(
     memory: int, batch: int, dtype: str, attentions: tuple[AttentionSpec, ...]
 ) -> None:
     shape = spec(*attentions)
-    fit = longest_context(shape, memory, batch=batch, dtype=dtype)
+    fit = longest_context(count_cost(shape, batch=batch, dtype=dtype), memory)
     if fit.binds == "weights":
         assert fit.left < 0
         assert fit.weights > memory
@@ -84,40 +84,40 @@ def test_one_token_more_would_not_fit(
 
 
 def test_weights_alone_may_not_fit() -> None:
-    fit = longest_context(spec(PLAIN), 511)
+    fit = longest_context(count_cost(spec(PLAIN)), 511)
     assert (fit.tokens, fit.binds, fit.left) == (0, "weights", -1)
-    full = longest_context(spec(PLAIN), 512)
+    full = longest_context(count_cost(spec(PLAIN)), 512)
     assert (full.tokens, full.binds, full.left) == (0, "memory", 0)
 
 
 def test_positions_may_end_before_the_memory() -> None:
-    fit = longest_context(spec(PLAIN, limit=7), 10**6)
+    fit = longest_context(count_cost(spec(PLAIN, limit=7)), 10**6)
     assert (fit.tokens, fit.binds, fit.cache) == (7, "positions", 224)
     assert fit.by_memory == (10**6 - 512) // 32
 
 
 @pytest.mark.parametrize("attention", [SLIDING, LINEAR])
 def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> None:
-    fit = longest_context(spec(attention), 10**6)
+    fit = longest_context(count_cost(spec(attention)), 10**6)
     assert (fit.tokens, fit.binds, fit.by_memory) == (None, "nothing", None)
     assert fit.cache == (320 if attention is SLIDING else 64)
-    limited = longest_context(spec(attention, limit=5), 10**6)
+    limited = longest_context(count_cost(spec(attention, limit=5)), 10**6)
     assert (limited.tokens, limited.binds) == (5, "positions")
 
 
 def test_a_window_that_does_not_fit_as_a_whole() -> None:
-    fit = longest_context(spec(SLIDING), 512 + 32 * 9)
+    fit = longest_context(count_cost(spec(SLIDING)), 512 + 32 * 9)
     assert (fit.tokens, fit.binds) == (9, "memory")
 
 
 def test_an_absurd_memory() -> None:
-    assert longest_context(spec(PLAIN), 512 + 32 * 10**50).tokens == 10**50
+    assert longest_context(count_cost(spec(PLAIN)), 512 + 32 * 10**50).tokens == 10**50
 
 
 @pytest.mark.parametrize(("memory", "batch"), [(0, 1), (-1, 1), (10, 0)])
 def test_what_is_no_memory(memory: int, batch: int) -> None:
     with pytest.raises(UsageError, match="must be 1 or more"):
-        longest_context(spec(PLAIN), memory, batch=batch)
+        longest_context(count_cost(spec(PLAIN), batch=batch), memory)
 
 
 def test_maps_that_are_kept() -> None:
