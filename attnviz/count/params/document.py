@@ -227,10 +227,11 @@ def _built(case: Case, built: BuiltCount) -> _Content:
     running = [overview_table(case, built), facts_table({"KV cache and states": kept})]
     buffers = f"note: {count(made.buffers)} numbers of buffers, not trained"
     size = finding(built, case.fit)
-    unknown = "operations" if built.cache is not None else "cache and operations"
-    how = f"Counted by building {made.architecture}: the arithmetic does not know this class"
+    unknown = "operations and activations are not counted."
+    unknown = unknown if built.cache is not None else f"its cache is not known, {unknown}"
+    how = f"Counted by building {made.architecture}: the arithmetic does not know this class, so"
     if made.way == "header":
-        how = "Counted from the header of its file"
+        how = "Counted from its header:"
     title = title_words(built)
     return _Content(
         title=(title[0], title[1], run_words(built), *title[2:]),
@@ -238,8 +239,11 @@ def _built(case: Case, built: BuiltCount) -> _Content:
         tables=(parts, *running),
         sentences=(),
         heading=("/".join(built.name.rsplit("/", 2)[-2:]), *title[1:]),
-        finding=f"{size} {how}, nor its {unknown}.".replace("file, nor", "file, without"),
-        first=lambda columns, lines: [Group(running), Group([parts._replace(least=3)])],
+        finding=f"{size} {how} {unknown}",
+        first=lambda columns, lines: [
+            Group([running[0], *map(Note, made.notes)]),
+            Group([parts._replace(least=3)]),
+        ],
     )
 
 

@@ -116,6 +116,8 @@ def find_spec(
     """
     if shapes_first and name in shape_names():
         return _shape(find_shape(name), name)
+    if name.endswith(".gguf"):
+        return _gguf(name)
     source = resolve(name)
     if source.kind == "shape" and source.shape is not None:
         return _shape(source.shape, name)
@@ -145,6 +147,15 @@ def spec_of_loaded(model: Any) -> FoundSpec:
     fields = {**whole.config.to_dict(), "architectures": [info.architecture], "dtype": info.dtype}
     fields.pop("torch_dtype", None)
     return FoundSpec(info.name, "", info.revision, fields, spec_from_config(fields, name=info.name))
+
+
+def _gguf(name: str) -> FoundSpec:
+    from attnviz.count.params.gguf_file import count_gguf
+
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise LoadError(f"no file {name!r} here")
+    return FoundSpec(name, str(path), None, {"dtype": "float16"}, None, made=count_gguf(path))
 
 
 def _shape(shape: Shape, name: str) -> FoundSpec:

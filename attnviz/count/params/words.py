@@ -131,9 +131,9 @@ def spans(indices: tuple[int, ...]) -> str:
 def dtype_words(cost: CostReport | BuiltCount) -> str:
     """Return the counted dtypes as a string: ``bfloat16 assumed``, ``int4, cache bfloat16``."""
     assumed = " assumed" if not cost.stated else ""
-    if cost.storage is not None:
-        return f"{cost.storage.scheme}, cache {cost.cache_dtype}{assumed}"
     words = " and ".join([cost.dtype, *cost.others]) + assumed
+    if cost.storage is not None:
+        words = cost.storage.scheme
     same = cost.cache is None or cost.cache_dtype == cost.dtype
     return words if same else f"{words}, cache {cost.cache_dtype}"
 

@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.count.params.cases import Case, CountedCases
-from attnviz.count.params.counting.built import BuiltCount, MadeModel
 from attnviz.count.params.compare import MARK
+from attnviz.count.params.counting.built import BuiltCount, MadeModel
 from attnviz.count.params.params import ParamsReport
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.terminal import terminal_block
