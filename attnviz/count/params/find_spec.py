@@ -150,11 +150,13 @@ def spec_of_loaded(model: Any) -> FoundSpec:
 
 
 def _gguf(name: str) -> FoundSpec:
-    from attnviz.count.params.gguf_file import count_gguf
-
     path = Path(name).expanduser()
     if not path.is_file():
         raise LoadError(f"no file {name!r} here")
+    try:
+        from attnviz.count.params.gguf_file import count_gguf
+    except ImportError as error:
+        raise LoadError("counting a GGUF file needs gguf: pip install 'attnviz[gguf]'") from error
     return FoundSpec(name, str(path), None, {"dtype": "float16"}, None, made=count_gguf(path))
 
 
