@@ -32,17 +32,16 @@ _UNTOLD = ("ssm.", "wkv", "shortconv", "attention.shared_kv_layers", "attention.
 """The beginnings of fields of architectures whose cache the header does not tell."""
 
 
-class _Reader(GGUFReader):  # type: ignore[misc]
+class _Reader(GGUFReader):
     """The package's reader, but it believes no count and skips lists of texts.
 
     For a vocabulary of 262,144 tokens it would make a million arrays, which takes 35 s.
     """
 
     def _get(self, offset: int, dtype: Any, count: int = 1, *order: Any, **more: Any) -> Any:
-        values = super()._get(offset, dtype, count, *order, **more)
-        if len(values) < count:
-            raise EOFError("it ends early")
-        return values
+        if offset + np.dtype(dtype).itemsize * int(count) > len(self.data):
+            raise ValueError("it ends early")
+        return super()._get(offset, dtype, count, *order, **more)
 
     def _build_fields(self, offs: int, count: int) -> Any:
         tensors = int(self.fields["GGUF.tensor_count"].parts[0][0])
@@ -53,13 +52,11 @@ class _Reader(GGUFReader):  # type: ignore[misc]
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
         if raw_type != GGUFValueType.ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
-        inner, length = (
-            self._get(orig_offs, np.uint32)[0],
-            int(self._get(orig_offs + 4, np.uint64)[0]),
-        )
+        inner = self._get(orig_offs, np.uint32)[0]
+        length = int(self._get(orig_offs + 4, np.uint64)[0])
         if inner != GGUFValueType.STRING and length <= _MOST["listed"]:
             return super()._get_field_parts(orig_offs, raw_type)
-        at, view = orig_offs + 12, memoryview(self.data)
+        at, view = orig_offs + 12, memoryview(np.asarray(self.data).data)
         if inner == GGUFValueType.STRING:
             _check("texts", length)
             for _ in range(length):
@@ -93,7 +90,8 @@ def count_gguf(path: Path) -> MadeModel:
         else:
             parts[next(part for part in _PARTS if re.match(_PARTS[part], tensor.name))] += many
     lines = tuple(StoredLine(kind, numbers[kind], size) for kind, size in sizes.most_common())
-    architecture = str(fields.get("general.architecture"))
+    architecture = str(fields.get("general.architecture"))[:40]
+    limit = fields.get(f"{architecture}.context_length")
     start = f"{architecture}."
     own = {key.removeprefix(start): fields[key] for key in fields if key.startswith(start)}
     with damaged(path.name):
@@ -104,7 +102,7 @@ def count_gguf(path: Path) -> MadeModel:
         buffers=buffers,
         parts=tuple((part, parts[part]) for part in _PARTS if parts[part]),
         kept=kept,
-        limit=own.get("context_length"),
+        limit=limit if type(limit) is int and limit > 0 else None,
         way="header",
         storage=Storage(f"GGUF {lines[0].label}" if lines else "GGUF", lines, buffered=True),
     )
@@ -150,7 +148,11 @@ def _kept(own: Mapping[str, Any], layers: set[str]) -> tuple[LayerCache, ...] | 
     width = own.get("attention.key_length") or own["embedding_length"] // heads
     both = width + (own.get("attention.value_length") or width)
     sliding = list(slides or ()) if window else [False] * depth
+    if any(type(number) is not int or not 0 <= number < 2**40 for number in (*shared, both)):
+        raise ValueError("it has sizes that cannot be")
     return tuple(
-        LayerCache("sliding" if slide else "full", many * both, window if slide else None)
+        LayerCache("sliding", many * both, int(window))
+        if slide
+        else LayerCache("full", many * both)
         for many, slide in zip(shared[:depth], sliding[:depth], strict=True)
     )
