@@ -1,0 +1,353 @@
+"""Quantised weights: what is counted from a config against files that imitate each format."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from attnviz.count.params.cases import NamedModel, requested_cases
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.request import ParamsRequest
+from attnviz.errors import UsageError
+
+WIDE, INNER, HEADS, VOCAB, LAYERS = 256, 640, 8, 96, 3
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": WIDE,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": HEADS // 2,
+    "vocab_size": VOCAB,
+    "tie_word_embeddings": False,
+    "dtype": "float16",
+}
+SHAPES = {
+    "self_attn.q_proj": (WIDE, WIDE),
+    "self_attn.k_proj": (WIDE // 2, WIDE),
+    "self_attn.v_proj": (WIDE // 2, WIDE),
+    "self_attn.o_proj": (WIDE, WIDE),
+    "mlp.gate_proj": (INNER, WIDE),
+    "mlp.up_proj": (INNER, WIDE),
+    "mlp.down_proj": (WIDE, INNER),
+}
+MATRICES = {
+    f"model.layers.{layer}.{name}": shape
+    for layer in range(LAYERS)
+    for name, shape in SHAPES.items()
+}
+TABLES = {"model.embed_tokens": (VOCAB, WIDE), "lm_head": (VOCAB, WIDE)}
+
+Packed = dict[str, np.ndarray]
+Pack = Callable[[int, int], Packed]
+
+
+def zeros(kind: str, *shape: int) -> np.ndarray:
+    return np.zeros(shape, kind)
+
+
+def gptq(bits: int = 4, group: int = 128) -> Pack:
+    def pack(o: int, i: int) -> Packed:
+        groups = math.ceil(i / group) if group > 0 else 1
+        return {
+            "qweight": zeros("i4", i * bits // 32, o),
+            "qzeros": zeros("i4", groups, o * bits // 32),
+            "scales": zeros("f2", groups, o),
+            "g_idx": zeros("i4", i),
+        }
+
+    return pack
+
+
+def awq(o: int, i: int) -> Packed:
+    groups = math.ceil(i / 128)
+    return {
+        "qweight": zeros("i4", i, o // 8),
+        "qzeros": zeros("i4", groups, o // 8),
+        "scales": zeros("f2", groups, o),
+    }
+
+
+def nf4(o: int, i: int) -> Packed:
+    return {
+        "weight": zeros("u1", o * i // 2, 1),
+        "weight.absmax": zeros("f4", math.ceil(o * i / 64)),
+        "weight.quant_map": zeros("f4", 16),
+        "weight.quant_state.bitsandbytes__nf4": zeros("u1", 100),
+    }
+
+
+def nf4_double(o: int, i: int) -> Packed:
+    return {
+        "weight": zeros("u1", o * i // 2, 1),
+        "weight.absmax": zeros("u1", math.ceil(o * i / 64)),
+        "weight.nested_absmax": zeros("f4", math.ceil(o * i / 64 / 256)),
+        "weight.nested_quant_map": zeros("f4", 256),
+        "weight.quant_map": zeros("f4", 16),
+        "weight.quant_state.bitsandbytes__nf4": zeros("u1", 112),
+    }
+
+
+def int8(o: int, i: int) -> Packed:
+    return {"weight": zeros("i1", o, i), "SCB": zeros("f4", o), "weight_format": zeros("u1")}
+
+
+def fp8_blocks(o: int, i: int) -> Packed:
+    blocks = (math.ceil(o / 128), math.ceil(i / 128))
+    return {"weight": zeros("u1", o, i), "weight_scale_inv": zeros("f4", *blocks)}
+
+
+def scaled(*scales: tuple[str, Callable[[int, int], tuple[int, ...]]], width: int = 8) -> Pack:
+    """Numbers of ``width`` bits and, for each scale, an array of its kind and shape."""
+
+    def pack(o: int, i: int) -> Packed:
+        beside = {f"scale_{n}": zeros(kind, *shape(o, i)) for n, (kind, shape) in enumerate(scales)}
+        return {"weight": zeros("u1", o, i * width // 8), **beside}
+
+    return pack
+
+
+def packed_int32(o: int, i: int) -> Packed:
+    return {
+        "weight_packed": zeros("i4", o, math.ceil(i / 8)),
+        "weight_scale": zeros("f2", o, math.ceil(i / 128)),
+        "weight_zero_point": zeros("i4", o // 8, math.ceil(i / 128)),
+        "weight_shape": zeros("i8", 2),
+        "weight_g_idx": zeros("i4", i),
+    }
+
+
+def mlx(bits: int, group: int = 64) -> Pack:
+    def pack(o: int, i: int) -> Packed:
+        scale = zeros("f2", o, i // group)
+        return {"weight": zeros("u4", o, i * bits // 32), "scales": scale, "biases": scale}
+
+    return pack
+
+
+def compressed(form: str, weights: dict[str, Any], **more: Any) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": weights}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": form,
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head"],
+        **more,
+    }
+
+
+CHANNEL = scaled(("f2", lambda o, i: (o, 1)))
+INT4_GROUPS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
+NVFP4 = scaled(
+    ("u1", lambda o, i: (o, i // 16)), ("f4", lambda o, i: (1,)), ("f4", lambda o, i: (1,)), width=4
+)
+
+FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
+    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": False}, gptq()),
+    "gptq in one group": (
+        {"quant_method": "gptq", "bits": 8, "group_size": -1, "desc_act": True},
+        gptq(8, -1),
+    ),
+    "gptq 3-bit": ({"quant_method": "gptq", "bits": 3, "group_size": 64}, gptq(3, 64)),
+    "awq": ({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}, awq),
+    "nf4": ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, nf4),
+    "nf4 double": (
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+        nf4_double,
+    ),
+    "bitsandbytes 8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8),
+    "fp8": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, fp8_blocks),
+    "fp8 of a tensor": ({"quant_method": "fp8"}, scaled(("f4", lambda o, i: ()))),
+    "fbgemm": (
+        {"quant_method": "fbgemm_fp8"},
+        scaled(("f4", lambda o, i: (o, 1)), ("f4", lambda o, i: (1,))),
+    ),
+    "compressed int4": (
+        compressed("pack-quantized", INT4_GROUPS | {"symmetric": False, "actorder": "group"}),
+        packed_int32,
+    ),
+    "compressed int8": (
+        compressed("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}),
+        CHANNEL,
+    ),
+    "compressed fp8": (
+        compressed("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
+        CHANNEL,
+    ),
+    "compressed nvfp4": (
+        compressed(
+            "nvfp4-pack-quantized",
+            {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16},
+        ),
+        NVFP4,
+    ),
+    "modelopt": ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, NVFP4),
+    "hqq": (
+        {
+            "quant_method": "hqq",
+            "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}},
+            "skip_modules": ["lm_head"],
+        },
+        scaled(
+            ("f2", lambda o, i: (o * i // 64, 1)), ("f2", lambda o, i: (o * i // 64, 1)), width=4
+        ),
+    ),
+    "torchao int4": (
+        {
+            "quant_method": "torchao",
+            "quant_type": {
+                "default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}
+            },
+        },
+        scaled(("f2", lambda o, i: (i // 32, o, 2)), width=4),
+    ),
+    "torchao int8": (
+        {"quant_method": "torchao", "quant_type": "int8_weight_only"},
+        scaled(("f2", lambda o, i: (o,))),
+    ),
+}
+
+
+def tensors_of(pack: Callable[[str], Pack | None]) -> Packed:
+    """The tensors of a file whose matrices are stored as ``pack`` says by name."""
+    found = {"model.norm.weight": zeros("f2", WIDE)}
+    for layer in range(LAYERS):
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            found[f"model.layers.{layer}.{name}.weight"] = zeros("f2", WIDE)
+    for name, shape in (MATRICES | TABLES).items():
+        chosen = pack(name)
+        stored = {"weight": zeros("f2", *shape)} if chosen is None else chosen(*shape)
+        found.update({f"{name}.{key}": value for key, value in stored.items()})
+    return found
+
+
+def inside(pack: Pack) -> Callable[[str], Pack | None]:
+    return lambda name: pack if name in MATRICES else None
+
+
+def folder_of(path: Path, about: dict[str, Any], key: str = "quantization_config") -> Path:
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({**LLAMA, key: about}))
+    return path
+
+
+def counted(folder: Path, **options: Any) -> CostReport:
+    (case,) = requested_cases([NamedModel(str(folder))], ParamsRequest(**options)).cases
+    assert case.cost is not None
+    return case.cost
+
+
+def check(path: Path, tensors: Packed, about: dict[str, Any], key: str = "quantization_config"):
+    right = sum(tensor.nbytes for tensor in tensors.values())
+    bare = counted(folder_of(path / "bare", about, key))
+    assert bare.weight_bytes == right
+    assert bare.storage is not None
+    assert sum(line.numbers or 0 for line in bare.storage.lines) == bare.total
+    folder = folder_of(path / "whole", about, key)
+    save_file(tensors, folder / "model.safetensors")
+    whole = counted(folder)
+    assert (whole.weight_bytes, whole.total, whole.stated) == (right, bare.total, "files")
+    assert whole.cache == bare.cache
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_config_and_its_files_have_the_same_bytes(tmp_path: Path, name: str) -> None:
+    about, pack = FORMATS[name]
+    check(tmp_path, tensors_of(inside(pack)), about)
+
+
+def test_mlx_quantises_tables_too_and_names_exceptions(tmp_path: Path) -> None:
+    own = {"model.layers.0.mlp.down_proj": None, "model.embed_tokens": mlx(8)}
+    about = {
+        "group_size": 64,
+        "bits": 4,
+        "model.layers.0.mlp.down_proj": False,
+        "model.embed_tokens": {"group_size": 64, "bits": 8},
+    }
+    check(tmp_path, tensors_of(lambda name: own.get(name, mlx(4))), about, "quantization")
+
+
+def test_widths_and_modules_of_their_own(tmp_path: Path) -> None:
+    """GPTQModel writes regexes: a minus leaves modules out, a plus changes them."""
+    dynamic = {r"-:.*\.0\..*(up|gate)_proj": {}, r"+:.*\.1\.self_attn.*": {"bits": 8}}
+
+    def pack(name: str) -> Pack | None:
+        left_out = ".0." in name and name.endswith(("up_proj", "gate_proj"))
+        wide = ".1.self_attn" in name
+        return None if left_out or name in TABLES else gptq(8 if wide else 4)
+
+    about = {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": dynamic}
+    check(tmp_path, tensors_of(pack), about)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "left_out"),
+    [
+        (["model.layers.1", "lm_head"], lambda name: ".1." in name),
+        (["re:.*layers\\.2\\.mlp.*", "lm_head"], lambda name: ".2.mlp" in name),
+        (["model.layers.*.self_attn*", "lm_head"], lambda name: "self_attn" in name),
+        (["o_proj", "lm_head"], lambda name: name.endswith("o_proj")),
+        (["gate", "proj", "lm_head"], lambda name: False),
+    ],
+)
+def test_modules_that_are_left_out(
+    tmp_path: Path, ignored: list[str], left_out: Callable[[str], bool]
+) -> None:
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
+    about = compressed("float-quantized", weights, ignore=ignored)
+    tensors = tensors_of(lambda name: None if name in TABLES or left_out(name) else CHANNEL)
+    check(tmp_path, tensors, about)
+
+
+def test_shards_are_added(tmp_path: Path) -> None:
+    about, pack = FORMATS["gptq"]
+    tensors = tensors_of(inside(pack))
+    folder, names = folder_of(tmp_path / "m", about), sorted(tensors)
+    table = {name: f"model-0000{1 + n % 2}-of-00002.safetensors" for n, name in enumerate(names)}
+    for file in set(table.values()):
+        save_file({name: tensors[name] for name in names if table[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
+    assert counted(folder).weight_bytes == sum(tensor.nbytes for tensor in tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("about", "named"),
+    [
+        ({"quant_method": "exl2", "bits": 4.65}, "exl2"),
+        ({"quant_method": "gptq", "bits": 5}, "gptq with 5 bits"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": "x"}, "gptq with x"),
+        ({"quant_method": "awq", "group_size": 10**30}, "awq with 1000"),
+        ({"quant_method": "torchao", "quant_type": "autoquant"}, "torchao autoquant"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "fp8 with blocks of"),
+        ({"quant_method": "fp8", "ignore": ["re:(a+)+$"]}, "the modules re:"),
+        ({"quant_method": "fp8", "ignore": ["re:" + ".*" * 9]}, "the modules re:"),
+        ({"quant_method": "fp8", "ignore": ["re:["]}, "the modules ["),
+        (compressed("marlin-24", INT4_GROUPS), "compressed-tensors marlin-24"),
+        ({"bits": "four"}, "an unnamed format"),
+        ({"quant_method": 7}, "an unnamed format"),
+    ],
+)
+def test_a_scheme_that_is_not_known_is_named_and_nothing_fits(
+    tmp_path: Path, about: dict[str, Any], named: str
+) -> None:
+    folder = folder_of(tmp_path / "m", about)
+    cost = counted(folder)
+    assert (cost.weight_bytes, cost.needed_bytes) == (None, None)
+    assert cost.storage is not None
+    assert named in cost.storage.scheme
+    with pytest.raises(UsageError, match="is quantised as"):
+        counted(folder, memory="24GB")
+    assert counted(folder, memory="24GB", dtype="int4").weight_bytes == -(-cost.total // 2)
+
+
+def test_activations_and_caches_alone_quantise_no_weights(tmp_path: Path) -> None:
+    about = compressed("dense", {}, kv_cache_scheme={"num_bits": 8})
+    assert counted(folder_of(tmp_path / "m", about)).storage is None
