@@ -312,13 +312,13 @@ def tellable(case: Case) -> CostReport | BuiltCount:
     assert count is not None
     if count.weight_bytes is None and count.storage is not None:
         raise UsageError(
-            f"{count.name!r} is quantised as {count.storage.scheme}, whose bytes are not known, so "
+            f"{case.name!r} is quantised as {count.storage.scheme}, whose bytes are not known, so "
             "nothing tells what fits: --dtype int4 counts it with numbers of 4 bits"
         )
     if count.cache is None:
         raise UsageError(
-            f"nothing tells what {count.name!r} caches, so only its weights are known: "
-            f"attnviz params {count.name}"
+            f"nothing tells what {case.name!r} caches, so only its weights are known: "
+            f"attnviz params {case.name}"
         )
     return count
 

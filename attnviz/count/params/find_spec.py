@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from attnviz.count.params.config.read import quantisation_fields, spec_from_config
 from attnviz.count.params.counting.built import MadeModel
 from attnviz.count.params.counting.parameters import ParameterCount
-from attnviz.count.params.counting.storage import Storage, StoredLine, matrices
+from attnviz.count.params.counting.storage import Matrix, Storage, StoredLine, matrices
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
@@ -33,7 +33,6 @@ _FLOATS = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
 }
-_WHOLE = {"I": "int", "U": "uint"}
 _AXES = 64
 """The most axes of a tensor."""
 
@@ -93,11 +92,10 @@ class FoundSpec(NamedTuple):
 
         if (scheme := find_scheme(self.config)) is None:
             return None
-        if isinstance(counted, MadeModel):
-            planned = count_stored(scheme, counted.matrices, counted.total, dtype)
-        else:
-            listed = matrices(counted, usual_names())
-            planned = count_stored(scheme, listed, counted.total, dtype)
+        listed: Iterable[Matrix] = (
+            counted.matrices if isinstance(counted, MadeModel) else matrices(counted, usual_names())
+        )
+        planned = count_stored(scheme, listed, counted.total, dtype)
         return planned._replace(lines=lines, buffered=True) if lines else planned
 
 
@@ -185,8 +183,7 @@ def stored_weights(directory: Path) -> StoredWeights:
     except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
         return StoredWeights()
     for kind, shape, size in tensors:
-        whole = _WHOLE.get(kind[:1]) if kind[1:].isdecimal() else None
-        sizes[_FLOATS.get(kind) or (f"{whole}{kind[1:]}" if whole else kind.lower())] += size
+        sizes[_FLOATS.get(kind, kind.lower())] += size
         if kind in _FLOATS:
             numbers[_FLOATS[kind]] += math.prod(shape)
     return StoredWeights(dict(numbers.most_common()), dict(sizes.most_common()))

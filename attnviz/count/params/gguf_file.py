@@ -150,9 +150,8 @@ def _kept(own: Mapping[str, Any], layers: set[str]) -> tuple[LayerCache, ...] | 
     sliding = list(slides or ()) if window else [False] * depth
     if any(type(number) is not int or not 0 <= number < 2**40 for number in (*shared, both)):
         raise ValueError("it has sizes that cannot be")
+    kinds = LayerCache("full", 0), LayerCache("sliding", 0, window)
     return tuple(
-        LayerCache("sliding", many * both, int(window))
-        if slide
-        else LayerCache("full", many * both)
+        kinds[bool(slide)]._replace(per_token=many * both)
         for many, slide in zip(shared[:depth], sliding[:depth], strict=True)
     )

@@ -31,6 +31,7 @@ _NOT_COUNTED = ("model_type", "quantization_config")
 _NEEDED = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 
 _CACHES = "transformers.cache_utils"
+_ROUTERS = (".gate.weight", ".router.weight")
 _READ = 2
 """The number of tokens that are run to see what the layers keep."""
 
@@ -62,10 +63,8 @@ def count_on_meta(
         _check_needed(made, name)
         with torch.device("meta"):
             model = build(made)
-    kept, without = (_kept(model) if run else None), 0
-    if kept is not None:
-        without = sum(not layer for layer in kept)
-    text = text_config(made)
+    kept, text = _kept(model) if run else None, text_config(made)
+    without = sum(not layer for layer in kept or ())
     towers = [name for name in ("vision", "audio") if hasattr(made, f"{name}_config")]
     notes = [f"the activations of the {name} tower are not counted" for name in towers]
     notes += [f"nothing was seen that {without} layers keep of earlier tokens"] if without else []
@@ -145,30 +144,23 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
 
 def _matrices(model: nn.Module) -> Iterator[Matrix]:
     """Yield each matrix of a model that formats may quantise, one that is shared only once."""
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    head = getattr(model, "get_output_embeddings", lambda: None)()
-    seen = {id(table.weight) for table in tables if head is not None}
-    for name, module in model.named_modules():
+    modules = list(model.modules())
+    tables = {id(module.weight) for module in modules if isinstance(module, nn.Embedding)}
+    linear = {id(module.weight) for module in modules if isinstance(module, nn.Linear)}
+    for name, weight in model.named_parameters():
         kind: MatrixKind = "linear"
-        if isinstance(module, nn.Embedding):
-            kind = "embedding"
-        elif isinstance(module, nn.Linear):
-            if id(module.weight) in seen:
-                continue
-            seen.add(id(module.weight))
-            kind = "head" if module is head or name.endswith("lm_head") else "linear"
-            kind = "router" if name.endswith((".gate", ".router")) else kind
-        else:
-            for own, weight in module.named_parameters(name, recurse=False):
-                if weight.ndim == 3 and "experts" in own:
-                    copies, outputs, inputs = weight.shape
-                    yield Matrix((own,), "experts", inputs, outputs, copies)
-                elif weight.ndim == 2 and own.endswith((".gate.weight", ".router.weight")):
-                    outputs, inputs = weight.shape
-                    yield Matrix((own.removesuffix(".weight"),), "router", inputs, outputs)
+        *copies, outputs, inputs = (1, 1, *weight.shape)[-max(weight.ndim, 2) :]
+        if weight.ndim == 3 and "experts" in name:
+            kind = "experts"
+        elif weight.ndim != 2 or (
+            id(weight) not in tables | linear and not name.endswith(_ROUTERS)
+        ):
             continue
-        outputs, inputs = module.weight.shape
-        yield Matrix((name,), kind, inputs, outputs)
+        elif id(weight) in tables:
+            kind = "embedding"
+        elif name.endswith(("lm_head.weight", *_ROUTERS)):
+            kind = "head" if name.endswith("lm_head.weight") else "router"
+        yield Matrix((name.removesuffix(".weight"),), kind, inputs, outputs, *copies)
 
 
 def _kept(model: nn.Module) -> tuple[tuple[LayerCache, ...], ...] | None:

@@ -90,13 +90,10 @@ class ParamsReport(Report):
         counted = self.counted
         yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
         for case in counted.cases:
-            if case.built is not None:
-                for line in _built_lines(case, case.built):
-                    yield (*case.values, case.name, *line)
-            elif case.cost is None:
+            if (counts := case.counts) is None:
                 yield (*case.values, case.name, "refused", "", case.refusal, "", None, "")
             else:
-                for line in _lines(case, case.cost):
+                for line in (*_lines(counts), *_memory_lines(case, counts)):
                     yield (*case.values, case.name, *line)
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
@@ -348,40 +345,34 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
     return {**cache._asdict(), "lines": [line._asdict() for line in cache.lines]}
 
 
-def _built_lines(
-    case: Case, built: BuiltCount
-) -> Iterator[tuple[str, str, str, str, float | None, str]]:
-    """Yield the same for a model that was built."""
-    for name, number in built.made.parts:
-        yield "parameters", "", name, "", number, "parameters"
-    yield "parameters", "", "total", "sum", built.total, "parameters"
-    yield from _memory_lines(case, built)
+_Line = tuple[str, str, str, str, float | None, str]
+"""Section, stack, item, detail, value and unit of a number."""
 
 
-def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
-    """Yield (section, stack, item, detail, value, unit) for each number of a case."""
+def _lines(cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    """Yield a line for each number of parameters and operations."""
     section = unit = "parameters"
+    if isinstance(cost, BuiltCount):
+        for name, number in (*cost.made.parts, ("total", cost.total)):
+            yield section, "", name, "sum" if name == "total" else "", number, unit
+        return
     for line in part_lines(cost.parameters):
         yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
     yield section, "", "total", "sum", cost.parameters.total, unit
     yield section, "", "active", "sum", cost.parameters.active, unit
     for term in cost.parameters.buffers:
         yield "buffers", "", term.label, "", term.number, "numbers"
-    flops = cost.flops
     for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
-        yield "flops", "", name, "", getattr(flops, name), "operations"
+        yield "flops", "", name, "", getattr(cost.flops, name), "operations"
     yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
-    yield from _memory_lines(case, cost)
 
 
-def _memory_lines(
-    case: Case, count: CostReport | BuiltCount
-) -> Iterator[tuple[str, str, str, str, float | None, str]]:
-    scheme = count.dtype if count.storage is None else count.storage.scheme
-    yield "weights", "", scheme, "", count.weight_bytes, "bytes"
-    if (cache := count.cache) is not None:
+def _memory_lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    kind, cache = cost.storage.scheme if cost.storage else cost.dtype, cost.cache
+    yield "weights", "", kind, "", cost.weight_bytes, "bytes"
+    if cache is not None:
         yield "kv_cache", "", "one token", "", cache.bytes_per_token, "bytes"
-        yield "kv_cache", "", f"{count.batch} x {count.tokens} tokens", "", cache.bytes, "bytes"
+        yield "kv_cache", "", f"{cost.batch} x {cost.tokens} tokens", "", cache.bytes, "bytes"
     if case.fit is not None and case.fit.tokens is not None:
         yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
     for one in case.gpus:

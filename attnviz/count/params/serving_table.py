@@ -129,23 +129,19 @@ def _cells(fit: CardFit, cost: CostReport | BuiltCount) -> dict[str, str]:
         "each ≤": "" if cost.batch == 1 else none if decode is None else _rate(decode.each),
         "bound by": "" if decode is None else decode.bound,
         "at max batch ≤": none if full is None else _rate(full.tokens_per_second),
-        "prefill ≥" if causal else "pass ≥": _pass_time(fit),
+        "prefill ≥" if causal else "pass ≥": _seconds(fit.prefill) if fit.fits else none,
         "memory": bytes_text(fit.card.memory),
     }
-
-
-def _pass_time(fit: CardFit) -> str:
-    if fit.prefill is None:
-        return ""
-    return _seconds(fit.prefill) if fit.fits else "–"
 
 
 def _most(number: int | None) -> str:
     return "any" if number is None else count(number) if number else "none"
 
 
-def _seconds(seconds: float) -> str:
-    """Return a time as a string of three digits: ``464 ms``, ``2.19 s``."""
+def _seconds(seconds: float | None) -> str:
+    """Return a time as a string of three digits: ``464 ms``, ``2.19 s``; empty for None."""
+    if seconds is None:
+        return ""
     unit, size = next(one for one in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= one[1])
     return f"{seconds / (size or 1e-6):,.3g} {unit}"
 

@@ -80,10 +80,7 @@ def operations(number: int) -> str:
 
 
 def bytes_text(number: int | None) -> str:
-    """Return a size as a string: exact up to six digits, then ``1.34 GB`` of 10⁹ bytes.
-
-    A size that nothing tells is ``unknown``.
-    """
+    """Return a size: exact up to six digits, then ``1.34 GB`` of 10⁹ bytes; None is unknown."""
     if number is None:
         return "unknown"
     if number < _EXACT_BYTES:
@@ -130,8 +127,7 @@ def spans(indices: tuple[int, ...]) -> str:
 
 def dtype_words(cost: CostReport | BuiltCount) -> str:
     """Return the counted dtypes as a string: ``bfloat16 assumed``, ``int4, cache bfloat16``."""
-    assumed = " assumed" if not cost.stated else ""
-    words = " and ".join([cost.dtype, *cost.others]) + assumed
+    words = " and ".join([cost.dtype, *cost.others]) + (" assumed" if not cost.stated else "")
     if cost.storage is not None:
         words = cost.storage.scheme
     same = cost.cache is None or cost.cache_dtype == cost.dtype

@@ -111,10 +111,6 @@ class CostReport(NamedTuple):
     storage: Storage | None = None
 
     @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
     def total(self) -> int:
         """Return the number of parameters."""
         return self.parameters.total
