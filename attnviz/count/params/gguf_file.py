@@ -54,6 +54,8 @@ class _Reader(GGUFReader):
             return super()._get_field_parts(orig_offs, raw_type)
         inner = self._get(orig_offs, np.uint32)[0]
         length = int(self._get(orig_offs + 4, np.uint64)[0])
+        if inner == GGUFValueType.ARRAY:
+            raise ValueError("it has lists of lists")
         if inner != GGUFValueType.STRING and length <= _MOST["listed"]:
             return super()._get_field_parts(orig_offs, raw_type)
         at, view = orig_offs + 12, memoryview(np.asarray(self.data).data)

@@ -303,3 +303,47 @@ def test_every_named_shape_has_a_screen(run: Run, name: str) -> None:
     result = run("params", name, "--formula", "--per-layer", "--explain")
     assert (result.code, result.err) == (0, "")
     assert max(map(len, result.lines)) <= 80
+
+
+def small(name: str, **more: Any) -> Any:
+    """A config of a family that the arithmetic does not know, as its class fills it in."""
+    import transformers
+
+    sizes = {
+        "vocab_size": 60,
+        "hidden_size": 32,
+        "intermediate_size": 24,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+    }
+    return getattr(transformers, name)(**{**sizes, **more})
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("ApertusConfig", {"architectures": ["ApertusForCausalLM"]}),
+        ("Lfm2Config", {"full_attn_idxs": [1, 3], "architectures": ["Lfm2ForCausalLM"]}),
+    ],
+)
+def test_weights_and_cache_suffice_to_answer(
+    counted: Any, run: Run, tmp_path: Path, name: str, more: dict[str, Any]
+) -> None:
+    small(name, **more).save_pretrained(tmp_path / "odd")
+    alone = counted("./odd", "--tokens", "64")
+    needed = alone["weights"]["bytes"] + alone["weights"]["buffer_bytes"]
+    needed += alone["kv_cache"]["bytes"]
+    assert alone["needed_bytes"] == needed
+    for memory in (needed, needed - 1):
+        fit = counted("./odd", "--tokens", "64", "--memory", f"{memory}B")["memory"]
+        assert (fit["by_memory"] >= 64) == (memory == needed)
+    (card,) = counted("./odd", "--tokens", "64", "--gpu", "4090", "--overhead", "0B")["gpus"]
+    assert card["needs"]["total"] == needed
+    assert card["decode"] is card["needs"]["activations"] is card["prefill_seconds"] is None
+    rows = counted("./odd", "--compare", "dtype=float32,int8")["rows"]
+    assert rows[0]["weights"]["bytes"] == 4 * rows[1]["weights"]["bytes"]
+    both = run("params", "./odd", "llama-2-7b", "--memory", "1GB", "--no-full").out
+    assert "1 of 2 fit in 1 GB: ./odd." in both
+    assert "not counted" in " ".join(run("params", "./odd", "--gpu", "4090").out.split())
