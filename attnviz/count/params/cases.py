@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import (
     NO_OTHERS,
-    MemoryFit,
     bits,
-    longest_context,
 )
 from attnviz.count.params.counting.cost import (
     DEFAULT_TOKENS,
@@ -22,6 +20,7 @@ from attnviz.count.params.counting.cost import (
     count_cost,
     stored_bytes,
 )
+from attnviz.count.params.counting.memory import MemoryFit, longest_context
 from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.counting.storage import Storage
 from attnviz.count.params.request import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.built import BuiltCount
@@ -52,15 +52,14 @@ class Metric(NamedTuple):
     shape: bool = False
 
 
-def _of(number: Callable[[CostReport], int]) -> Callable[[Case], int | None]:
-    return lambda case: None if case.cost is None else number(case.cost)
+_ANY = (CostReport, BuiltCount)
 
 
-def _of_any(
-    number: Callable[[CostReport | BuiltCount], int | None],
+def _of(
+    number: Callable[[Any], int | None], kinds: type | tuple[type, ...] = CostReport
 ) -> Callable[[Case], int | None]:
-    """Return the same for counts of models that were built too."""
-    return lambda case: None if case.counts is None else number(case.counts)
+    """Return the number of a case if its counts are of one of these kinds, else None."""
+    return lambda case: number(case.counts) if isinstance(case.counts, kinds) else None
 
 
 def _forward(cost: CostReport) -> int:
@@ -76,11 +75,11 @@ _METRICS = (
     Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
     Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
     Metric("ffn", "MLP", _of(_forward), count, True),
-    Metric("total", "total", _of_any(lambda a: a.total), count, True),
+    Metric("total", "total", _of(lambda a: a.total, _ANY), count, True),
     Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
-    Metric("weights", "weights", _of_any(lambda a: a.weight_bytes), bytes_text),
-    Metric("cache_per_token", "cache/token", _of_any(_per_token), bytes_text),
-    Metric("cache", "cache", _of_any(lambda a: a.cache and a.cache.bytes), bytes_text),
+    Metric("weights", "weights", _of(lambda a: a.weight_bytes, _ANY), bytes_text),
+    Metric("cache_per_token", "cache/token", _of(_per_token, _ANY), bytes_text),
+    Metric("cache", "cache", _of(lambda a: a.cache and a.cache.bytes, _ANY), bytes_text),
     Metric("flops", "FLOPs", _of(lambda a: a.flops.total_visible), operations),
     Metric(
         "scores", "attention FLOPs", _of(lambda a: a.flops.attention_scores_visible), operations

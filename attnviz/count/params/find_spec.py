@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from attnviz.count.params.config.read import quantisation_fields, spec_from_config
 from attnviz.count.params.counting.built import MadeModel
 from attnviz.count.params.counting.parameters import ParameterCount
-from attnviz.count.params.counting.storage import Matrix, Storage, StoredLine, matrices
+from attnviz.count.params.counting.storage import Storage, StoredLine, WeightMatrix, matrices
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
@@ -92,7 +92,7 @@ class FoundSpec(NamedTuple):
 
         if (scheme := find_scheme(self.config)) is None:
             return None
-        listed: Iterable[Matrix] = (
+        listed: Iterable[WeightMatrix] = (
             counted.matrices if isinstance(counted, MadeModel) else matrices(counted, usual_names())
         )
         planned = count_stored(scheme, listed, counted.total, dtype)

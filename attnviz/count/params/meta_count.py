@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from attnviz.count.params.counting.built import MadeModel
 from attnviz.count.params.counting.cache import CacheKind, LayerCache
-from attnviz.count.params.counting.storage import Matrix, MatrixKind
+from attnviz.count.params.counting.storage import MatrixKind, WeightMatrix
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
@@ -142,7 +142,7 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
     return tuple(parts)
 
 
-def _matrices(model: nn.Module) -> Iterator[Matrix]:
+def _matrices(model: nn.Module) -> Iterator[WeightMatrix]:
     """Yield each matrix of a model that formats may quantise, one that is shared only once."""
     modules = list(model.modules())
     tables = {id(module.weight) for module in modules if isinstance(module, nn.Embedding)}
@@ -160,7 +160,7 @@ def _matrices(model: nn.Module) -> Iterator[Matrix]:
             kind = "embedding"
         elif name.endswith(("lm_head.weight", *_ROUTERS)):
             kind = "head" if name.endswith("lm_head.weight") else "router"
-        yield Matrix((name.removesuffix(".weight"),), kind, inputs, outputs, *copies)
+        yield WeightMatrix((name.removesuffix(".weight"),), kind, inputs, outputs, *copies)
 
 
 def _kept(model: nn.Module) -> tuple[tuple[LayerCache, ...], ...] | None:

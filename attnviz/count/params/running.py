@@ -9,11 +9,11 @@ from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import (
     CacheCount,
     CacheLine,
-    MemoryFit,
     bits,
     byte_count,
 )
 from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.counting.memory import MemoryFit
 from attnviz.count.params.parts import main_attention
 from attnviz.count.params.specs import AttentionSpec
 from attnviz.count.params.tables import LM_HEAD, TINTS
@@ -65,6 +65,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> list[_Line
     made = f"{count(cost.total)} × {_size(bits(cost.dtype))} ({cost.dtype})"
     if cost.storage is not None:
         made = cost.storage.scheme + (", as its files have them" if cost.storage.buffered else "")
+        made += "" if cost.stated else f", {cost.dtype} assumed"
     elif cost.others:
         made = "as stored"
     elif not cost.stated:

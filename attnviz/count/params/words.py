@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.counting.cache import CacheCount, MemoryFit
+from attnviz.count.params.counting.cache import CacheCount
 from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.memory import MemoryFit
 from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec

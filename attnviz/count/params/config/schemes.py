@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from attnviz.count.params.config.read import quantisation_fields
 from attnviz.count.params.counting.cache import byte_count
-from attnviz.count.params.counting.storage import Matrix, Packing, Storage, StoredLine
+from attnviz.count.params.counting.storage import Packing, Storage, StoredLine, WeightMatrix
 from attnviz.reading import read_toml
 
 _FORMATS = Path(__file__).with_name("schemes.toml")
@@ -34,14 +34,8 @@ class _UnknownError(Exception):
     """Raised with the words for a scheme whose bytes cannot be counted."""
 
 
-class _Rule(NamedTuple):
-    """How the modules with certain names are stored.
-
-    names: matches their names. packing: how they are stored; None if they are not quantised.
-    """
-
-    names: re.Pattern[str]
-    packing: Packing | None
+_Rule = tuple[re.Pattern[str], Packing | None]
+"""Which modules, by name, are stored in one way; None if they are not quantised."""
 
 
 class Scheme(NamedTuple):
@@ -85,7 +79,8 @@ def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
 
     nested: whether the fields are of the model's text part alone.
     """
-    method, rules, labels, narrowest = _method(about), [], [], "float8"
+    method, labels, narrowest = _method(about), [], "float8"
+    rules: list[_Rule] = []
     row: Mapping[str, Any] = {}
     for variant, targets, fields in _variants(method, about):
         name = f"{method} {variant}".strip()
@@ -93,7 +88,7 @@ def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
         if row is None:
             raise _UnknownError(name)
         bits, packing = _packing(row, fields, name)
-        rules += [*_exceptions(method, about, row, name), _Rule(_names(targets), packing)]
+        rules += [*_exceptions(method, about, row, name), (_names(targets), packing)]
         labels.append(row["label"].format(bits))
         narrowest = "int4" if bits <= 4 else narrowest if row.get("float") else "int8"
     if not rules:  # only activations or the cache
@@ -103,7 +98,7 @@ def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
     kinds = (*row.get("kinds", _KINDS), *["head"] * bool(about.get("lm_head")))
     kinds += ("head", "embedding") * bool(about.get("include_input_output_embeddings"))
     label = " and ".join(dict.fromkeys(labels))
-    return Scheme(label, (_Rule(_names(ignored), None), *rules), kinds, narrowest)
+    return Scheme(label, ((_names(ignored), None), *rules), kinds, narrowest)
 
 
 def _method(about: Mapping[str, Any]) -> str:
@@ -207,7 +202,7 @@ def _exceptions(
         plain = fields is False or module.startswith("-:") or inner.get("bits") in (16, 32)
         if plain or (inner and not module.endswith("_quant_params")):
             packing = None if plain else _packing(row, {**about, **inner}, name)[1]
-            yield _Rule(_names([re.sub(r"^[+-]:", "re:", module)]), packing)
+            yield _names([re.sub(r"^[+-]:", "re:", module)]), packing
 
 
 def _dict(value: Any) -> dict[str, Any]:
@@ -245,7 +240,9 @@ def _names(listed: Iterable[str]) -> re.Pattern[str]:
 # Bytes ------------------------------------------------------------------------------------------
 
 
-def count_stored(scheme: Scheme, matrices: Iterable[Matrix], total: int, dtype: str) -> Storage:
+def count_stored(
+    scheme: Scheme, matrices: Iterable[WeightMatrix], total: int, dtype: str
+) -> Storage:
     """Return how the parameters of a quantised model are stored, with their bytes.
 
     matrices: those of the model. total: all its parameters; those outside the quantised matrices
@@ -274,14 +271,13 @@ def count_stored(scheme: Scheme, matrices: Iterable[Matrix], total: int, dtype: 
     return Storage(scheme.label, tuple(lines), scheme.narrowest, experts, tables)
 
 
-def _packing_of(scheme: Scheme, matrix: Matrix, layer: int) -> Packing | None:
+def _packing_of(scheme: Scheme, matrix: WeightMatrix, layer: int) -> Packing | None:
     """Return how a matrix of a layer is stored; None if it is not quantised."""
     if matrix.kind not in scheme.kinds:
         return None
     names = [name.replace("#", str(layer)) for name in matrix.names]
-    for rule in scheme.rules:
-        if any(map(rule.names.match, names)):
-            packing = rule.packing
+    for listed, packing in scheme.rules:
+        if any(map(listed.match, names)):
             partial = packing and packing.fits and matrix.inputs % packing.columns
             return None if partial else packing
     return None

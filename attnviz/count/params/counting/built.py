@@ -14,7 +14,7 @@ from attnviz.count.params.counting.cache import (
     count_kept,
 )
 from attnviz.count.params.counting.cost import Stated, needed_bytes
-from attnviz.count.params.counting.storage import Matrix, Storage
+from attnviz.count.params.counting.storage import Storage, WeightMatrix
 
 
 class MadeModel(NamedTuple):
@@ -35,7 +35,7 @@ class MadeModel(NamedTuple):
     buffers: int
     parts: tuple[tuple[str, int], ...]
     kept: tuple[LayerCache, ...] | None = None
-    matrices: tuple[Matrix, ...] = ()
+    matrices: tuple[WeightMatrix, ...] = ()
     limit: int | None = None
     notes: tuple[str, ...] = ()
     way: Literal["building", "header"] = "building"

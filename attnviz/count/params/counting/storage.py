@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -21,7 +22,7 @@ _KINDS: Mapping[str, MatrixKind] = {
 """The kind of a matrix by the role of its term; terms of other roles are never quantised."""
 
 
-class Matrix(NamedTuple):
+class WeightMatrix(NamedTuple):
     """Equal matrices of a model, one or more in each of some layers.
 
     names: the names that checkpoints give it; ``#`` stands for the index of the layer.
@@ -99,40 +100,26 @@ class Storage(NamedTuple):
         return sum(line.bytes for line in self.lines) if self.lines else None
 
 
-def matrices(counted: ParameterCount, names: Mapping[str, Sequence[str]]) -> Iterator[Matrix]:
+def matrices(counted: ParameterCount, names: Mapping[str, Sequence[str]]) -> Iterator[WeightMatrix]:
     """Yield the matrices of an architecture that formats may quantise.
 
     counted: its parameters. names: the usual names of a matrix by the label of its term.
     """
+    outside = [*counted.terms, *(term for stack in counted.stacks for term in stack.terms)]
+    found: list[tuple[Term, str, Sequence[int]]] = [(term, "model.", (0,)) for term in outside]
     for stack in counted.stacks:
-        prefix = "model.layers" if stack.spec.causal else f"{stack.spec.name}.layers"
+        prefix = f"{'model' if stack.spec.causal else stack.spec.name}.layers.#."
         for group in stack.groups:
-            indices = range(group.repeat) if group.indices is None else group.indices
-            terms = [term for attention in group.layer.attentions for term in attention.terms]
-            terms += [] if group.layer.feed_forward is None else group.layer.feed_forward.terms
-            for term in terms:
-                yield from _matrix(term, f"{prefix}.#.", names, indices[: group.stored])
-        for term in stack.terms:
-            yield from _matrix(term, "model.", names, (0,))
-    for term in counted.terms:
-        yield from _matrix(term, "model.", names, (0,))
-
-
-def _matrix(
-    term: Term, prefix: str, names: Mapping[str, Sequence[str]], layers: Sequence[int]
-) -> Iterator[Matrix]:
-    if term.role not in _KINDS or len(term.factors) < 2:
-        return
-    *copies, inputs, outputs = term.factors
-    kind = _KINDS[term.role]
-    if kind == "embedding":
-        inputs, outputs = outputs, inputs  # a table has a row for each token, as a head has
-    known = names.get(term.label, (term.label.replace(" ", "_"),))
-    yield Matrix(
-        names=tuple(prefix + name for name in known),
-        kind="experts" if copies else kind,
-        inputs=inputs,
-        outputs=outputs,
-        copies=copies[0] if copies else 1,
-        layers=layers,
-    )
+            layers = range(group.repeat) if group.indices is None else group.indices
+            for part in (*group.layer.attentions, group.layer.feed_forward):
+                terms = () if part is None else part.terms
+                found += [(term, prefix, layers[: group.stored]) for term in terms]
+    for term, start, indices in found:
+        if term.role in _KINDS and len(term.factors) > 1:
+            *copies, inputs, outputs = term.factors
+            kind: MatrixKind = "experts" if copies else _KINDS[term.role]
+            if kind == "embedding":  # a row for each token, as a head has
+                inputs, outputs = outputs, inputs
+            known = names.get(term.label, (term.label.replace(" ", "_"),))
+            named, many = tuple(start + name for name in known), math.prod(copies)
+            yield WeightMatrix(named, kind, inputs, outputs, many, indices)

@@ -205,7 +205,7 @@ def test_counting_imports_nothing_heavy(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "from attnviz.count.params.counting.cost import count_cost\n"
-        "from attnviz.count.params.counting.cache import longest_context\n"
+        "from attnviz.count.params.counting.memory import longest_context\n"
         "from attnviz.count.params.shapes import spec_from_options\n"
         "from attnviz.count.params.find_spec import find_spec\n"
         "for spec in (spec_from_options(d_model=4096, heads=32),"

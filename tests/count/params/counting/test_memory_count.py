@@ -12,9 +12,9 @@ from attnviz.count.params.counting.cache import (
     byte_count,
     count_cache,
     lengths,
-    longest_context,
 )
 from attnviz.count.params.counting.cost import DEFAULT_TOKENS, count_cost
+from attnviz.count.params.counting.memory import longest_context
 from attnviz.count.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
 
