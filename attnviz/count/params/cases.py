@@ -32,6 +32,7 @@ from attnviz.count.params.request import (
     parse_choices,
 )
 from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest
 from attnviz.options import read_size
@@ -231,7 +232,7 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 def _named_case(found: FoundSpec, running: Running) -> Case:
     """Return a counted case for a named model."""
     if found.spec is not None:
-        return _counted(found, running)._replace(revision=found.revision)
+        return _counted(found.spec, running, found)._replace(revision=found.revision)
     from attnviz.count.params.config.read import stored_dtype
 
     made = found.made
@@ -265,19 +266,16 @@ def _named_case(found: FoundSpec, running: Running) -> Case:
 
 
 def _shape_case(shape: Shape, running: Running) -> Case:
-    from attnviz.count.params.find_spec import FoundSpec
-
     for name, value in shape.items():
         check_size(name, value)
-    return _counted(FoundSpec("", "", None, {}, spec_from_options(**shape)), running)
+    return _counted(spec_from_options(**shape), running)
 
 
-def _counted(found: FoundSpec, running: Running) -> Case:
-    assert found.spec is not None
-    spec, parameters = found.spec, count_parameters(found.spec)
-    types = _dtypes(running, spec.dtype, spec.name, found.stored, parameters.total)
-    storage = None
-    if types.stated != "option":
+def _counted(spec: ModelSpec, running: Running, found: FoundSpec | None = None) -> Case:
+    parameters, storage = count_parameters(spec), None
+    stored = None if found is None else found.stored
+    types = _dtypes(running, spec.dtype, spec.name, stored, parameters.total)
+    if found is not None and types.stated != "option":
         storage = found.storage(parameters, types.dtype)
     cost = count_cost(
         spec,

@@ -85,7 +85,7 @@ class _Content(NamedTuple):
     heading: Sequence[str]
     finding: str
     first: First
-    explanation: Explanation = Explanation("params", "counted exactly, by building the model.")
+    explanation: Explanation
 
 
 def params_document(report: ParamsReport) -> Document:
@@ -229,9 +229,12 @@ def _built(case: Case, built: BuiltCount) -> _Content:
     size = finding(built, case.fit)
     unknown = "operations and activations are not counted."
     unknown = unknown if built.cache is not None else f"its cache is not known, {unknown}"
-    how = f"Counted by building {made.architecture}: the arithmetic does not know this class, so"
-    if made.way == "header":
-        how = "Counted from its header:"
+    told, how = "from the header of the file", "Counted from its header:"
+    if made.way == "building":
+        told = "by building the model"
+        how = (
+            f"Counted by building {made.architecture}: the arithmetic does not know this class, so"
+        )
     title = title_words(built)
     return _Content(
         title=(title[0], title[1], run_words(built), *title[2:]),
@@ -244,6 +247,7 @@ def _built(case: Case, built: BuiltCount) -> _Content:
             Group([running[0], *map(Note, made.notes)]),
             Group([parts._replace(least=3)]),
         ],
+        explanation=Explanation("params", f"counted exactly, {told}."),
     )
 
 

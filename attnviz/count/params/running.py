@@ -81,9 +81,9 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> list[_Line
         elif spec is not None and spec.kv_heads != spec.heads:
             kept += f", {count(spec.kv_heads)} KV heads"
         lines.append(("KV cache", bytes_text(cache.bytes), kept, cache.bytes))
-    if cache is not None and (cache.bytes or case.fit is not None):
+    if cache is not None and total is not None and (cache.bytes or case.fit is not None):
         free = ""
-        if case.fit is not None and total is not None:
+        if case.fit is not None:
             left, memory = case.fit.memory - total, bytes_text(case.fit.memory)
             beyond = "left for activations" if left >= 0 else f"more than {memory}"
             free = f"{bytes_text(abs(left))} {beyond}"
@@ -312,6 +312,7 @@ def length_table(
     rows = {"tokens": [count(one.tokens) for one in counts]}
     if cost.cache.bytes:
         rows["KV cache"] = [bytes_text(one.cache.bytes) for one in counts]
+    if cost.cache.bytes and cost.needed_bytes is not None:
         rows["total"] = [bytes_text(one.needed_bytes) for one in counts]
     if not cost.cache.bytes or not across:
         label = "prefill" if cost.spec.main.causal else "forward pass"

@@ -351,3 +351,43 @@ def test_a_scheme_that_is_not_known_is_named_and_nothing_fits(
 def test_activations_and_caches_alone_quantise_no_weights(tmp_path: Path) -> None:
     about = compressed("dense", {}, kv_cache_scheme={"num_bits": 8})
     assert counted(folder_of(tmp_path / "m", about)).storage is None
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_towers_keep_their_numbers(tmp_path: Path, nested: bool) -> None:
+    """A quantised text part, or a format that quantises the text part alone, in a model of images.
+
+    The oracle adds up the text layers' matrices of the class itself.
+    """
+    import torch
+    import transformers
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+    vision = {**sizes, "num_hidden_layers": 2, "image_size": 28, "patch_size": 14}
+    text = {**sizes, "num_hidden_layers": 2, "num_key_value_heads": 2, "head_dim": 32}
+    config = transformers.Gemma3Config(
+        text_config={**text, "vocab_size": 96},
+        vision_config=vision,
+        architectures=["Gemma3ForConditionalGeneration"],
+    )
+    config.save_pretrained(tmp_path / "m")
+    about = (
+        compressed("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"})
+        if nested
+        else {"quant_method": "awq", "bits": 4, "group_size": 64}
+    )
+    fields = json.loads((tmp_path / "m" / "config.json").read_text())
+    (fields["text_config"] if nested else fields)["quantization_config"] = about
+    (tmp_path / "m" / "config.json").write_text(json.dumps({**fields, "dtype": "bfloat16"}))
+    with torch.device("meta"):
+        model = transformers.Gemma3ForConditionalGeneration(config)
+    right = 0
+    for name, weight in model.named_parameters():
+        if "language_model.layers" in name and name.endswith("proj.weight"):
+            o, i = weight.shape
+            right += o * i + 2 * o if nested else o * i // 2 + i // 64 * (o // 2 + 2 * o)
+        else:
+            right += 2 * weight.numel()
+    (case,) = requested_cases([NamedModel(str(tmp_path / "m"))], ParamsRequest()).cases
+    assert case.built is not None
+    assert case.built.weight_bytes == right
