@@ -31,8 +31,8 @@ class _Models(Options):
 
     names: tuple[str, ...] = argument(
         "MODEL",
-        "A named shape such as llama-2-7b, a directory with a config.json, a GGUF file, or a Hugging "
-        "Face id; several stand side by side.",
+        "A named shape such as llama-2-7b, a directory with a config.json, a GGUF file, or a "
+        "Hugging Face id; several stand side by side.",
         (),
         autocompletion=complete_shape,
         show_default=False,
