@@ -285,7 +285,10 @@ def _compared(counted: CountedCases, costs: Sequence[CostReport | BuiltCount]) -
 
 def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport | BuiltCount]) -> _Content:
     pairs = zip(cases, costs, strict=True)
-    title = (f"{len(cases)} models", *sorted({cost.dtype for cost in costs}))
+    title = (
+        f"{len(cases)} models",
+        *sorted({cost.storage.scheme if cost.storage else cost.dtype for cost in costs}),
+    )
     assumed = [case.name for case, cost in zip(cases, costs, strict=True) if not cost.stated]
     note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
     full = model_table(cases) if any(case.built for case in cases) else side_by_side_table(cases)
