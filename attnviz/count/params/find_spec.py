@@ -134,7 +134,10 @@ def find_spec(
     config = read_config(where, directory)
     origin = "" if bundled else str(directory / "config.json")
     spec = spec_from_config(config, name=name, source=origin)
-    return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
+    stored = stored_weights(directory)
+    if quantisation_fields(config)[0]:  # most numbers are in no dtype that the model computes in
+        stored = stored._replace(numbers={})
+    return FoundSpec(name, origin, commit, config, spec, stored=stored)
 
 
 def spec_of_loaded(model: Any) -> FoundSpec:

@@ -391,3 +391,14 @@ def test_towers_keep_their_numbers(tmp_path: Path, nested: bool) -> None:
     (case,) = requested_cases([NamedModel(str(tmp_path / "m"))], ParamsRequest()).cases
     assert case.built is not None
     assert case.built.weight_bytes == right
+
+
+def test_a_quantised_model_caches_in_the_dtype_of_its_config(tmp_path: Path) -> None:
+    import torch
+    from safetensors import torch as files
+
+    folder = folder_of(tmp_path / "m", {"quant_method": "fp8"})
+    weight = torch.zeros(8, 16, dtype=torch.float8_e4m3fn)
+    files.save_file({"a.weight": weight, "a.scale": torch.ones(1)}, folder / "model.safetensors")
+    cost = counted(folder)
+    assert (cost.weight_bytes, cost.dtype, cost.cache_dtype) == (8 * 16 + 4, "float16", "float16")
