@@ -42,6 +42,7 @@ def test_the_promised_ranges() -> None:
     assert set(project()["optional-dependencies"]) == {
         "data",
         "dist",
+        "gguf",
         "plot",
         "tui",
         "test",
