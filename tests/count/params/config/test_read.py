@@ -190,25 +190,3 @@ def test_built_in_models() -> None:
     blocks = 6 * (4 * 256 * 4 * 32 + 3 * 256 * 688)
     assert count_parameters(tiny).total == table + norms + blocks
     assert count_parameters(own).total == 4 * 64**2
-<<<<<<< HEAD:tests/count/params/config/test_read.py
-=======
-
-
-def test_counting_imports_nothing_heavy(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
-    script = (
-        "import sys\n"
-        "from attnviz.count.params.counting.cost import count_cost\n"
-        "from attnviz.count.params.counting.memory import longest_context\n"
-        "from attnviz.count.params.shapes import spec_from_options\n"
-        "from attnviz.count.params.find_spec import find_spec\n"
-        "for spec in (spec_from_options(d_model=4096, heads=32),"
-        " find_spec('llama-2-7b').spec, find_spec(sys.argv[1]).spec):\n"
-        "    longest_context(count_cost(spec), 10**12)\n"
-        "print({'torch', 'numpy', 'transformers', 'huggingface_hub'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "set()\n"
->>>>>>> k1k2:tests/count/params/config/test_config_spec.py

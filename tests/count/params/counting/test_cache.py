@@ -164,21 +164,11 @@ def test_one_token_more_would_not_fit(
     assert cache(fit.tokens + 1) > memory - fit.weights
 
 
-<<<<<<< HEAD:tests/count/params/counting/test_cache.py
 def test_weights_or_positions_may_end_before_the_memory() -> None:
-=======
-def test_weights_alone_may_not_fit() -> None:
->>>>>>> k1k2:tests/count/params/counting/test_memory_count.py
     fit = longest_context(count_cost(spec(PLAIN)), 511)
     assert (fit.tokens, fit.binds, fit.left) == (0, "weights", -1)
     full = longest_context(count_cost(spec(PLAIN)), 512)
     assert (full.tokens, full.binds, full.left) == (0, "memory", 0)
-<<<<<<< HEAD:tests/count/params/counting/test_cache.py
-=======
-
-
-def test_positions_may_end_before_the_memory() -> None:
->>>>>>> k1k2:tests/count/params/counting/test_memory_count.py
     fit = longest_context(count_cost(spec(PLAIN, limit=7)), 10**6)
     assert (fit.tokens, fit.binds, fit.cache) == (7, "positions", 224)
     assert fit.by_memory == (10**6 - 512) // 32
@@ -193,18 +183,9 @@ def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> No
     assert (limited.tokens, limited.binds) == (5, "positions")
 
 
-<<<<<<< HEAD:tests/count/params/counting/test_cache.py
 def test_a_window_may_not_fit_and_memory_may_be_absurd() -> None:
     fit = longest_context(count_cost(spec(SLIDING)), 512 + 32 * 9)
     assert (fit.tokens, fit.binds) == (9, "memory")
-=======
-def test_a_window_that_does_not_fit_as_a_whole() -> None:
-    fit = longest_context(count_cost(spec(SLIDING)), 512 + 32 * 9)
-    assert (fit.tokens, fit.binds) == (9, "memory")
-
-
-def test_an_absurd_memory() -> None:
->>>>>>> k1k2:tests/count/params/counting/test_memory_count.py
     assert longest_context(count_cost(spec(PLAIN)), 512 + 32 * 10**50).tokens == 10**50
 
 
