@@ -76,11 +76,13 @@ def matrix_of(module: Any, like: Tensor) -> Tensor:
 
     like: a tensor of the module's dtype and device. Raises UnsupportedError if it is not linear.
     """
+    matrix: Tensor
     if (axis := weight_axis(module)) is not None:
-        return whole_weight(module).movedim(axis, 0)
+        matrix = whole_weight(module).movedim(axis, 0)
+        return matrix
     inputs, _ = linear_size(module) or (0, 0)
     shift = module.forward(like.new_zeros(1, 1, inputs))[0]
-    matrix: Tensor = module.forward(torch.eye(inputs).to(like)[None])[0] - shift
+    matrix = module.forward(torch.eye(inputs).to(like)[None])[0] - shift
     x = _trial(inputs, like)
     found, expected = (x @ matrix)[0], module.forward(x)[0] - shift
     if not bool((found - expected).abs().max() <= _LINEAR * expected.abs().max()):

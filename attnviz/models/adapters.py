@@ -45,7 +45,7 @@ _FIRST_VALUES = (True, False, None, "gaussian", "eva", "orthogonal")
 """Ways of drawing the first A and B of a training that leave the base's own weights as they are."""
 
 
-class Adapter:
+class LoraAdapter:
     """A LoRA adapter in a directory, as peft saves it.
 
     name: of the model as the user gave it. base: the name of its base model, and revision, that of
@@ -168,7 +168,7 @@ class Adapter:
 
 def with_base(
     name: str, revision: str | None, find: Callable[[str, str | None], tuple[Any, ...]]
-) -> tuple[Path, str | None, Adapter | None]:
+) -> tuple[Path, str | None, LoraAdapter | None]:
     """Return the directory of a model's weights, their commit, and the adapter that changes them.
 
     find: returns first the directory and the commit of a name and its revision on the hub; it is
@@ -177,7 +177,7 @@ def with_base(
     directory, commit = find(name, revision)[:2]
     if not (directory / ADAPTER).is_file():
         return directory, commit, None
-    adapter = Adapter(name, directory)
+    adapter = LoraAdapter(name, directory)
     if adapter.base is None:
         return directory, commit, adapter
     try:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from attnviz.errors import LoadError, UnsupportedError
-from attnviz.models.adapters import Adapter
+from attnviz.models.adapters import LoraAdapter
 from attnviz.models.checkpoint_files import Shapes
 from attnviz.models.third_party import third_party
 from attnviz.records import NO_PREDICTIONS
@@ -133,7 +133,7 @@ def open_weights(
     )
 
 
-def adapt(model: Any, adapter: Adapter) -> None:
+def adapt(model: Any, adapter: LoraAdapter) -> None:
     """Change a model's parameters as an adapter does; tied ones that it changes are untied.
 
     Raises LoadError if it does not fit, UnsupportedError if they are quantised.

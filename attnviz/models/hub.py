@@ -10,7 +10,7 @@ from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
 from attnviz.errors import LoadError, OfflineError, UsageError
-from attnviz.models.adapters import Adapter, with_base
+from attnviz.models.adapters import LoraAdapter, with_base
 from attnviz.models.checkpoint_files import (
     ADAPTER,
     PickleError,
@@ -35,7 +35,7 @@ class Snapshot(NamedTuple):
 
     directory: Path
     revision: str | None
-    adapter: Adapter | None = None
+    adapter: LoraAdapter | None = None
 
 
 _REVISION = re.compile(r"(?!.*\.\.)[^\s/~^:?*\[\\\x00-\x1f\x7f][^\s~^:?*\[\\\x00-\x1f\x7f]*")

@@ -18,7 +18,7 @@ from attnviz.attention.family_reading import CheckpointLayout, StoredParameters,
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.errors import LoadError
-from attnviz.models.adapters import Adapter, with_base
+from attnviz.models.adapters import LoraAdapter, with_base
 from attnviz.models.checkpoint_files import (
     check_layers,
     check_weights,
@@ -150,7 +150,7 @@ def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheck
 
 
 def _opened(
-    name: str, directory: Path, commit: str | None, work: Work | None, adapter: Adapter | None
+    name: str, directory: Path, commit: str | None, work: Work | None, adapter: LoraAdapter | None
 ) -> NumpyCheckpoint:
     fields = read_config(name, directory)
     check_layers(name, fields)
@@ -214,7 +214,7 @@ def _opened(
     )
 
 
-def _adapt(stored: StoredTensors, adapter: Adapter, read: CheckpointLayout) -> None:
+def _adapt(stored: StoredTensors, adapter: LoraAdapter, read: CheckpointLayout) -> None:
     """Let an adapter change stored tensors; a tied head, which it would untie, is left to torch."""
     turned = {part.name for part in read.parts.values() if part.transposed}
     words, head = (read.parts.get(f"{one}.weight") for one in ("tokens", "unembedding"))

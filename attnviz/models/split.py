@@ -116,7 +116,7 @@ def whole_weight(module: nn.Module, name: str = "weight") -> Any:
     quantised layer may have a method of this name or a packed tensor, which are none.
     """
     found: Any = getattr(module, name, None)
-    if not isinstance(found, torch.Tensor) or is_packed(found):
+    if not hasattr(found, "is_meta") or is_packed(found):  # a method is no tensor
         return None
     if is_split(found):
         with torch.inference_mode(False):  # it may be differentiated later

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
-from attnviz.models.adapters import Adapter
+from attnviz.models.adapters import LoraAdapter
 from attnviz.models.model import Model, weights_fingerprint
 from attnviz.models.resolve import LoadOptions, load
 
@@ -55,7 +55,7 @@ def test_a_matrix_gains_scale_times_b_a(
     tmp_path: Path, fields: dict[str, Any], scale: float
 ) -> None:
     parts = pair(_QUERY, 5, 7)
-    adapter = Adapter("name", written(tmp_path, parts, **fields))
+    adapter = LoraAdapter("name", written(tmp_path, parts, **fields))
     down, up = parts.values()
     base = drawn(7, 5, seed=2)
     changed = adapter.on([f"{_QUERY}.weight"], ())[f"{_QUERY}.weight"](base)
@@ -73,7 +73,7 @@ def test_tables_and_modules_saved_whole(tmp_path: Path) -> None:
         "base_model.model.norm.weight": drawn(5),
         "base_model.model.wte.base_layer.bias": drawn(4),
     }
-    adapter = Adapter("name", written(tmp_path, {**table, **whole}))
+    adapter = LoraAdapter("name", written(tmp_path, {**table, **whole}))
     down, up = table.values()
     names = ["transformer.wte.weight", "norm.weight", "transformer.wte.bias"]
     base = {"transformer.wte.weight": drawn(11, 5), "norm.weight": drawn(5), names[2]: drawn(4)}
@@ -103,7 +103,7 @@ def test_more_than_lora_is_refused_by_name(
     tmp_path: Path, fields: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(AttnvizError, match=named):
-        Adapter("name", written(tmp_path, pair(_QUERY, 5, 7), **fields))
+        LoraAdapter("name", written(tmp_path, pair(_QUERY, 5, 7), **fields))
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_tensors_that_do_not_fit_each_other(
     tmp_path: Path, tensors: dict[str, np.ndarray], named: str
 ) -> None:
     with pytest.raises(AttnvizError, match=named):
-        Adapter("name", written(tmp_path, tensors))
+        LoraAdapter("name", written(tmp_path, tensors))
 
 
 def test_another_model_is_no_base(tmp_path: Path) -> None:
-    adapter = Adapter("name", written(tmp_path, pair("q", 5, 7)))
+    adapter = LoraAdapter("name", written(tmp_path, pair("q", 5, 7)))
     with pytest.raises(LoadError, match=r"changes q\.weight, which its base model does not have"):
         adapter.on(["k.weight"], ())
     with pytest.raises(LoadError, match=r"q.weight is \(7, 6\) there, and \(7, 5\) in the adapter"):

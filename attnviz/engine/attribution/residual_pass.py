@@ -134,6 +134,15 @@ class ResidualPass(FunctionWatch):
         """Track the pass that runs inside this context."""
         root, points = self._model.root, self._model.hook_points
         encoder: Any = None
+
+        def enter_table(*call: Any) -> None:
+            self._in_table = True
+
+        def leave_table(table: nn.Module, args: tuple[Any, ...], output: Tensor) -> Any:
+            self._in_table = False  # what a wrapped table sums up is one part
+            leaf = None if self._encoding else self._leaf("embedding", output, FollowedMark.STREAM)
+            return output if leaf is None else leaf
+
         with ExitStack() as hooks:
             kinds = {point.kind for point in points.found}
             if "encoder" in kinds and len(kinds) > 1:  # else the encoder itself is followed
@@ -144,7 +153,7 @@ class ResidualPass(FunctionWatch):
                 hooks.enter_context(_around(block, self._entering(number), self._leave_block))
             table: Any = getattr(root, "get_input_embeddings", lambda: None)()
             if isinstance(table, nn.Module) and not isinstance(table, nn.Embedding):
-                hooks.enter_context(_around(table, self._enter_table, self._leave_table))
+                hooks.enter_context(_around(table, enter_table, leave_table))
             if self._model.head is not None:
                 hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
             inside = ATTENDED if self._reading and not self._by_product else ()
@@ -204,13 +213,6 @@ class ResidualPass(FunctionWatch):
 
     def _leave_encoder(self, *call: Any) -> None:
         self._encoding = False
-
-    def _enter_table(self, *call: Any) -> None:
-        self._in_table = True
-
-    def _leave_table(self, table: nn.Module, args: tuple[Any, ...], output: Tensor) -> Any:
-        self._in_table = False  # what a wrapped table sums up is one part
-        return output if self._encoding else self._leaf("embedding", output, FollowedMark.STREAM)
 
     def _entering(self, number: int) -> Callable[..., None]:
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:

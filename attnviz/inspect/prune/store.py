@@ -230,7 +230,7 @@ def _fill(
 
 
 def keep_pooling(draft: Path, beside: Path) -> None:
-    """Copy how sentence-transformers makes one vector of a text. beside: where the weights were."""
+    """Write how sentence-transformers makes one vector of a text. beside: where weights were."""
     root = beside.parent if beside.name.startswith("0_") else beside
     if not (root / "modules.json").is_file():
         return
