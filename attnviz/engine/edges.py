@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.errors import UnsupportedError
 from attnviz.measures.divergence import kl_divergence
+from attnviz.models.model import MaskToken
 from attnviz.records import Input
 
 Edges = Collection[tuple[int, int]]
@@ -80,7 +81,7 @@ class Cutter(Protocol):
 
     name: str
     predicts: bool
-    mask_id: int | None
+    mask_id: MaskToken | None
 
     def check(self, given: Input) -> None:
         """Raise UnsupportedError if editing attention scores changes results without any cut edge.

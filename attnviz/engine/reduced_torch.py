@@ -368,7 +368,7 @@ def _numpy(found: Tensor) -> Weights:
 
 
 def layer_of(
-    call: AttentionCall, text: int, allowed: set[str], known: MutableMapping[Tensor, Ranges]
+    call: AttentionCall, text: int, allowed: set[str], known: MutableMapping[Tensor, Masked]
 ) -> TorchLayer:
     """Return the attention of one text in an attention call, for sums over its rows.
 

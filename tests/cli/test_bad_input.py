@@ -56,7 +56,7 @@ Refused = Callable[..., str]
         (["a", "--color", "no"], "'no' is not one of 'auto', 'always', 'never'"),
         (["a", "--dtype", "int8"], "'int8' is not one of 'auto', 'float32'"),
         (["a", "--dtype", "float16"], "computes in float32 or float64, got float16"),
-        (["a", "--sort", "size"], "no measure 'size': measures are previous token, sink"),
+        (["a", "--sort", "size"], "no measure 'size': measures are previous token, first token"),
         (
             ["a", "--sort", "duplicate"],
             "duplicate token cannot be measured here: the text repeats no",
