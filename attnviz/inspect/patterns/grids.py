@@ -11,6 +11,7 @@ from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, shades
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.inspect.patterns.summary import ON_TEXT
 from attnviz.inspect.patterns.words import score, short
 from attnviz.measures.registry import label_named, said_name
 from attnviz.records import SINKS
@@ -90,8 +91,14 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
 
 def _values(entry: PatternScores) -> dict[str, float]:
     """Return the score of a head's label, and all its scores."""
-    found = {"score": entry.score} | {said_name(name): each for name, each in entry.scores.items()}
+    found = {"score": entry.score} | {_spoken(name): each for name, each in entry.scores.items()}
     return {name: each for name, each in found.items() if each is not None}
+
+
+def _spoken(score_name: str) -> str:
+    """Return the name of a score in words; of one on natural text ``induction, on text``."""
+    own = score_name.removeprefix(ON_TEXT)
+    return said_name(own).replace("_", " ") + ", on text" * (own != score_name)
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:

