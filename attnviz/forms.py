@@ -80,7 +80,8 @@ def check_form(
         one = known.setdefault(name, known.get(re.sub("[0-9]{1,9}$", "#", name), _NONE))
         own = [*one.axes, *(["2"] if one.exact else [])]
         shape = [
-            n if axis == "#" else sizes.setdefault(axis, n) for axis, n in zip(own, values.shape)
+            n if axis == "#" else sizes.setdefault(axis, n)
+            for axis, n in zip(own, values.shape, strict=False)
         ]
         if one is _NONE or shape != [*values.shape] or len(shape) != len(own):
             raise ValueError(f"{name} of {values.shape} is none of its arrays")

@@ -50,10 +50,10 @@ def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any]) -> None:
 
 FORM = Form(
     {"kind": Kind, "top": WHOLE, "sample": WHOLE},
-    lambda facts: {
-        **{"score": NAMES, "distance": len(FARTHEST), "bin": BINS},
-        **{"top": facts["top"], "sample": facts["sample"]},
-    },
+    lambda facts: (
+        {"score": NAMES, "distance": len(FARTHEST), "bin": BINS}
+        | {name: facts[name] for name in ("top", "sample")}
+    ),
     {
         "2": "+texts",
         "head 2 | texts": "+most.heads",

@@ -192,7 +192,9 @@ def _layers(
         where = f"{name}, layer {at}"
         parts = {part for part in _PARTS if f"layer.{at}.{part}" in arrays}
         if parts not in ({"weights"}, {"query", "key"}, {"query", "key", "sinks"}):
-            raise LoadError(f"{where}: expected query and key, or weights; sinks go with query and key")
+            raise LoadError(
+                f"{where}: expected query and key, or weights; sinks go with query and key"
+            )
         width = 0 if query is None or query.ndim != 3 else query.shape[-1]
         layer = _Layer(
             where,

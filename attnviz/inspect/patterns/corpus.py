@@ -47,10 +47,8 @@ CORPUS = "corpus"
 
 _SCORES = tuple(SCORES_OF[OWN])
 FORM = Form(
-    {
-        **{"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None},
-        **{"watch": Literal[None, *LABELS], "stats": bool, "top": WHOLE | None, "seed": WHOLE},
-    },
+    {"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None}
+    | {"watch": Literal[None, *LABELS], "stats": bool, "top": WHOLE | None, "seed": WHOLE},
     lambda facts: {"score": _SCORES, "described": DESCRIBED},
     {
         "": "short noted +tokens ?texts ?random.texts",

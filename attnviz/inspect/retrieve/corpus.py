@@ -51,11 +51,9 @@ _SEARCHED = 1024
 
 
 FORM = Form(
-    {
-        **{"lengths": list[WHOLE], "needles": list, "seed": WHOLE, "top": WHOLE},
-        **{"notes": list[str], "caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]]},
-        "ablated": list[tuple[WHOLE, WHOLE]],
-    },
+    {"lengths": list[WHOLE], "needles": list, "seed": WHOLE, "top": WHOLE, "notes": list[str]}
+    | {"caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]]}
+    | {"ablated": list[tuple[WHOLE, WHOLE]]},
     lambda facts: {"length": len(facts["lengths"]), "depth": len(hay.DEPTHS)},
     {
         "": "texts",

@@ -56,15 +56,18 @@ _HEAD = tuple[WHOLE, WHOLE]
 _TOKEN = tuple[WHOLE, str]
 
 FORM = Form(
-    {
-        **{"kind": Kind, "seed": WHOLE, "mode": Mode, "positions": Positions, "draws": WHOLE},
-        **{"unit": Unit, "metric": Metric | None, "top": WHOLE | None, "reference": str | None},
-        **{"text": str, "tokens": tuple[list[int], list[str], list[bool]]},
+    {"kind": Kind, "seed": WHOLE, "mode": Mode, "positions": Positions, "draws": WHOLE}
+    | {"unit": Unit, "metric": Metric | None, "top": WHOLE | None, "reference": str | None}
+    | {
+        "text": str,
+        "tokens": tuple[list[int], list[str], list[bool]],
         "removals": list[tuple[list[_HEAD], str | None]],
         "labels": list[tuple[*get_args(_HEAD), list[str | float | int]]],
         "pair": tuple[_TOKEN, _TOKEN] | None,
     },
-    lambda facts: dict(removal=len(facts["removals"]), metric=len(_NAMES), loss=len(_BASELINE)),
+    lambda facts: (
+        {"removal": len(facts["removals"])} | {"metric": len(_NAMES), "loss": len(_BASELINE)}
+    ),
     {
         "": "short ?texts ?copies",
         "| texts": "noted +tokens",
