@@ -286,7 +286,7 @@ def forged(path: Path, **changed: Any) -> CorpusRecord:
         ({"shown": {**SHOWN, "top": True}}, "its top is True"),
         ({"shown": {**SHOWN, "index_base": 2}}, "its index base is 2"),
         ({"shown": {**SHOWN, "model": {**MODEL, "layers": 10**9}}}, "a model of"),
-        ({"shown": {}}, "is missing"),
+        ({"shown": {}}, "its model is .tiny."),
         ({"parts": (ShardPart(Shard(0, 10**9)),)}, "its parts is"),
         ({"parts": (ShardPart(Shard(), 1, 10**8),)}, "numbers of shards, blocks and texts"),
         ({"parts": (ShardPart(Shard(), 5, 300, "", 999, "x"),)}, "numbers of shards, blocks"),

@@ -82,5 +82,5 @@ def test_a_directory_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(LoadError, match="cannot write a.json: No such file"):
+    with pytest.raises(LoadError, match=r"cannot write a.json: No such file"):
         check_writable(Path("a.json"), named=True)
