@@ -40,13 +40,14 @@ class Form(NamedTuple):
         front of a name, ``~`` stands for exact sums, ``±`` for exact sums of terms of any size,
         ``+`` for whole numbers of any size, ``*`` for any numbers, and ``?`` for an array that may
         be missing. ``#`` stands for any number or length.
-    check: raises ValueError for what is wrong beyond that, given the arrays and the texts.
+    check: raises ValueError for what is wrong beyond that, given the arrays, the texts that are
+        kept, and the number of those that were measured.
     """
 
     facts: Mapping[str, Any]
     axes: Callable[[Mapping[str, Any]], Mapping[str, int | Sequence[str]]]
     arrays: Mapping[str, str]
-    check: Callable[[Arrays, Mapping[int, Any]], None] = lambda arrays, texts: None
+    check: Callable[[Arrays, Mapping[int, Any], int], None] = lambda *record: None
 
 
 class _Array(NamedTuple):
@@ -98,7 +99,7 @@ def check_form(
     best = [rows[..., 1].ravel() for name, rows in arrays.items() if name.startswith("best.")]
     if not texts.keys() <= {*np.concatenate([np.zeros(0), *best]).tolist()}:
         raise ValueError("it has a text that no array names")
-    form.check(arrays, texts)
+    form.check(arrays, texts, measured)
 
 
 _NONE = _Array("", (), "")

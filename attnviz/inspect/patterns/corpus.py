@@ -114,7 +114,7 @@ def patterns_over(
         },
     }
     begun = CorpusRecord("patterns", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, FORM, file, watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

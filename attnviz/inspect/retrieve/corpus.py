@@ -132,7 +132,7 @@ def retrieve_over(
         return _tallies(makes, block, heads)
 
     begun = CorpusRecord("retrieve", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, FORM, file, watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

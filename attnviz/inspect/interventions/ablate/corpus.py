@@ -148,7 +148,7 @@ def ablate_over(
         return tallies + Tallies({"short": np.array(short), "copies": np.array(copies)})
 
     begin = CorpusRecord("ablate", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begin, measured, FORM, file, watch)
+    record = recorded(corpus, shard, begin, measured, FORM, file=file, watch=watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 
