@@ -7,7 +7,7 @@ array are, and which sum counts the terms of another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -45,7 +45,7 @@ class Form(NamedTuple):
     """
 
     facts: Mapping[str, Any]
-    axes: Callable[[Mapping[str, Any]], Mapping[str, int | Sequence[str]]]
+    axes: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     arrays: Mapping[str, str]
     check: Callable[[Arrays, Mapping[int, Any], int], None] = lambda *record: None
 
@@ -109,12 +109,12 @@ def _known(form: Form, twin: bool) -> Iterator[tuple[str, _Array]]:
     """Yield the name of each array that a record may have. twin: with those of the baseline."""
     for key, names in form.arrays.items():
         axes, _, of = key.partition("|")
-        for marks, kind, name in (_MARKED.match(each).groups("sums") for each in names.split()):
+        for marks, kind, name in (_MARKED.findall(each)[0] for each in names.split()):
             one = _Array(marks, (*axes.split(),), of.strip())
-            yield f"{kind}.{name}", one
+            yield f"{kind or 'sums'}.{name}", one
             if twin and "head" in one.axes:
                 counted = one.of if one.of == "texts" else TWIN + one.of
-                yield f"{kind}.{TWIN}{name}", one._replace(of=counted)
+                yield f"{kind or 'sums'}.{TWIN}{name}", one._replace(of=counted)
 
 
 def _terms(
@@ -141,7 +141,8 @@ def _check_range(
     if "*" in one.marks:
         return
     number = total(values) if one.exact else values
-    least, most = 0.0, 2.0**40 if "+" in one.marks else 1.0
+    least: Any = 0.0
+    most: Any = 2.0**40 if "+" in one.marks else 1.0
     measures = axes.get(one.axes[0], 0) if one.exact and one.axes else 0
     if not isinstance(measures, int):  # some shares are correlations, which may be below 0
         units = [MEASURES[each].unit if each in MEASURES else "share" for each in measures]

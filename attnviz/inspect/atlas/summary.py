@@ -32,7 +32,7 @@ Table = NDArray[np.float64]
 
 
 _TEXT = tuple[list[int], list[str], list[Literal[0, 1]]]
-_TEXTS = tuple[(*get_args(_TEXT), *get_args(_TEXT))]
+_TEXTS: Any = tuple[(*get_args(_TEXT), *get_args(_TEXT))]
 
 
 def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:
@@ -41,7 +41,7 @@ def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int)
         raise ValueError(f"it counts {arrays['sums.texts'][0]:,} texts, and not {measured:,}")
     if not all(fits(kept, _TEXT) or fits(kept, _TEXTS) for kept in texts.values()):
         raise ValueError("a text is not its ids, tokens and marks")
-    given = {index: input_of(kept) for index, kept in texts.items()}
+    given: dict[float, Input] = {index: input_of(kept) for index, kept in texts.items()}
     for name in arrays.keys() & {"best.places", "best.sample"}:
         rows = arrays[name].reshape(-1, 7)
         if np.isinf(rows).any() or (np.isnan(rows).any(-1) != np.isnan(rows).all(-1)).any():

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
 
@@ -48,7 +48,7 @@ CORPUS = "corpus"
 _SCORES = tuple(SCORES_OF[OWN])
 FORM = Form(
     {"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None}
-    | {"watch": Literal[None, *LABELS], "stats": bool, "top": WHOLE | None, "seed": WHOLE},
+    | {"watch": Annotated[str, LABELS] | None, "stats": bool, "top": WHOLE | None, "seed": WHOLE},
     lambda facts: {"score": _SCORES, "described": DESCRIBED},
     {
         "": "short noted +tokens ?texts ?random.texts",

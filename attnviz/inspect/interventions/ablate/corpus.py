@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ FORM = Form(
         "text": str,
         "tokens": tuple[list[int], list[str], list[bool]],
         "removals": list[tuple[list[_HEAD], str | None]],
-        "labels": list[tuple[*get_args(_HEAD), list[str | float | int]]],
+        "labels": list[tuple[WHOLE, WHOLE, list[str | float | int]]],
         "pair": tuple[_TOKEN, _TOKEN] | None,
     },
     lambda facts: (
