@@ -7,7 +7,7 @@ array are, and which sum counts the terms of another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -40,13 +40,14 @@ class Form(NamedTuple):
         front of a name, ``~`` stands for exact sums, ``±`` for exact sums of terms of any size,
         ``+`` for whole numbers of any size, ``*`` for any numbers, and ``?`` for an array that may
         be missing. ``#`` stands for any number or length.
-    check: raises ValueError for what is wrong beyond that, given the arrays and the texts.
+    check: raises ValueError for what is wrong beyond that, given the arrays, the texts that are
+        kept, and the number of those that were measured.
     """
 
     facts: Mapping[str, Any]
-    axes: Callable[[Mapping[str, Any]], Mapping[str, int | Sequence[str]]]
+    axes: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     arrays: Mapping[str, str]
-    check: Callable[[Arrays, Mapping[int, Any]], None] = lambda arrays, texts: None
+    check: Callable[[Arrays, Mapping[int, Any], int], None] = lambda *record: None
 
 
 class _Array(NamedTuple):
@@ -80,7 +81,8 @@ def check_form(
         one = known.setdefault(name, known.get(re.sub("[0-9]{1,9}$", "#", name), _NONE))
         own = [*one.axes, *(["2"] if one.exact else [])]
         shape = [
-            n if axis == "#" else sizes.setdefault(axis, n) for axis, n in zip(own, values.shape)
+            n if axis == "#" else sizes.setdefault(axis, n)
+            for axis, n in zip(own, values.shape, strict=False)
         ]
         if one is _NONE or shape != [*values.shape] or len(shape) != len(own):
             raise ValueError(f"{name} of {values.shape} is none of its arrays")
@@ -97,7 +99,7 @@ def check_form(
     best = [rows[..., 1].ravel() for name, rows in arrays.items() if name.startswith("best.")]
     if not texts.keys() <= {*np.concatenate([np.zeros(0), *best]).tolist()}:
         raise ValueError("it has a text that no array names")
-    form.check(arrays, texts)
+    form.check(arrays, texts, measured)
 
 
 _NONE = _Array("", (), "")
@@ -107,12 +109,12 @@ def _known(form: Form, twin: bool) -> Iterator[tuple[str, _Array]]:
     """Yield the name of each array that a record may have. twin: with those of the baseline."""
     for key, names in form.arrays.items():
         axes, _, of = key.partition("|")
-        for marks, kind, name in (_MARKED.match(each).groups("sums") for each in names.split()):
+        for marks, kind, name in (_MARKED.findall(each)[0] for each in names.split()):
             one = _Array(marks, (*axes.split(),), of.strip())
-            yield f"{kind}.{name}", one
+            yield f"{kind or 'sums'}.{name}", one
             if twin and "head" in one.axes:
                 counted = one.of if one.of == "texts" else TWIN + one.of
-                yield f"{kind}.{TWIN}{name}", one._replace(of=counted)
+                yield f"{kind or 'sums'}.{TWIN}{name}", one._replace(of=counted)
 
 
 def _terms(
@@ -139,7 +141,8 @@ def _check_range(
     if "*" in one.marks:
         return
     number = total(values) if one.exact else values
-    least, most = 0.0, 2.0**40 if "+" in one.marks else 1.0
+    least: Any = 0.0
+    most: Any = 2.0**40 if "+" in one.marks else 1.0
     measures = axes.get(one.axes[0], 0) if one.exact and one.axes else 0
     if not isinstance(measures, int):  # some shares are correlations, which may be below 0
         units = [MEASURES[each].unit if each in MEASURES else "share" for each in measures]

@@ -320,8 +320,9 @@ def recorded(
     """Measure the blocks of a shard, and return its record.
 
     begun: the record of no text yet, which has the command and the facts of the run.
-    measure: returns the numbers of a block. form: of the records of this command. file: where the record is kept from time to time and
-        on Ctrl-C; if it is there, the run goes on where it ended. watch: is given the progress.
+    measure: returns the numbers of a block. form: of the records of this command. file: where the
+        record is kept from time to time and on Ctrl-C; if it is there, the run goes on where it
+        ended. watch: is given the progress.
     Raises UsageError for a file of another run or of other texts, LoadError for one that cannot be
     read or written. A finished file is returned as it is, once the corpus was read and compared.
     KeyboardInterrupt passes, after the file was written.

@@ -9,12 +9,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz import mergeable
-from attnviz.corpus import Shard, TextBlock, open_corpus
+from attnviz.corpus import Shard, TextBlock, open_corpus, read_shard
 from attnviz.draw.values import model_facts
 from attnviz.errors import LoadError, UsageError
 from attnviz.forms import Form
@@ -259,3 +260,64 @@ def test_a_file_with_strange_facts_is_refused(tmp_path: Path) -> None:
     replace(shards(1)[0], parts=(ShardPart(Shard(2, 1)),)).save(path)
     with pytest.raises(LoadError, match="numbers of shards"):
         read_record(path)
+
+
+# Records that were forged ---------------------------------------------------------------------
+
+
+def forged(path: Path, **changed: Any) -> CorpusRecord:
+    """Save the record of all texts with other facts or numbers, and read and check it."""
+    record = shards(1)[0]
+    sums = {**record.tallies.sums, **changed.pop("sums", {})}
+    whole = replace(record, tallies=replace(record.tallies, sums=sums))
+    replace(whole, **{name: changed[name] for name in changed}).save(path)
+    found = read_record(path)
+    found.check(FORM, "part")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"run": [1]}, "its run is"),
+        ({"run": None}, "its run is None"),
+        ({"command": 5}, "its command is 5"),
+        ({"shown": {**SHOWN, "top": "x"}}, "its top is 'x'"),
+        ({"shown": {**SHOWN, "top": True}}, "its top is True"),
+        ({"shown": {**SHOWN, "index_base": 2}}, "its index base is 2"),
+        ({"shown": {**SHOWN, "model": {**MODEL, "layers": 10**9}}}, "a model of"),
+        ({"shown": {}}, "its model is .tiny."),
+        ({"parts": (ShardPart(Shard(0, 10**9)),)}, "its parts is"),
+        ({"parts": (ShardPart(Shard(), 1, 10**8),)}, "numbers of shards, blocks and texts"),
+        ({"parts": (ShardPart(Shard(), 5, 300, "", 999, "x"),)}, "numbers of shards, blocks"),
+        ({"sums": {"n": np.array(10**9)}}, "sums.n has numbers out of range"),
+        ({"sums": {"n": np.array(-1)}}, "sums.n has numbers out of range"),
+        ({"sums": {"n": np.array([300])}}, r"sums.n of \(1,\) is none of its arrays"),
+        ({"sums": {"m": np.array(300)}}, r"sums.m of \(\) is none of its arrays"),
+        ({"sums": {"sum": np.zeros((3, 2), np.int64)}}, r"sums.sum of \(3, 2\)"),
+        ({"sums": {"sum": np.full((2, 2), 2**62)}}, "sums.sum has numbers out of range"),
+    ],
+    ids=str,
+)
+def test_a_forged_record_is_refused_before_it_is_added_up(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(LoadError, match=said):
+        forged(tmp_path / "part", **changed)
+
+
+def test_records_of_other_heads_do_not_add_up() -> None:
+    one, other = shards(2)
+    for changed in (
+        {"sums": {**other.tallies.sums, "sum": np.zeros((3, 2), np.int64)}},
+        {"most": {"last": np.array([1, 2])}},
+    ):
+        with pytest.raises(LoadError, match="are not those of the others"):
+            one + replace(other, tallies=replace(other.tallies, **changed))
+
+
+@pytest.mark.parametrize("typed", ["0/9999999999", "0/1000001", "0/" + "9" * 5000, "1/1", "-1/2"])
+def test_a_corpus_has_a_million_shards_at_most(typed: str) -> None:
+    with pytest.raises(UsageError, match="N at most 1,000,000"):
+        read_shard(typed)
+    assert read_shard("7/1000000")[0] == Shard(7, 10**6)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.resume import Piece, ResumeFile
+from attnviz.resume import Piece, ResumeFile, restored
 
 SCHEMA = "attnviz.ablate-resume/1"
 RUN = {"model": "tiny", "texts": "3 (abc)", "mode": "zero"}
@@ -117,3 +118,9 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         ResumeFile(tmp_path / "gone" / "scan.jsonl", SCHEMA, RUN),
     ):
         pass
+
+
+@pytest.mark.parametrize("values", [[True], ["1"], [math.inf], [[1.0]], 5], ids=str)
+def test_only_numbers_are_restored(values: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        restored(values)

@@ -7,7 +7,6 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,8 +39,7 @@ def confined(name: str, program: Callable[[], str]) -> str:
         with open(source, "rb") as stream:
             told = stream.read()
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)  # it may have ended, but waits for this process
         os.waitpid(child, 0)
     kind, text = json.loads(told or '["", ""]')
     if kind == "text":
@@ -56,6 +54,7 @@ def confined(name: str, program: Callable[[], str]) -> str:
 
 def _answer(program: Callable[[], str], sink: int) -> NoReturn:
     """Write the text or the error of a program to a pipe, and end this process."""
+    told = ["", ""]
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
@@ -64,24 +63,22 @@ def _answer(program: Callable[[], str], sink: int) -> NoReturn:
         told = ["text", program()]
     except errors.AttnvizError as error:
         told = [type(error).__name__, str(error)]
-    except BaseException:  # out of memory
-        os._exit(1)
-    if len(told[1]) <= TEXT_BYTES:
-        with open(sink, "w", encoding="ascii") as stream:
-            json.dump(told, stream)
-    os._exit(0)
+    finally:
+        if len(told[1]) <= TEXT_BYTES:
+            with open(sink, "w", encoding="ascii") as stream:
+                json.dump(told, stream)
+        os._exit(0)
 
 
 def _limit() -> None:
-    """Limit the memory and the processor time of this process."""
+    """Limit the memory and the processor time of this process; its memory on Linux only."""
     import resource
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
     pages = Path("/proc/self/statm")
-    used = int(pages.read_text().split()[0]) * resource.getpagesize() if pages.exists() else 0
-    wanted = {resource.RLIMIT_CPU: _SECONDS, resource.RLIMIT_CORE: 0}
-    if used:
-        wanted[resource.RLIMIT_AS] = used + _BYTES
-    for kind, most in wanted.items():
-        hard = resource.getrlimit(kind)[1]
+    if pages.exists():
+        most = int(pages.read_text().split()[0]) * resource.getpagesize() + _BYTES
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))

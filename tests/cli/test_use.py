@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.cli.default_model import DefaultName, default_model, kept_file
+from attnviz.cli.default_model import DefaultName, default_model, keep, kept_file, kept_model
+from attnviz.errors import LoadError, UsageError
 
 TEXT = "The cat sat on the mat because it was tired."
 QUICK = ("rollout", TEXT)
@@ -236,3 +237,31 @@ def test_a_kept_name_that_is_no_model_is_said(run: Any) -> None:
     file.unlink()
     file.mkdir()
     assert f"{str(file)!r} is a directory: remove it" in run("use").err
+
+
+def test_a_link_to_a_regular_file_is_read_and_never_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    real, link = tmp_path / "real", tmp_path / "attnviz" / "model"
+    real.write_text("tiny\n")
+    link.parent.mkdir()
+    link.symlink_to(real)
+    assert kept_model() == "tiny"
+    with pytest.raises(UsageError, match="it is a link; remove it"):
+        keep("tiny")
+    for target in (link, tmp_path):
+        link.unlink()
+        link.symlink_to(target)
+        with pytest.raises(LoadError):
+            kept_model()
+
+
+def test_without_a_home_the_bundled_model_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("ATTNVIZ_MODEL", raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    assert default_model() == "tiny"

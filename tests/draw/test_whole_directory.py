@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.draw.whole_file import check_new_directory, whole_directory
+from attnviz.draw.whole_file import check_new_directory, check_writable, whole_directory
 from attnviz.errors import LoadError, UsageError
 
 
@@ -65,3 +65,22 @@ def test_a_closed_directory_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(LoadError, match="not writable"):
         check_new_directory(tmp_path / "new")
+
+
+def test_the_directory_one_stands_in_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tmp_path.stat().st_ino
+    with whole_directory(Path()) as draft:
+        (draft / "a").write_text("new")
+    assert [path.name for path in Path().iterdir()] == ["a"]
+    assert tmp_path.stat().st_ino == before
+
+
+def test_a_directory_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(LoadError, match=r"cannot write a.json: No such file"):
+        check_writable(Path("a.json"), named=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from attnviz.errors import LoadError
+from attnviz.models.checkpoint_files import read_config
 
 TYPES = [
     ({"model_type": ["llama"]}, "has model_type = ['llama']: expected the name of a model type"),
@@ -100,3 +104,13 @@ def test_settings_of_a_tokenizer(
     path = llama() / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
     assert says in refused(3, "heads", "the cat", "--model", str(path.parent))
+
+
+@pytest.mark.parametrize("base", [math.nan, 0, -1.0, math.inf, 10**400], ids=str)
+@pytest.mark.parametrize(
+    "place", [lambda b: {"rope_theta": b}, lambda b: {"rope_parameters": {"a": {"rope_theta": b}}}]
+)
+def test_a_rotary_base_is_a_number_above_0(tmp_path: Path, base: float, place: Any) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **place(base)}))
+    with pytest.raises(LoadError, match=r"has rope_theta = .*: expected a number above 0"):
+        read_config("m", tmp_path)

@@ -53,4 +53,4 @@ def atlas(
         ]
         return tallies(probing, inputs, block.first, request.top)
 
-    return report_of(recorded(corpus, shard, begun, measure, FORM, file, watch))
+    return report_of(recorded(corpus, shard, begun, measure, FORM, file=file, watch=watch))

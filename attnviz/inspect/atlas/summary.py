@@ -32,16 +32,21 @@ Table = NDArray[np.float64]
 
 
 _TEXT = tuple[list[int], list[str], list[Literal[0, 1]]]
-_TEXTS = tuple[(*get_args(_TEXT), *get_args(_TEXT))]
+_TEXTS: Any = tuple[(*get_args(_TEXT), *get_args(_TEXT))]
 
 
-def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any]) -> None:
+def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:
     """Raise ValueError for a text that is none, or an entry that is no place of its text."""
+    if measured and arrays["sums.texts"][0] != measured:
+        raise ValueError(f"it counts {arrays['sums.texts'][0]:,} texts, and not {measured:,}")
     if not all(fits(kept, _TEXT) or fits(kept, _TEXTS) for kept in texts.values()):
         raise ValueError("a text is not its ids, tokens and marks")
-    given = {index: input_of(kept) for index, kept in texts.items()}
+    given: dict[float, Input] = {index: input_of(kept) for index, kept in texts.items()}
     for name in arrays.keys() & {"best.places", "best.sample"}:
-        for _, text, query, key, *shares, _ in _there(arrays[name].reshape(-1, 7)):
+        rows = arrays[name].reshape(-1, 7)
+        if np.isinf(rows).any() or (np.isnan(rows).any(-1) != np.isnan(rows).all(-1)).any():
+            raise ValueError(f"{name} has numbers that are not finite")
+        for _, text, query, key, *shares, _ in _there(rows):
             sizes = len(given[text].target or given[text].text), len(given[text].text)
             inside = 0 <= query < sizes[0] and 0 <= key < sizes[1]
             if not inside or not all(-1e-5 <= share <= 1 + 1e-5 for share in shares):
@@ -50,13 +55,10 @@ def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any]) -> None:
 
 FORM = Form(
     {"kind": Kind, "top": WHOLE, "sample": WHOLE},
-    lambda facts: {
-        "score": NAMES,
-        "distance": len(FARTHEST),
-        "bin": BINS,
-        "top": facts["top"],
-        "sample": facts["sample"],
-    },
+    lambda facts: (
+        {"score": NAMES, "distance": len(FARTHEST), "bin": BINS}
+        | {name: facts[name] for name in ("top", "sample")}
+    ),
     {
         "2": "+texts",
         "head 2 | texts": "+most.heads",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
 
@@ -47,17 +47,8 @@ CORPUS = "corpus"
 
 _SCORES = tuple(SCORES_OF[OWN])
 FORM = Form(
-    {
-        "kind": Kind,
-        "causal": bool,
-        "view": View,
-        "ranked": bool,
-        "control": WHOLE | None,
-        "watch": Literal[None, *LABELS],
-        "stats": bool,
-        "top": WHOLE | None,
-        "seed": WHOLE,
-    },
+    {"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None}
+    | {"watch": Annotated[str, LABELS] | None, "stats": bool, "top": WHOLE | None, "seed": WHOLE},
     lambda facts: {"score": _SCORES, "described": DESCRIBED},
     {
         "": "short noted +tokens ?texts ?random.texts ?unknown",
@@ -123,7 +114,7 @@ def patterns_over(
         },
     }
     begun = CorpusRecord("patterns", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, FORM, file, watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

@@ -51,15 +51,9 @@ _SEARCHED = 1024
 
 
 FORM = Form(
-    {
-        "lengths": list[WHOLE],
-        "needles": list,
-        "seed": WHOLE,
-        "top": WHOLE,
-        "notes": list[str],
-        "caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]],
-        "ablated": list[tuple[WHOLE, WHOLE]],
-    },
+    {"lengths": list[WHOLE], "needles": list, "seed": WHOLE, "top": WHOLE, "notes": list[str]}
+    | {"caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]]}
+    | {"ablated": list[tuple[WHOLE, WHOLE]]},
     lambda facts: {"length": len(facts["lengths"]), "depth": len(hay.DEPTHS)},
     {
         "": "texts",
@@ -138,7 +132,7 @@ def retrieve_over(
         return _tallies(makes, block, heads)
 
     begun = CorpusRecord("retrieve", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, FORM, file, watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

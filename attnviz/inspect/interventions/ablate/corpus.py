@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -56,23 +56,18 @@ _HEAD = tuple[WHOLE, WHOLE]
 _TOKEN = tuple[WHOLE, str]
 
 FORM = Form(
-    {
-        "kind": Kind,
-        "seed": WHOLE,
-        "mode": Mode,
-        "positions": Positions,
-        "draws": WHOLE,
-        "unit": Unit,
-        "metric": Metric | None,
-        "top": WHOLE | None,
-        "reference": str | None,
+    {"kind": Kind, "seed": WHOLE, "mode": Mode, "positions": Positions, "draws": WHOLE}
+    | {"unit": Unit, "metric": Metric | None, "top": WHOLE | None, "reference": str | None}
+    | {
         "text": str,
         "tokens": tuple[list[int], list[str], list[bool]],
         "removals": list[tuple[list[_HEAD], str | None]],
-        "labels": list[tuple[*get_args(_HEAD), list[str | float | int]]],
+        "labels": list[tuple[WHOLE, WHOLE, list[str | float | int]]],
         "pair": tuple[_TOKEN, _TOKEN] | None,
     },
-    lambda facts: dict(removal=len(facts["removals"]), metric=len(_NAMES), loss=len(_BASELINE)),
+    lambda facts: (
+        {"removal": len(facts["removals"])} | {"metric": len(_NAMES), "loss": len(_BASELINE)}
+    ),
     {
         "": "short ?texts ?copies",
         "| texts": "noted +tokens",
@@ -153,7 +148,7 @@ def ablate_over(
         return tallies + Tallies({"short": np.array(short), "copies": np.array(copies)})
 
     begin = CorpusRecord("ablate", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begin, measured, FORM, file, watch)
+    record = recorded(corpus, shard, begin, measured, FORM, file=file, watch=watch)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 
