@@ -208,7 +208,6 @@ def test_a_lost_output_projection_is_no_change_of_the_heads_behind_it(run: Any, 
     assert "earliest: all heads of L4: theirs, or MLP or output projection of L3" in shown
 
 
-@pytest.mark.long
 def test_saved_results(run: Any, permuted: str) -> None:
     run("patterns", "-q", "--save", "base.json")
     found = run("diff", "base.json", permuted, "--json", "-q").document
