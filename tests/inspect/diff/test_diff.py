@@ -174,6 +174,7 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
     assert "weights that are not finite: model.layers.4.self_attn.q_proj.weight" in result.err
 
 
+@pytest.mark.long
 def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a b c\n" * 5 + "b c a\n")
     other = ("--dtype-b", "float64")
