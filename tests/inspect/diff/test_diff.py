@@ -174,6 +174,7 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
     assert "weights that are not finite: model.layers.4.self_attn.q_proj.weight" in result.err
 
 
+@pytest.mark.long
 def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a b c\n" * 5 + "b c a\n")
     other = ("--dtype-b", "float64")
@@ -208,7 +209,6 @@ def test_a_lost_output_projection_is_no_change_of_the_heads_behind_it(run: Any, 
     assert "earliest: all heads of L4: theirs, or MLP or output projection of L3" in shown
 
 
-@pytest.mark.long
 def test_saved_results(run: Any, permuted: str) -> None:
     run("patterns", "-q", "--save", "base.json")
     found = run("diff", "base.json", permuted, "--json", "-q").document

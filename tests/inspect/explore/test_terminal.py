@@ -258,6 +258,7 @@ def test_a_terminal_that_cannot_move_its_cursor_is_refused(start: Start) -> None
     assert "\x1b" not in told
 
 
+@pytest.mark.long
 def test_a_directory_and_an_empty_file_are_named_as_what_they_are(
     start: Start, tmp_path: Path
 ) -> None:

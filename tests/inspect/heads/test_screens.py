@@ -111,8 +111,7 @@ def test_golden(name: str, drawn: Callable[..., str], golden: Callable[[str, str
     golden(name, drawn(name))
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-@pytest.mark.parametrize("factor", [1 - 1e-6, 1 + 1e-6])
+@pytest.mark.parametrize(("name", "factor"), [*zip(GOLDEN, cycle((1 - 1e-6, 1 + 1e-6)))])
 def test_the_last_bits_of_a_weight_change_nothing(
     name: str, factor: float, drawn: Callable[..., str]
 ) -> None:
