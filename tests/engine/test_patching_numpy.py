@@ -15,7 +15,7 @@ from .ablation_loop import MASK
 from .patch_loop import Put, metrics, place_of, run
 from .scan.test_on_numpy import FEW, inputs_of, ours
 from .stacks import HEADED, Both, both, once_quick
-from .test_patching_architectures import ANSWER, FOIL, measured
+from .test_patching import ANSWER, FOIL, measured
 
 CORRUPT = [*IDS[:3], 8, *IDS[4:9], 60, *IDS[10:]]
 SORTS = ("output", "query", "key", "value", "pattern", "mlp", "residual")
