@@ -107,7 +107,7 @@ def compared(found, patches, expected, most=1e-4) -> None:
         other = {name: oracle + 1e-6 for name, oracle in expected.items()}
     for name, oracle in expected.items():
         ours(numpy[name], other[name], oracle, name)
-        np.testing.assert_allclose(other[name], oracle, rtol=most, atol=most, err_msg=name)
+        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=most, err_msg=name)
 
 
 def has_values(model: Both) -> bool:
