@@ -1,4 +1,4 @@
-"""``attnviz params``: whole screens, JSON that says the same, comparisons, names.
+"""``attnviz params``: whole screens, JSON and files that say the same, comparisons, names.
 
 Golden screens lie in ``golden/``; after a wanted change write them anew with
 ``ATTNVIZ_GOLDEN=write pytest tests/count/params/test_params.py`` and look at the difference.
@@ -6,6 +6,7 @@ Golden screens lie in ``golden/``; after a wanted change write them anew with
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shlex
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyte
 import pytest
 
 from attnviz.cli.options import complete_shape
@@ -20,6 +22,7 @@ from attnviz.cli.params import EXAMPLES
 from attnviz.models.shapes import shape_names
 
 from ...quick import one_in
+from ...terminals import in_fresh_process
 
 GOLDEN = Path(__file__).parent / "golden"
 SHAPE = ("--d-model", "4096", "--heads", "32")
@@ -282,3 +285,109 @@ def test_weights_and_cache_suffice_to_answer(
     both = run("params", "./odd", "llama-2-7b", "--memory", "1GB", "--no-full").out
     assert "1 of 2 fit in 1 GB: ./odd." in both
     assert "not counted" in " ".join(run("params", "./odd", "--gpu", "4090").out.split())
+
+
+REQUESTS = {
+    "one": ("gpt2", "--memory", "1GB"),
+    "several": ("gpt2", "t5-base"),
+    "compared": ("--d-model", "64", "--heads", "8", "--compare", "kv-heads=8,3,1"),
+}
+TOTAL = {"one": 124_439_808, "several": 124_439_808, "compared": 16_384}
+
+
+@pytest.fixture
+def saved(run: Run, tmp_path: Path) -> Callable[..., str]:
+    """The content of a file that was saved: ``saved("one", ".md")``."""
+
+    def save(name: str, ending: str) -> str:
+        result = run("params", *REQUESTS[name], "--save", f"x{ending}", "--json")
+        assert (result.code, result.err) == (0, "")
+        assert [path.name for path in tmp_path.iterdir()] == [f"x{ending}"]
+        return (tmp_path / f"x{ending}").read_text(encoding="utf-8")
+
+    return save
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("ending", [".csv", ".md", ".svg", ".html", ".txt"])
+def test_the_total_is_in_every_file(saved: Any, name: str, ending: str) -> None:
+    text = saved(name, ending)
+    assert (str(TOTAL[name]) if ending == ".csv" else f"{TOTAL[name]:,}") in text
+    assert text.endswith("\n")
+
+
+def test_csv_adds_up_and_names_what_is_compared(saved: Any) -> None:
+    rows = list(csv.DictReader(saved("one", ".csv").splitlines()))
+    parts = [row for row in rows if row["section"] == "parameters"]
+    assert sum(int(row["value"]) for row in parts if not row["detail"]) == TOTAL["one"]
+    (total,) = [row for row in parts if row["item"] == "total"]
+    assert int(total["value"]) == TOTAL["one"]
+    rows = list(csv.DictReader(saved("compared", ".csv").splitlines()))
+    assert {row["kv_heads"] for row in rows} == {"8", "3", "1"}
+    (refused,) = [row for row in rows if row["section"] == "refused"]
+    assert "does not divide" in refused["item"] + refused["detail"]
+
+
+def test_names_of_strangers_are_harmless(run: Run, tmp_path: Path) -> None:
+    shape = tmp_path / "odd.toml"
+    shape.write_text(
+        'name = "odd"\nsource = "<script>|`*\\u001b[31m"\nnotes = ["a|b <b>"]\n'
+        "[shape]\nd_model = 64\nheads = 8\n",
+        encoding="utf-8",
+    )
+    files = [f"x{ending}" for ending in (".md", ".svg", ".html", ".csv", ".txt")]
+    saves = [word for file in files for word in ("--save", file)]
+    result = run("params", "./odd.toml", *saves)
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.out
+    for file in files:
+        text = (tmp_path / file).read_text(encoding="utf-8")
+        assert "\x1b" not in text, file
+        if not file.endswith((".txt", ".csv")):
+            assert "<script>" not in text, file
+
+
+_HEAVY = ("torch", "numpy", "transformers", "huggingface_hub", "tokenizers", "matplotlib")
+
+
+def test_bars_have_colours_and_lengths(screen: Callable[..., pyte.Screen]) -> None:
+    shown = screen("params", *SHAPE, "--kv-heads", "8", rows=100)
+    lengths = {}
+    for row, line in enumerate(shown.display):
+        name = line.split(" ")[0]
+        bar = [column for column in range(80) if shown.buffer[row][column].data in "━╸"]
+        if bar:
+            assert len({shown.buffer[row][column].fg for column in bar}) == 1
+            assert shown.buffer[row][bar[0]].fg != "default"
+            lengths[name] = len(bar)
+    assert lengths["query"] == lengths["output"]
+    assert lengths["key"] == lengths["value"] < lengths["query"]
+
+
+def test_what_changes_is_bold(screen: Callable[..., pyte.Screen]) -> None:
+    shown = screen("params", *SHAPE, "--compare", "heads=8,32", "--full", rows=100)
+    (row,) = [row for row, line in enumerate(shown.display) if line.startswith("heads  ")]
+    heading = shown.display[row]
+    for below in (row, row + 1, row + 2):
+        assert shown.buffer[below][heading.index("head_dim *") + 7].bold
+        assert not shown.buffer[below][heading.index("attention") + 8].bold
+
+
+def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
+    """Several commands in one process."""
+    commands = (
+        ("params", *SHAPE),
+        ("params", *SHAPE, "--json"),
+        ("params", *SHAPE, "--compare", "kv-heads=32,8,1", "--explain"),
+        ("params", "llama-2-70b", "--tokens", "4096", "--memory", "160GB", "--formula"),
+        ("params", "gpt2", "bert-base", "deepseek-v3"),
+        ("params", *SHAPE, *(f"--save=x{ending}" for ending in (".json", ".csv", ".md"))),
+    )
+    code = (
+        "import sys; from attnviz.cli.boundary import run\n"
+        f"for command in {commands!r}:\n"
+        "    sys.argv[1:] = [*command, '--quiet']; assert run() == 0"
+    )
+    out, err = in_fresh_process(code, _HEAVY, folder=tmp_path)
+    assert out
+    assert err == ""

@@ -47,7 +47,7 @@ def compared(model: Both, variants, found, expected, most=1e-4) -> None:
     for name in METRICS:
         oracle = np.array([row[name] for row in expected])
         ours(one[name], other[name], oracle, name)
-        np.testing.assert_allclose(other[name], oracle, rtol=most, atol=most, err_msg=name)
+        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=most, err_msg=name)
     assert (one["flip_rate"] == other["flip_rate"]).all()
 
 
