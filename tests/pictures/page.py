@@ -12,7 +12,10 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attnviz
 
@@ -20,11 +23,15 @@ HERE = Path(__file__).parent
 TEXT = "When Mary and John went to the shop, John gave a drink to Mary."
 VIEW = "#L1H2&q=10&k=5&lock&mode=sinkless&pins=L3H1"
 WIDE, HIGH = 1440, 900
+WORDS = "words on the page"
+"""Under which the file of the picture keeps the text that the page showed."""
+
 _COLOURS = 250
 
 
-def main() -> None:
-    from PIL import Image
+@contextmanager
+def opened() -> Iterator[Any]:
+    """Yield the browser's tab with the page, at the view that the picture shows."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -37,9 +44,20 @@ def main() -> None:
         tab.goto(f"{page.as_uri()}{VIEW}")
         tab.wait_for_selector("body[data-ready]", state="attached")
         tab.wait_for_timeout(500)
-        taken = Image.open(io.BytesIO(tab.screenshot()))
+        yield tab
         browser.close()
-    taken.convert("RGB").quantize(_COLOURS).save(HERE / "page.png", optimize=True)
+
+
+def main() -> None:
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    said = PngInfo()
+    with opened() as tab:
+        taken = Image.open(io.BytesIO(tab.screenshot()))
+        said.add_itxt(WORDS, tab.inner_text("body"))  # what the test compares
+    picture = taken.convert("RGB").quantize(_COLOURS)
+    picture.save(HERE / "page.png", optimize=True, pnginfo=said)
 
 
 if __name__ == "__main__":

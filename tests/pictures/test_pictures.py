@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 
 import pytest
 
 from ..terminals import POSIX
-from .page import HIGH, WIDE
+from .page import HIGH, WIDE, WORDS, opened
 from .terminal import HERE, PICTURES, picture
 
 
@@ -36,3 +37,12 @@ def test_the_picture_of_the_page_is_small() -> None:
     content = (HERE / "page.png").read_bytes()
     assert struct.unpack(">II", content[16:24]) == (WIDE, HIGH)
     assert len(content) < 200_000
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser: no page was opened")
+def test_the_picture_of_the_page_says_what_the_page_says() -> None:
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("playwright")
+    with image.open(HERE / "page.png") as kept, opened() as tab:
+        assert tab.inner_text("body").splitlines() == kept.text[WORDS].splitlines()
