@@ -412,5 +412,5 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
 
 
 def _head(model: Any) -> nn.Module | None:
-    head = model.get_output_embeddings()
+    head: nn.Module | None = model.get_output_embeddings()
     return None if isinstance(head, nn.ModuleList | nn.ModuleDict) else head

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookedCall, HookPoints, is_linear, linear_maps
+from attnviz.engine.hook_points import HookedCall, HookPoints
+from attnviz.engine.linear_map import is_linear, linear_maps
 from attnviz.records import Kind
 
 
