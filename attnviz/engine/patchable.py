@@ -403,9 +403,10 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
         enter = head.register_forward_pre_hook(lambda _, args: read.extend(args[:1]), prepend=True)
         hooks.enter_context(hooked(enter))
         probe.run()
-    for module, output in reversed(ended):
-        if any(output is one for one in read):
-            return module
+    last = (module for module, output in reversed(ended) if any(output is one for one in read))
+    found: nn.Module | None = next(last, None)
+    if found is not None:
+        return found
     raise UnsupportedError(
         f"{type(probe.model).__name__} returns no hidden states, and no module of it puts out what "
         "its head reads: its maps can be shown, its heads not be removed"
@@ -413,5 +414,5 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
 
 
 def _head(model: Any) -> nn.Module | None:
-    head = model.get_output_embeddings()
+    head: nn.Module | None = model.get_output_embeddings()
     return None if isinstance(head, nn.ModuleList | nn.ModuleDict) else head

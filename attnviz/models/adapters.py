@@ -155,7 +155,9 @@ class LoraAdapter:
                     f"the adapter {self.name!r} does not fit its base model: {path} is "
                     f"{base.shape} there, and {shape} in the adapter"
                 )
-        return found + self._scale(path, len(read["A"])) * (left @ right) if "A" in parts else found
+        if "A" in parts:
+            found = (found + self._scale(path, len(read["A"])) * (left @ right)).astype(np.float32)
+        return found
 
     def _scale(self, path: str, rank: int) -> np.float32:
         """Return α/r of a matrix, or α/√r. path: its name."""

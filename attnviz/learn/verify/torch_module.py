@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnviz.engine.hook_points import HookedCall, HookPoints
-from attnviz.engine.linear_map import is_linear, linear_maps
+from attnviz.engine.linear_map import is_linear, linear_maps, weight_axis
 from attnviz.records import Kind
 
 
@@ -76,6 +76,9 @@ class _Watch:
         if self._pending is None or not is_linear(module):
             return
         (point, heads), self._pending = self._pending, None
+        if weight_axis(module) is None:
+            self.reason = f"{type(module).__name__} multiplies by more than its weight"
+            return
         read = args[0].flatten(0, -2)
         if read.shape != (len(heads), point.heads * point.dim) or not torch.equal(
             read, heads.flatten(1)
