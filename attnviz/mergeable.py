@@ -280,8 +280,8 @@ def read_record(path: Path) -> CorpusRecord:
             if values.dtype != (np.float64 if kind == "best" else np.int64):
                 raise ValueError(f"{name} holds {values.dtype}")
             kinds[kind][rest] = values
-        for name, kind in _HEAD.items():
-            if not fits(head[name], kind):
+        for name, expected in _HEAD.items():
+            if not fits(head[name], expected):
                 raise ValueError(f"its {name} is {head[name]!r:.40}")
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
         shards = {part.shard for part in parts}
