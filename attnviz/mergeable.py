@@ -21,7 +21,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.corpus import BLOCK, MOST_SHARDS, Reading, Shard, TextBlock, TextCorpus
+from attnviz import corpus as corpora
+from attnviz.corpus import MOST_SHARDS, Reading, Shard, TextBlock, TextCorpus
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.whole_file import check_writable, whole_file
@@ -288,8 +289,8 @@ def read_record(path: Path) -> CorpusRecord:
         if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
             raise ValueError("it names no shard, or one twice")
         for (number, of), blocks, texts, _, whole, digest in parts:
-            own = len(range(number, -(-whole // BLOCK), of))
-            if number >= of or -(-texts // BLOCK) != blocks or (digest and blocks != own):
+            own = len(range(number, -(-whole // corpora.BLOCK), of))
+            if number >= of or -(-texts // corpora.BLOCK) != blocks or (digest and blocks != own):
                 raise ValueError("its numbers of shards, blocks and texts do not go together")
         kept = {int(index): text for index, text in head["texts"].items()}
         tallies = Tallies(**kinds, texts=kept)
