@@ -127,7 +127,10 @@ def _terms(
     count = arrays.get(f"sums.{one.of}", np.zeros((1,) * len(axes))).astype(float)
     count = count.sum(tuple(at for at, axis in enumerate(axes) if axis not in one.axes))
     sizes = iter(count.shape)
-    return count.reshape([next(sizes) if axis in axes else 1 for axis in one.axes])
+    found: NDArray[np.float64] = count.reshape(
+        [next(sizes) if axis in axes else 1 for axis in one.axes]
+    )
+    return found
 
 
 def _check_range(

@@ -21,7 +21,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.corpus import BLOCK, MOST_SHARDS, Reading, Shard, TextBlock, TextCorpus
+from attnviz import corpus as corpora
+from attnviz.corpus import MOST_SHARDS, Reading, Shard, TextBlock, TextCorpus
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.whole_file import check_writable, whole_file
@@ -282,16 +283,16 @@ def read_record(path: Path) -> CorpusRecord:
             if values.dtype != (np.float64 if kind == "best" else np.int64):
                 raise ValueError(f"{name} holds {values.dtype}")
             kinds[kind][rest] = values
-        for name, kind in _HEAD.items():
-            if not fits(head[name], kind):
+        for name, expected in _HEAD.items():
+            if not fits(head[name], expected):
                 raise ValueError(f"its {name} is {head[name]!r:.40}")
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
         shards = {part.shard for part in parts}
         if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
             raise ValueError("it names no shard, or one twice")
         for (number, of), blocks, texts, _, whole, digest in parts:
-            own = len(range(number, -(-whole // BLOCK), of))
-            if number >= of or -(-texts // BLOCK) != blocks or (digest and blocks != own):
+            own = len(range(number, -(-whole // corpora.BLOCK), of))
+            if number >= of or -(-texts // corpora.BLOCK) != blocks or (digest and blocks != own):
                 raise ValueError("its numbers of shards, blocks and texts do not go together")
         kept = {int(index): text for index, text in head["texts"].items()}
         tallies = Tallies(**kinds, texts=kept)

@@ -29,9 +29,10 @@ def steady_streams() -> None:
             setattr(sys, name, os.fdopen(sink, "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if sys.stderr is sys.__stderr__:
-        raw = io.BufferedWriter(_Messages(sys.stderr.fileno(), "w", closefd=False))
-        encoding, errors = sys.stderr.encoding, sys.stderr.errors
+    own: Any = sys.stderr
+    if own is sys.__stderr__:
+        raw = io.BufferedWriter(_Messages(own.fileno(), "w", closefd=False))
+        encoding, errors = own.encoding, own.errors
         sys.stderr = io.TextIOWrapper(raw, encoding, errors, line_buffering=True)
 
 

@@ -175,9 +175,9 @@ def _layers(
     missing = [at for at in range(max(numbers, default=0) + 1) if at not in numbers]
     if missing:
         raise LoadError(f"{name} has no layer {missing[0]}: expected all layers from 0")
-    for key in ("scale", "window", "softcap"):
-        if isinstance(each := facts.get(key), list) and len(each) != len(numbers):
-            raise LoadError(f"{name}: {key} has {len(each)} numbers, expected one a layer")
+    for fact in ("scale", "window", "softcap"):
+        if isinstance(each := facts.get(fact), list) and len(each) != len(numbers):
+            raise LoadError(f"{name}: {fact} has {len(each)} numbers, expected one a layer")
     first = arrays.get("layer.0.query", arrays.get("layer.0.weights"))
     heads = len(first) if first is not None and first.ndim == 3 else 0
     needed = 4 * len(numbers) * heads * tokens[0] * tokens[1]

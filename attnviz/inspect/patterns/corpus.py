@@ -48,7 +48,12 @@ CORPUS = "corpus"
 _SCORES = tuple(SCORES_OF[OWN])
 FORM = Form(
     {"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None}
-    | {"watch": Annotated[str, LABELS] | None, "stats": bool, "top": WHOLE | None, "seed": WHOLE},
+    | {
+        "watch": Annotated[str, (*LABELS,)] | None,
+        "stats": bool,
+        "top": WHOLE | None,
+        "seed": WHOLE,
+    },
     lambda facts: {"score": _SCORES, "described": DESCRIBED},
     {
         "": "short noted +tokens ?texts ?random.texts ?unknown",
