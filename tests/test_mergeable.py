@@ -166,22 +166,22 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
         (CORPUS, Shard(), other, "is of another run: its control is null, here it is 0"),
         (CORPUS, Shard(0, 2), BEGUN, r"is of patterns, shard 0/1: it is left"),
         (open_corpus(["new", *TEXTS]), Shard(), BEGUN, "is of other texts than"),
+        (open_corpus(TEXTS[:64]), Shard(), BEGUN, "part is of other texts than"),
     ):
         with pytest.raises(UsageError, match=said):
             recorded(corpus, shard, begun, measured, file=path)
         assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("shard", [Shard(), Shard(1, 4), Shard(6, 7)], ids=str)
 @pytest.mark.parametrize(
-    "texts",
+    ("shard", "texts"),
     [
-        ["new", *TEXTS],  # the first block differs
-        [*TEXTS[:-1], "new"],  # the last text, which is not every shard's
-        [*TEXTS, "new"],
-        [*TEXTS, *(f"new {place}" for place in range(200))],  # a further block
-        TEXTS[:-1],
-        TEXTS[:10],
+        (Shard(1, 4), ["new", *TEXTS]),  # the first block differs, which is another shard's
+        (Shard(1, 4), [*TEXTS[:-1], "new"]),  # the last text, which is not every shard's
+        (Shard(6, 7), [*TEXTS, "new"]),  # a shard without a text
+        (Shard(), [*TEXTS, *(f"new {place}" for place in range(200))]),  # a further block
+        (Shard(1, 4), TEXTS[:-1]),
+        (Shard(6, 7), TEXTS[:10]),
     ],
     ids=["first", "last", "one more", "many more", "one less", "few"],
 )
@@ -221,42 +221,20 @@ def test_each_command_refuses_a_finished_file_of_other_texts(
     assert run(*asked, "one.txt").code == 0
 
 
-def test_a_file_that_was_stopped_does_not_end_with_a_shorter_corpus(tmp_path: Path) -> None:
-    path = tmp_path / "part"
-
-    def stopped(block: TextBlock) -> Tallies:
-        if block.index == 2:
-            raise KeyboardInterrupt
-        return measured(block)
-
-    with pytest.raises(KeyboardInterrupt):
-        recorded(CORPUS, Shard(), BEGUN, stopped, file=path)
-    with pytest.raises(UsageError, match="part is of other texts than"):
-        recorded(open_corpus(TEXTS[:64]), Shard(), BEGUN, measured, file=path)
-
-
-@pytest.mark.parametrize("cut", [0, 4, 100, 500, -1])
-def test_a_damaged_file_is_refused(tmp_path: Path, cut: int) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    """One that is cut anywhere, one with another bit anywhere, one with strange facts."""
     path = tmp_path / "part"
     shards(1)[0].save(path)
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(LoadError, match="damaged"):
-        read_record(path)
-
-
-@pytest.mark.parametrize("place", [0.3, 0.6, 0.99])
-def test_a_file_with_one_other_bit_is_refused(tmp_path: Path, place: float) -> None:
-    path = tmp_path / "part"
-    shards(1)[0].save(path)
-    content = bytearray(path.read_bytes())
-    content[int(place * len(content))] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(LoadError, match="damaged"):
-        read_record(path)
-
-
-def test_a_file_with_strange_facts_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "part"
+    content = path.read_bytes()
+    damaged = [content[:cut] for cut in (0, 4, 100, 500, -1)]
+    for place in (0.3, 0.6, 0.99):
+        other = bytearray(content)
+        other[int(place * len(content))] ^= 1
+        damaged.append(bytes(other))
+    for changed in damaged:
+        path.write_bytes(changed)
+        with pytest.raises(LoadError, match="damaged"):
+            read_record(path)
     replace(shards(1)[0], parts=(ShardPart(Shard(2, 1)),)).save(path)
     with pytest.raises(LoadError, match="numbers of shards"):
         read_record(path)

@@ -91,14 +91,12 @@ def test_the_generation_prompt_belongs_to_the_template(chat_models: Mapping[str,
         region_reader(model, "", RegionOptions(chat="user: Hi\nassistant: Ho"), answering=True)
 
 
-def test_turns_of_one_role_are_one_region(chat_models: Mapping[str, str]) -> None:
+def test_regions_of_roles_and_of_spans_within_them(chat_models: Mapping[str, str]) -> None:
+    """Turns of one role are one region, and a span takes its tokens from a role."""
     chat = "user: one\nassistant: two\nuser: three"
     found = texts_of(encoded(chat_models["llama2"], chat=chat))
     assert "".join(found["user"].split()) == "onethree"
     assert found["assistant"].strip() == "two"
-
-
-def test_a_span_takes_its_tokens_from_a_role(chat_models: Mapping[str, str]) -> None:
     tokens = encoded(chat_models["chatml"], chat=[*CHAT], spans={"who": "The cat"})
     assert texts_of(tokens)["who"] == "The cat"
     assert texts_of(tokens)["assistant"] == " sat on the mat because it was tired."
@@ -115,26 +113,21 @@ def test_places_in_a_chat_are_those_of_its_contents() -> None:
     assert said == [CHAT[0]["content"], CHAT[1]["content"].rstrip(), CHAT[2]["content"]]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{% for m in messages %}{{ m.content | upper }}{% endfor %}",
-        "{{ messages[0].content }}",
-        "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
-        "{% for m in messages %}{{ m.content[:9] }}{% endfor %}",
-        "{% for m in messages %}{{ m.content | length }}{{ m.content }}{% endfor %}",
-    ],
-)
-def test_a_template_that_rewrites_a_message_is_refused(source: str) -> None:
-    with pytest.raises(UnsupportedError, match="leaves out, repeats or rewrites message"):
-        chat_text("made", ChatTemplate(source, {}), CHAT, False)
-
-
-def test_a_broken_template_is_one_line() -> None:
+def test_a_template_that_is_broken_or_rewrites_a_message_is_refused() -> None:
     with pytest.raises(LoadError, match="chat template of 'made' cannot be used"):
         chat_text("made", ChatTemplate("{% for %}", {}), CHAT, False)
     with pytest.raises(LoadError, match=r"cannot be used: .*unsafe"):
         chat_text("made", ChatTemplate("{{ messages.__class__.__mro__ }}", {}), CHAT, False)
+    for written in (
+        "{{ m.content | upper }}",
+        "{% if loop.first %}{{ m.content }}{% endif %}",
+        "{{ m.content }}{{ m.content }}",
+        "{{ m.content[:9] }}",
+        "{{ m.content | length }}{{ m.content }}",
+    ):
+        source = f"{{% for m in messages %}}{written}{{% endfor %}}"
+        with pytest.raises(UnsupportedError, match="leaves out, repeats or rewrites message"):
+            chat_text("made", ChatTemplate(source, {}), CHAT, False)
 
 
 @pytest.mark.parametrize(
@@ -284,15 +277,13 @@ def test_a_pair_is_read_as_a_bert_reads_it(trained_bert: Path) -> None:
     np.testing.assert_allclose(single, plain.attentions[0][0].numpy(), atol=1e-5)
 
 
-def test_a_pair_without_separator_says_so(document: Callable[..., Any]) -> None:
+def test_a_pair_without_separator_says_so_or_is_refused(
+    document: Callable[..., Any], refused: Callable[..., str]
+) -> None:
     found = document("The cat sat.", "--and", "It was tired.")
-    assert any(
-        "joins two texts with nothing between them" in note for note in found["model"]["notes"]
-    )
+    said = "joins two texts with nothing between them"
+    assert any(said in note for note in found["model"]["notes"])
     assert found["text"] == "The cat sat.\nIt was tired."
-
-
-def test_words_of_mha_are_no_pair(refused: Callable[..., str]) -> None:
     words = refused(5, "heads", "the cat", "--and", "sat", "--model", "mha")
     assert "no tokenizer that joins two texts" in words
 

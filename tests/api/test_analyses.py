@@ -175,16 +175,15 @@ def test_a_loaded_model_stays_as_it_is(model: Any, tokenizer: Any) -> None:
     scored = attnviz.patterns(model, "the cat sat on the mat the cat sat", tokenizer=tokenizer)
     assert {row["layer"] for row in scored.to_dicts()} == {0, 1}
     counted = attnviz.params(model).to_dict()
+    assert counted["model"]["dtype"] == "float32"
     assert counted["total"] == sum(weight.numel() for weight in model.parameters())
     assert model.training
     assert all(weight.requires_grad for weight in model.parameters())
+    with pytest.raises(UsageError, match="needs its tokenizer to read a text: give tokenizer="):
+        attnviz.rollout(model, text="the cat")
 
 
-def test_a_loaded_model_brings_its_own_type(model: Any) -> None:
-    assert attnviz.params(model).to_dict()["model"]["dtype"] == "float32"
-
-
-def test_what_a_result_shows() -> None:
+def test_what_a_result_shows_and_saves(run: Any, tmp_path: Path) -> None:
     found = attnviz.rollout("tiny", text=TEXT)
     assert isinstance(found, attnviz.Report)
     assert repr(found) == f"<attnviz.rollout: {found.finding}>"
@@ -198,13 +197,10 @@ def test_what_a_result_shows() -> None:
     first = found.to_dicts()[0]
     assert list(first) == ["query", "key", "query_token", "key_token", "rollout", "last_layer"]
     assert len(found.to_dicts()) == 14 * 15 // 2
-
-
-def test_files(run: Any, tmp_path: Path) -> None:
-    found = attnviz.rollout("tiny", text=TEXT)
-    for ending in ("json", "csv", "md", "txt", "html", "svg"):
+    endings = ("json", "csv", "md", "txt", "html", "svg")
+    run("rollout", TEXT, "--quiet", *(x for end in endings for x in ("--save", f"b.{end}")))
+    for ending in endings:
         found.save(tmp_path / f"a.{ending}")
-        run("rollout", TEXT, "--save", f"b.{ending}", "--quiet")
         written = (tmp_path / f"a.{ending}").read_text(encoding="utf-8")
         assert written == (tmp_path / f"b.{ending}").read_text(encoding="utf-8")
     with pytest.raises(UsageError, match=r"end it in one of \.json"):
@@ -255,17 +251,9 @@ def test_bad_input(call: Callable[[], Any], error: type[Exception], line: str) -
     assert line in str(raised.value)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_functions_take_numbers_of_numpy_and_go_to_other_processes() -> None:
     found = attnviz.prune("tiny", texts=[TEXT, OTHER], fraction=np.float32(0.1), seed=np.int64(1))
     assert found.to_dict()["seed"] == 1
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_goes_to_another_process(name: str) -> None:
-    function = getattr(attnviz, name)
-    assert pickle.loads(pickle.dumps(function)) is function
-
-
-def test_a_loaded_model_needs_its_tokenizer(model: Any) -> None:
-    with pytest.raises(UsageError, match="needs its tokenizer to read a text: give tokenizer="):
-        attnviz.rollout(model, text="the cat")
+    for name in FUNCTIONS:
+        function = getattr(attnviz, name)
+        assert pickle.loads(pickle.dumps(function)) is function

@@ -6,7 +6,6 @@ import html
 import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError
@@ -76,12 +75,6 @@ def test_heads_are_chosen_as_on_the_command_line(
         assert chosen.scores(head) == maps.scores(head)
 
 
-def test_a_choice_leaves_the_maps_alone(maps: HeadMaps) -> None:
-    maps.heads("L1H0")
-    assert len(maps) == LAYERS * HEADS
-    assert maps.heads() is not maps
-
-
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
@@ -98,35 +91,30 @@ def test_no_choice(maps: HeadMaps, choice: Any, said: str) -> None:
         maps.heads(choice)
 
 
-def test_heads_that_were_not_kept(maps: HeadMaps) -> None:
+def test_what_names_no_single_head_that_was_kept(maps: HeadMaps) -> None:
     some = maps.heads("0.*", "1.0")
     with pytest.raises(UsageError, match=r"none of .* kept: here are L0H0, .*, L0H3, …$"):
         some["L3H3"]
     assert names(some.heads(0)) == ["L0H0", "L1H0"]
-
-
-def test_one_head_is_one(maps: HeadMaps) -> None:
+    assert len(maps) == LAYERS * HEADS  # a choice leaves them alone
+    assert maps.heads() is not maps
     with pytest.raises(ValueError, match=r"'2.\*' names 4 heads: name one, such as L2H0, or take"):
         maps["2.*"]
     with pytest.raises(UsageError, match=f"3 names {LAYERS} heads: name one, such as L0H3"):
         maps.scores(3)
-
-
-def test_a_head_of_another_layer(maps: HeadMaps) -> None:
     with pytest.raises(UsageError, match="--head L1H0 names no head of --layer 2"):
         maps.heads("L1H0", layer=2)
 
 
-def test_weights_by_layer_and_head(maps: HeadMaps) -> None:
+def test_weights_by_layer_and_head_and_as_an_array(maps: HeadMaps) -> None:
     weights = maps.weights
     assert list(weights) == list(maps)
     assert weights[2, 1] is not None
     assert np.array_equal(weights[2, 1], maps["L2H1"])
     with pytest.raises(TypeError):
         weights[0, 0] = None  # type: ignore[index]  # a view that cannot be written
-
-
-def test_as_an_array(maps: HeadMaps) -> None:
+    with pytest.raises(FrozenInstanceError):
+        maps.text = "other"  # type: ignore[misc]  # that is what is tested
     stacked = np.asarray(maps)
     assert stacked.shape == (LAYERS * HEADS, 13, 13)
     assert np.array_equal(stacked[HEADS * 2 + 1], maps["L2H1"])
@@ -134,38 +122,38 @@ def test_as_an_array(maps: HeadMaps) -> None:
     with pytest.raises(ValueError, match="without a copy"):
         np.array(maps, copy=False)
     assert attnviz.heatmap(maps, maps.tokens).limit == 1
-
-
-def test_frozen(maps: HeadMaps) -> None:
-    with pytest.raises(FrozenInstanceError):
-        maps.text = "other"  # type: ignore[misc]  # that is what is tested
-
-
-def test_a_short_name(maps: HeadMaps) -> None:
     assert repr(maps) == f"<HeadMaps of tiny: {LAYERS * HEADS} heads, 13 tokens>"
     assert repr(maps.heads("L0H1", "2.0")) == "<HeadMaps of tiny: L0H1, L2H0, 13 tokens>"
 
 
-def test_it_is_drawn_as_the_command_draws_it(maps: HeadMaps) -> None:
-    command = [Path(sys.executable).parent / "attnviz", "heads", TEXT, "--quiet"]
-    for options, shown in ([], maps), (["--head", "L0H2,1.3"], maps.heads("L0H2,1.3")):
-        printed = subprocess.run([*command, *options], capture_output=True, check=True).stdout
-        assert str(shown) + "\n" == unpadded(printed.decode())
+def test_it_is_drawn_and_saved_as_by_the_command(maps: HeadMaps, run: Any, tmp_path: Path) -> None:
+    files = [tmp_path / f"command{ending}" for ending in (".json", ".csv", ".svg", ".txt")]
+    saved = [word for file in files for word in ("--save", str(file))]
+    for options, shown in (saved, maps), (["--head", "L0H2,1.3"], maps.heads("L0H2,1.3")):
+        assert str(shown) + "\n" == unpadded(run("heads", TEXT, "--quiet", *options).out)
+    for file in files:
+        own = tmp_path / f"own{file.suffix}"
+        maps.save(own)
+        assert own.read_bytes() == file.read_bytes()
+    document = json.loads((tmp_path / "own.json").read_text())
+    assert document["text"] == TEXT
+    assert document["tokens"] == list(maps.tokens)
 
 
-def test_plain_in_a_string_coloured_in_rich(maps: HeadMaps) -> None:
+def test_plain_in_a_string_coloured_in_rich(
+    maps: HeadMaps, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = maps.heads("L1H0")
     assert "\x1b" not in str(head)
     coloured = drawn(head, force_terminal=True, color_system="truecolor")
     assert "\x1b[48;2;253;231;37m" in coloured  # the last of viridis: a weight of one
     assert unpadded(drawn(head, no_color=True)) == str(head) + "\n"
-
-
-def test_the_width_of_the_terminal(maps: HeadMaps, monkeypatch: pytest.MonkeyPatch) -> None:
     for width in (24, 120):
         monkeypatch.setenv("COLUMNS", str(width))
         lines = list(map(cell_len, str(maps).splitlines()))
         assert width * 0.7 < max(lines) <= width
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert str(maps).isascii()
 
 
 @pytest.mark.parametrize("width", [10, 20, 33, 80])
@@ -203,11 +191,6 @@ def test_views(maps: HeadMaps) -> None:
         head.view(top=0)
 
 
-def test_a_stream_that_carries_ascii_alone(maps: HeadMaps, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
-    assert str(maps).isascii()
-
-
 class Frame:
     """The page inside the frame of ``_repr_html_``."""
 
@@ -230,35 +213,11 @@ def test_a_notebook_shows_the_saved_page(maps: HeadMaps, tmp_path: Path) -> None
         assert not re.search(r"\s(?:src|href)=\"(?!#|data:|\$)", frame.page)
 
 
-@pytest.mark.parametrize(
-    "ending", [".json", ".csv", ".npz", ".safetensors", ".svg", ".html", ".txt", ".png", ".pdf"]
-)
-def test_saving(maps: HeadMaps, tmp_path: Path, ending: str) -> None:
-    file = tmp_path / f"maps{ending}"
-    maps.heads("L1H0").save(str(file))
-    assert file.stat().st_size > 500
-
-
-def test_saved_files_are_those_of_the_command(maps: HeadMaps, tmp_path: Path) -> None:
-    files = [tmp_path / f"command{ending}" for ending in (".json", ".csv", ".svg", ".txt")]
-    command = [Path(sys.executable).parent / "attnviz", "heads", TEXT, "--quiet"]
-    options = [word for file in files for word in ("--save", file)]
-    subprocess.run([*command, *options], capture_output=True, check=True)
-    for file in files:
-        own = tmp_path / f"own{file.suffix}"
-        maps.save(own)
-        assert own.read_bytes() == file.read_bytes()
-
-
-def test_no_such_file(maps: HeadMaps, tmp_path: Path) -> None:
+def test_saving(maps: HeadMaps, tmp_path: Path) -> None:
+    for ending in ("npz", "safetensors", "html", "png", "pdf"):
+        maps.heads("L1H0").save(str(tmp_path / f"maps.{ending}"))
+        assert (tmp_path / f"maps.{ending}").stat().st_size > 500
     with pytest.raises(UsageError, match=r"end it in one of \.json"):
         maps.save(tmp_path / "maps.doc")
     with pytest.raises(LoadError):
         maps.save(tmp_path / "nowhere" / "maps.svg")
-
-
-def test_the_document_has_the_text(maps: HeadMaps, tmp_path: Path) -> None:
-    maps.save(tmp_path / "maps.json")
-    document = json.loads((tmp_path / "maps.json").read_text())
-    assert document["text"] == TEXT
-    assert document["tokens"] == list(maps.tokens)

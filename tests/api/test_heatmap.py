@@ -80,6 +80,8 @@ def test_two_texts(rows: Rows) -> None:
     assert maps.report.record.kind == "cross"
     assert not maps.report.record.causal
     assert maps.scores("H0").scores["previous"] is None
+    with pytest.raises(UsageError, match="2 queries and 3 keys: give key_tokens as well"):
+        attnviz.heatmap(rows(2, 3), "a b")
 
 
 def test_equal_tokens_are_equal() -> None:
@@ -90,46 +92,38 @@ def test_equal_tokens_are_equal() -> None:
     assert attnviz.heatmap(weights).scores("H0").scores["duplicate"] is None
 
 
-class TestRowsThatDoNotSumToOne:
-    WEIGHTS = ((2.0, 0.0), (1.0, 4.0))
+def test_rows_that_do_not_sum_to_one_are_shares_of_the_largest_and_kept(tmp_path: Path) -> None:
+    """They are drawn as shares, scored as if they summed to one, and saved as they are."""
+    given = ((2.0, 0.0), (1.0, 4.0))
+    maps = attnviz.heatmap(given, "a b")
+    assert maps.limit == 4.0
+    assert np.array_equal(maps["H0"], given)
+    drawn = str(maps.view(values=True))
+    assert "\n.50  a\n.25 1.0  b\n" in drawn
+    assert "rows sum to 2 to 5, not to one" in drawn
+    assert "the legend's 1 is 4" in drawn
+    scores = maps.scores("H0").scores
+    assert scores["self"] == pytest.approx(4 / 5)
+    assert scores["entropy"] == pytest.approx(-(0.2 * np.log(0.2) + 0.8 * np.log(0.8)) / 2)
+    for ending in ("json", "npz", "svg"):
+        maps.save(tmp_path / f"maps.{ending}")
+    document = json.loads((tmp_path / "maps.json").read_text())
+    assert document["heads"][0]["weights"] == [[2.0, 0.0], [1.0, 4.0]]
+    assert document["model"]["layers"] is None
+    assert document["model"]["weights"] == "given"
+    with np.load(tmp_path / "maps.npz") as arrays:
+        assert np.array_equal(arrays["weights"][0], given)
+    assert "the legend&#x27;s 1 is 4" in (tmp_path / "maps.svg").read_text()
 
-    def test_are_drawn_as_shares_of_the_largest(self) -> None:
-        maps = attnviz.heatmap(self.WEIGHTS, "a b")
-        assert maps.limit == 4.0
-        assert np.array_equal(maps["H0"], self.WEIGHTS)
-        drawn = str(maps.view(values=True))
-        assert "\n.50  a\n.25 1.0  b\n" in drawn
-        assert "rows sum to 2 to 5, not to one" in drawn
-        assert "the legend's 1 is 4" in drawn
 
-    def test_are_scored_as_if_they_did(self) -> None:
-        scores = attnviz.heatmap(self.WEIGHTS, "a b").scores("H0").scores
-        assert scores["self"] == pytest.approx(4 / 5)
-        entropy = -(0.2 * np.log(0.2) + 0.8 * np.log(0.8)) / 2
-        assert scores["entropy"] == pytest.approx(entropy)
-
-    def test_files_hold_the_numbers_as_they_are(self, tmp_path: Path) -> None:
-        maps = attnviz.heatmap(self.WEIGHTS, "a b")
-        maps.save(tmp_path / "maps.json")
-        document = json.loads((tmp_path / "maps.json").read_text())
-        assert document["heads"][0]["weights"] == [[2.0, 0.0], [1.0, 4.0]]
-        assert document["model"]["layers"] is None
-        assert document["model"]["weights"] == "given"
-        maps.save(tmp_path / "maps.npz")
-        with np.load(tmp_path / "maps.npz") as arrays:
-            assert np.array_equal(arrays["weights"][0], self.WEIGHTS)
-        maps.save(tmp_path / "maps.svg")
-        assert "the legend&#x27;s 1 is 4" in (tmp_path / "maps.svg").read_text()
-
-    def test_may_have_a_scale_of_their_own(self) -> None:
-        assert attnviz.heatmap(self.WEIGHTS, scale=8).limit == 8
-        assert "shares of 8" in str(attnviz.heatmap(self.WEIGHTS, scale=8))
-        assert "shares" not in str(attnviz.heatmap(self.WEIGHTS, scale=1))
-
-    @pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf")])
-    def test_but_no_scale_that_is_none(self, scale: float) -> None:
+def test_a_scale_of_their_own() -> None:
+    given = ((2.0, 0.0), (1.0, 4.0))
+    assert attnviz.heatmap(given, scale=8).limit == 8
+    assert "shares of 8" in str(attnviz.heatmap(given, scale=8))
+    assert "shares" not in str(attnviz.heatmap(given, scale=1))
+    for scale in (0, -1, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="expected a scale above 0"):
-            attnviz.heatmap(self.WEIGHTS, scale=scale)
+            attnviz.heatmap(given, scale=scale)
 
 
 def test_rows_of_zeros_are_told_and_nothing_else_changes() -> None:
@@ -137,9 +131,6 @@ def test_rows_of_zeros_are_told_and_nothing_else_changes() -> None:
     assert maps.limit == 1
     assert "1 of 2 rows are nothing but zeros" in str(maps)
     assert "not to one" not in str(maps)
-
-
-def test_nothing_but_zeros() -> None:
     assert "2 of 2 rows" in str(attnviz.heatmap(np.zeros((2, 2))))
 
 
@@ -150,25 +141,16 @@ def test_sixteen_bits_round() -> None:
     assert maps.report.record.model.notes == ()
 
 
-class TestCausal:
-    def test_is_found(self, rows: Rows) -> None:
-        full = rows(3, 3)
-        assert not attnviz.heatmap(full).report.record.causal
-        lower = np.tril(full)
-        assert attnviz.heatmap(lower).report.record.causal
-
-    def test_can_be_denied(self) -> None:
-        drawn = str(attnviz.heatmap(np.eye(3), causal=False))
-        assert "0 ██····" in drawn
-
-    def test_is_not_believed_against_the_numbers(self, rows: Rows) -> None:
-        with pytest.raises(UsageError, match="weights above the diagonal: leave causal out"):
-            attnviz.heatmap(rows(3, 3), causal=True)
-        with pytest.raises(UsageError, match="2 queries and 3 keys"):
-            attnviz.heatmap(rows(2, 3), causal=True)
-
-    def test_one_token_says_nothing(self) -> None:
-        assert not attnviz.heatmap([[1.0]]).report.record.causal
+def test_causal_weights_are_found_and_may_be_denied(rows: Rows) -> None:
+    full = rows(3, 3)
+    assert not attnviz.heatmap(full).report.record.causal
+    assert attnviz.heatmap(np.tril(full)).report.record.causal
+    assert not attnviz.heatmap([[1.0]]).report.record.causal  # one token says nothing
+    assert "0 ██····" in str(attnviz.heatmap(np.eye(3), causal=False))
+    with pytest.raises(UsageError, match="weights above the diagonal: leave causal out"):
+        attnviz.heatmap(rows(3, 3), causal=True)
+    with pytest.raises(UsageError, match="2 queries and 3 keys"):
+        attnviz.heatmap(rows(2, 3), causal=True)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +166,6 @@ class TestCausal:
 def test_tokens_that_do_not_fit(rows: Rows, tokens: Any, key_tokens: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         attnviz.heatmap(rows(3, 3), tokens, key_tokens)
-
-
-def test_other_keys_need_names_of_their_own(rows: Rows) -> None:
-    with pytest.raises(UsageError, match="2 queries and 3 keys: give key_tokens as well"):
-        attnviz.heatmap(rows(2, 3), "a b")
 
 
 def test_tokens_of_any_sequence(rows: Rows) -> None:

@@ -106,6 +106,8 @@ def test_what_a_stream_cannot_carry_is_escaped() -> None:
     assert token_label("한", "cp1252") == r"\ud55c"
     assert token_label("🎉", "ascii") == r"\U0001f389"
     assert token_label(" ", "ascii") == r"\u2423"
+    assert visible("\U0001f3fb") == "<U+1F3FB>"  # a skin tone without a skin
+    assert visible("👍\U0001f3fb") == "👍"
 
 
 @pytest.mark.parametrize(
@@ -123,28 +125,21 @@ def test_pieces_make_one_word(texts: list[str], word: str) -> None:
     assert word_label(texts) == word
 
 
-def test_names_of_special_tokens_are_cut() -> None:
+def test_names_of_special_tokens_are_cut_and_those_of_the_ends_short() -> None:
     tokens = Tokens(
         (0, 1, 2), ("<|im_start|>", " unbelievable", "<s>"), special=(True, False, True)
     )
     assert token_labels(tokens) == ("<|im_st…", "unbelievable", "<s>")
     assert token_labels(tokens, "ascii") == ("<|im_st~", "unbelievable", "<s>")
-
-
-@pytest.mark.parametrize(
-    ("texts", "labels"),
-    [
-        (("<|endoftext|>", "a", "<|endoftext|>"), ("<bos>", "a", "<eos>")),
-        (("<|begin_of_text|>", "a", "<|end_of_text|>"), ("<bos>", "a", "<eos>")),
-        (("<｜begin▁of▁sentence｜>", "a", "</s>"), ("<bos>", "a", "</s>")),
-    ],
-)
-def test_long_names_of_the_ends_of_a_text_are_short(
-    texts: tuple[str, ...], labels: tuple[str, ...]
-) -> None:
-    assert token_labels(Tokens((0, 1, 2), texts, (True, False, True))) == labels
-    plain = Tokens((0, 1, 2), texts, (False, False, False))  # a text that has them as words
-    assert token_labels(plain)[0] == texts[0]
+    for begin, end, shown in (
+        ("<|endoftext|>", "<|endoftext|>", "<eos>"),
+        ("<|begin_of_text|>", "<|end_of_text|>", "<eos>"),
+        ("<｜begin▁of▁sentence｜>", "</s>", "</s>"),
+    ):
+        texts = (begin, "a", end)
+        assert token_labels(Tokens((0, 1, 2), texts, (True, False, True))) == ("<bos>", "a", shown)
+        plain = Tokens((0, 1, 2), texts, (False, False, False))  # a text that has them as words
+        assert token_labels(plain)[0] == begin
 
 
 @pytest.mark.parametrize(
@@ -173,11 +168,6 @@ def test_the_advice_on_bytes_names_the_first_word() -> None:
     texts = (" a", " <0xEA>", "<0xB0>", "<0x94>", "<0xEB><0x8B>", "<0xA4>", " b")
     told = split_into_bytes(Tokens(tuple(range(7)), texts, (False,) * 7))
     assert told == "this tokenizer splits 갔다 into bytes; a multilingual model shows words"
-
-
-def test_a_skin_tone_without_a_skin_is_written_out() -> None:
-    assert visible("\U0001f3fb") == "<U+1F3FB>"
-    assert visible("👍\U0001f3fb") == "👍"
 
 
 @given(strange.map(visible), st.integers(0, 12), st.sampled_from(["…", "~"]))
