@@ -271,7 +271,7 @@ def mask_id_of(model: TransformersModel) -> MaskToken | None:
     for owner in (model.tokenizer, model.model.config):
         number = getattr(owner, "mask_token_id", None)
         if isinstance(number, int):
-            return MaskToken(number, model.text_of(number))
+            return MaskToken(number, str(getattr(owner, "mask_token", f"<{number}>")))
     return None
 
 

@@ -5,6 +5,7 @@ Vaswani et al. 2017, section 3.2; the arithmetic is that of ``attention.function
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -42,6 +43,8 @@ class AttentionResult(NamedTuple):
         """
         from attnviz.inspect.heads.heatmap import heatmap
 
+        if self.weights.ndim > 3 and math.prod(self.weights.shape[:-3]) > 1:
+            raise UsageError("the weights are of several texts: draw one, such as .weights[0]")
         return heatmap(self.weights, tokens, key_tokens, title=_TITLE)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

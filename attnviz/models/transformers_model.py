@@ -244,11 +244,6 @@ class TransformersModel:
         ranked = self.tokenizer is not None
         return Vocabulary(np.asarray(plain), before, after, ranked, self._plain_texts)
 
-    def text_of(self, number: int) -> str:
-        """Return the text of one token id, which may be none of the model's."""
-        with tokenizing(self.info.name):
-            return f"<{number}>" if self.tokenizer is None else self._texts([number])[0]
-
     def _plain_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         with tokenizing(self.info.name):
             return self._tokens(ids).texts

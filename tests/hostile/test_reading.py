@@ -182,7 +182,7 @@ def test_damaged_lines(
     Path("t.jsonl").write_text(f'{whole}{{"{field}": {value}{rest}}}\n')
     said = refused(3, *command, "t.jsonl")
     assert said.startswith("t.jsonl line 2 is ")
-    assert said.endswith("mend or remove the line")
+    assert "mend or remove the line" in said
 
 
 def test_a_resume_file_that_is_nested_too_deep(refused: Callable[..., str]) -> None:

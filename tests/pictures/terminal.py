@@ -42,7 +42,7 @@ PICTURES = {
 }
 """What is typed after ``attnviz``, by the name of the picture."""
 
-KEYS = {"explore": (("[[>", "h" * 6, "x"), ("Without L", " of 24"))}
+KEYS = {"explore": (("x",), ("Without L", " of 24"))}
 """What is pressed in what is live, and what its screen says when all is there."""
 
 HERE = Path(__file__).parent

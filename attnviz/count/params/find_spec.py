@@ -7,6 +7,7 @@ JSON with the dtype and shape of each tensor. No tensor is read.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -86,7 +87,8 @@ class FoundSpec(NamedTuple):
         sizes = {} if self.stored is None else self.stored.sizes
         lines = tuple(StoredLine(kind, None, size) for kind, size in sizes.items())
         if not named:
-            packed = self.stored is not None and self.stored.quantised
+            whole = 8 * sum(sizes.values()) >= counted.total  # a bit for each parameter at least
+            packed = whole and self.stored is not None and self.stored.quantised
             return Storage("packed", lines, buffered=True) if packed else None
         from attnviz.count.params.config.schemes import count_stored, find_scheme, usual_names
 
@@ -194,6 +196,8 @@ def stored_weights(directory: Path) -> StoredWeights:
     except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
         return StoredWeights()
     for kind, shape, size in tensors:
+        if not re.fullmatch("[A-Z][A-Z0-9_]{1,15}", kind):  # no dtype of safetensors
+            return StoredWeights()
         sizes[_FLOATS.get(kind, kind.lower())] += size
         if kind in _FLOATS:
             numbers[_FLOATS[kind]] += math.prod(shape)

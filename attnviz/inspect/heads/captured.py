@@ -155,7 +155,9 @@ def captured_heads(facts: Mapping[str, Any], arrays: Arrays, name: str) -> Heads
 
 def _tokens(facts: Mapping[str, Any], name: str, special: Collection[int]) -> Tokens:
     """Return the tokens of one axis as texts; without ids, equal tokens have equal ones."""
-    texts = undone([typed(text, str) for text in facts[f"{name}s"]])
+    texts = facts[f"{name}s"]
+    if fits(texts, list[str]):
+        texts = [*undone(texts)]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     return read_tokens(texts, facts.get(f"{name}_ids", [numbers[each] for each in texts]), special)
 

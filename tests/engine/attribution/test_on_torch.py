@@ -9,6 +9,7 @@ from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import MaskToken
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load
 from attnviz.records import Input
@@ -16,7 +17,7 @@ from attnviz.records import Input
 from ..architectures import ARCHITECTURES, inputs_of, quick_or_long, small_model, state_of
 from .attribution_oracle import ROUTES, Recorded, head_written, to_logits
 
-MASK, ANSWER, FOIL, MASKED = 96, 5, 7, 4
+MASK, ANSWER, FOIL, MASKED = MaskToken(96, "<mask>"), 5, 7, 4
 ROUNDING = 2e-6
 """Some norms are float32 in any model."""
 

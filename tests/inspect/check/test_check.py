@@ -542,7 +542,7 @@ def test_values_equal_those_of_whole_maps(
 def test_what_has_no_sums_is_refused_or_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = prepared("gemma2", small_model("gemma2"), None, torch.device("cpu"))
+    model = prepared("gpt_neo", small_model("gpt_neo"), None, torch.device("cpu"))
     file = tmp_path / "rules.toml"
     file.write_text(LONG_RULES)
     with pytest.raises(UnsupportedError, match="leave out --reduce fused"):

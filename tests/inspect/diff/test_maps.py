@@ -87,7 +87,7 @@ def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch: pytest.MonkeyP
 
 
 def test_what_has_no_rows_is_read_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = made("gemma2")
+    model = made("t5")
     with pytest.raises(UnsupportedError, match="leave out --reduce fused"):
         read(model, "fused")
     monkeypatch.setattr(observer, "_LONG", 20)

@@ -69,7 +69,7 @@ def ended(child: pexpect.spawn, before: list[object]) -> str:
 
 def test_a_session(opened, tmp_path: Path) -> None:
     child, before = opened(SENTENCE)
-    assert "was .05" in sent(child, "hhh")
+    sent(child, "hhh")
     assert "Without" in sent(child, "x")
     assert "Generating" in sent(child, "g", quiet=1.0)
     sent(child, "\x1b")

@@ -215,7 +215,10 @@ def test_shared_keys_say_so(redrawn: Any, checkpoint: Any, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "missing"),
-    [((), {"writes", "copies", "paths"}), (("--kind", "cross"), {"copies", "paths"})],
+    [
+        ((), {"writes", "copies", "paths"}),
+        (("--kind", "cross"), {"label", "copies", "paths"}),
+    ],
 )
 def test_what_a_model_does_not_have_is_said(
     run: Any,
