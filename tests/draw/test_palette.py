@@ -75,10 +75,7 @@ def test_on_paper_zero_is_white_and_both_signs_grow_darker() -> None:
         assert bright[step] < 0.5
 
 
-def test_an_unknown_palette_is_no_palette() -> None:
+def test_hex_and_an_unknown_palette() -> None:
+    assert to_hex((0, 10, 255)) == "#000aff"
     with pytest.raises(KeyError):
         colour_table("jet")
-
-
-def test_hex() -> None:
-    assert to_hex((0, 10, 255)) == "#000aff"

@@ -113,8 +113,7 @@ def test_markdown_and_pictures_have_the_signs() -> None:
             assert to_hex(paper_table(DIVERGING)[step]) in picture
 
 
-@pytest.mark.parametrize("theme", [Theme(), PLAIN, ASCII])
-@pytest.mark.parametrize("limit", [0.03, 0.8, 8.0, 26.0])
+@pytest.mark.parametrize(("theme", "limit"), [(Theme(), 0.03), (PLAIN, 0.8), (ASCII, 26.0)])
 def test_twelve_layers_of_twelve_heads_keep_their_numbers_in_80_columns(
     theme: Theme, limit: float
 ) -> None:

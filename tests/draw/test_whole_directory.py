@@ -11,20 +11,17 @@ from attnviz.draw.whole_file import check_new_directory, whole_directory
 from attnviz.errors import LoadError, UsageError
 
 
-def test_it_appears_at_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", [False, True])
+def test_it_appears_at_the_end(tmp_path: Path, there: bool) -> None:
+    """An empty directory is taken."""
     wanted = tmp_path / "new"
+    if there:
+        wanted.mkdir()
     with whole_directory(wanted) as draft:
         (draft / "part").write_text("whole")
-        assert not wanted.exists()
+        assert not (wanted / "part").exists()
     assert (wanted / "part").read_text() == "whole"
     assert [entry.name for entry in tmp_path.iterdir()] == ["new"]
-
-
-def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "new").mkdir()
-    with whole_directory(tmp_path / "new") as draft:
-        (draft / "part").touch()
-    assert (tmp_path / "new" / "part").exists()
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
