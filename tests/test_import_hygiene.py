@@ -153,6 +153,7 @@ def test_pictures_need_matplotlib_alone(tmp_path: Path) -> None:
     assert "matplotlib.pyplot" not in modules
 
 
+@pytest.mark.long
 def test_gradients_of_the_bundled_model_need_torch_alone() -> None:
     packages, _ = imported(["ablate", "The cat sat.", "--method", "gradient", "--json"])
     assert packages & HEAVY == {"torch"}

@@ -47,6 +47,7 @@ def process(
     return call
 
 
+@pytest.mark.long
 def test_a_picture_needs_no_backend_and_pyplot_gets_its_own(
     process: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
