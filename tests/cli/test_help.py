@@ -24,13 +24,10 @@ from attnviz.models.shapes import shape_names
 from ..terminals import POSIX
 
 
-def test_version(run: Any) -> None:
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_and_version(run: Any, option: str) -> None:
     result = run("--version")
     assert (result.code, result.out, result.err) == (0, f"attnviz {attnviz.__version__}\n", "")
-
-
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help(run: Any, option: str) -> None:
     result = run(option)
     assert (result.code, result.err) == (0, "")
     assert "See where each attention head looks" in result.out
@@ -66,19 +63,9 @@ def test_whole_help_of_heads(run: Any) -> None:
     for name in (
         *("--layer", "--head", "--kind", "--target", "--truncate", "--values", "--top", "--token"),
         *("--sort", "--reverse", "--index-base", "--model", "--seed", "--d-model", "--heads"),
-        *(
-            "--kv-heads",
-            "--causal",
-            "--compare-mask",
-            "--score",
-            "--device",
-            "--dtype",
-            "--revision",
-            "--offline",
-            "--file",
-        ),
-        *("--trust-remote-code", "--allow-pickle", "--json", "--save", "--palette", "--color"),
-        *("--ascii", "--width", "--explain", "--quiet"),
+        *("--kv-heads", "--causal", "--compare-mask", "--score", "--device", "--dtype", "--file"),
+        *("--revision", "--offline", "--trust-remote-code", "--allow-pickle", "--json", "--save"),
+        *("--palette", "--color", "--ascii", "--width", "--explain", "--quiet"),
     ):
         assert re.search(rf"{name}\b", result.out), name
     assert max(map(len, result.lines)) <= 100
@@ -167,15 +154,11 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
             assert run(*arguments).code == 0, example
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [("t", ["tiny"]), ("m", ["mha"]), ("configs/gpt2-medi", ["configs/gpt2-medium"]), ("xyz", [])],
-)
-def test_model_names_are_offered(typed: str, offered: list[str]) -> None:
-    assert complete_model(typed) == offered
-
-
-def test_every_named_shape_is_offered() -> None:
+def test_model_names_are_offered() -> None:
+    assert complete_model("t") == ["tiny"]
+    assert complete_model("m") == ["mha"]
+    assert complete_model("configs/gpt2-medi") == ["configs/gpt2-medium"]
+    assert complete_model("xyz") == []
     assert complete_model("") == ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
 
 
