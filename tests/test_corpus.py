@@ -43,19 +43,16 @@ def test_a_block_names_the_lines_of_its_file(tmp_path: Path) -> None:
     assert second.texts.place(0) == f"text {BLOCK + 1} (line {2 * BLOCK + 2})"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
+def test_files_of_lines(tmp_path: Path) -> None:
+    for name, content in (
         ("a.jsonl", '{"text": "One."}\n\n{"text": "Two.", "more": 3}\n'),
         ("a.data", '{"text": "One."}\r\n\r\n{"text": "Two."}'),
         ("a.txt", "One.\n\nTwo.\n"),
-    ],
-)
-def test_files_of_lines(tmp_path: Path, name: str, content: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content.encode())
-    corpus = open_corpus(str(path))
-    assert list(corpus.lines()) == list(corpus.lines()) == [Line(1, "One."), Line(3, "Two.")]
+    ):
+        path = tmp_path / name
+        path.write_bytes(content.encode())
+        corpus = open_corpus(str(path))
+        assert list(corpus.lines()) == list(corpus.lines()) == [Line(1, "One."), Line(3, "Two.")]
 
 
 def test_a_stream_is_read_and_a_file_no_further_than_asked(
@@ -112,19 +109,16 @@ def test_a_data_set_whose_connection_breaks_or_whose_library_is_not_there(
         open_corpus("someone/stories")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus"
+    for content, said in (
         (b"One.\n\xff\xfe\n", "line 2 is not UTF-8"),
         (b'{"text": "One."}\n{"body": 1}\n', "line 2 is damaged"),
         (b"x" * (2**22 + 1), r"line 1 has more than 4,194,304 bytes: cut it"),
-    ],
-)
-def test_a_damaged_line_is_named(tmp_path: Path, content: bytes, said: str) -> None:
-    path = tmp_path / "corpus"
-    path.write_bytes(content)
-    with pytest.raises(LoadError, match=said):
-        list(open_corpus(path).lines())
+    ):
+        path.write_bytes(content)
+        with pytest.raises(LoadError, match=said):
+            list(open_corpus(path).lines())
 
 
 def test_what_is_no_corpus_and_no_shard(tmp_path: Path) -> None:

@@ -39,16 +39,12 @@ def test_a_plain_value_is_what_typer_makes_of_it(name: str) -> None:
             assert (found, type(found)) == (expected, type(expected)), (one.name, value)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_plain_values_need_no_pydantic() -> None:
+    packages, _ = imported(
         ["params", "--d-model", "4096", "--heads", "32", "--json"],
         ["params", "llama-2-70b", "--tokens", "4096", "--memory", "160GB"],
         ["heads", SENTENCE, "--head", "L1H1", "--palette", "grey", "--index-base", "1"],
-    ],
-)
-def test_plain_values_need_no_pydantic(arguments: list[str]) -> None:
-    packages, _ = imported(arguments)
+    )
     assert "typer" in packages
     assert "pydantic" not in packages
 

@@ -1,14 +1,22 @@
-"""Files appear whole or not at all."""
+"""Files and directories appear whole or not at all, and two processes do not write one."""
 
 import errno
 import os
 import stat
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from attnviz.draw import whole_file as module
-from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.draw.whole_file import (
+    check_new_directory,
+    check_writable,
+    directory_lock,
+    whole_directory,
+    whole_file,
+)
 from attnviz.errors import LoadError, UsageError
 
 from ..terminals import POSIX
@@ -168,3 +176,81 @@ def test_a_directory_that_refuses_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(module.os, "open", refuse)
     with pytest.raises(LoadError, match="Permission denied"), whole_file(tmp_path / "x.json"):
         raise AssertionError("nothing can be written")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_it_appears_at_the_end(tmp_path: Path, there: bool) -> None:
+    """An empty directory is taken."""
+    wanted = tmp_path / "new"
+    if there:
+        wanted.mkdir()
+    with whole_directory(wanted) as draft:
+        (draft / "part").write_text("whole")
+        assert not (wanted / "part").exists()
+    assert (wanted / "part").read_text() == "whole"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
+def test_nothing_is_left_of_a_failure(tmp_path: Path, end: type[BaseException]) -> None:
+    def fail() -> None:
+        with whole_directory(tmp_path / "new") as draft:
+            (draft / "part").write_text("half")
+            raise end
+
+    with pytest.raises(end):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_stays_untouched(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"), whole_directory(kept):
+        pytest.fail("must not begin")
+    assert (kept / "file").read_text() == "mine"
+    with pytest.raises(UsageError, match="no directory"):
+        check_new_directory(kept / "file")
+    with pytest.raises(LoadError, match="there is no directory"):
+        check_new_directory(tmp_path / "missing" / "new")
+
+
+def test_a_system_that_refuses_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="cannot write"), whole_directory(tmp_path / "new"):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(LoadError, match="cannot write"):
+        check_new_directory(tmp_path / ("n" * 300))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+def test_a_closed_directory_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(LoadError, match="not writable"):
+        check_new_directory(tmp_path / "new")
+
+
+TRY = """
+import sys
+from pathlib import Path
+from attnviz.draw.whole_file import directory_lock
+with directory_lock(Path(sys.argv[1])):
+    print("got it")
+"""
+
+
+def another_process(directory):
+    return subprocess.run(
+        [sys.executable, "-c", TRY, str(directory)], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="opens no directories")
+def test_a_directory_is_held_against_other_processes_until_it_is_left(tmp_path):
+    with directory_lock(tmp_path):
+        refused = another_process(tmp_path)
+        with pytest.raises(UsageError, match="another run is writing"), directory_lock(tmp_path):
+            pytest.fail("held twice")
+    assert "another run is writing" in refused.stderr
+    assert another_process(tmp_path).stdout == "got it\n"
