@@ -29,10 +29,7 @@ Refused = Callable[..., str]
         (["a", "-m", "tiny", "--model", "mha"], "--model is given 2 times: expected one"),
         (["a\udcff"], "the text is not UTF-8: byte 2 is 0xff"),
         (["a", "--token", "\udcff"], "--token is not UTF-8"),
-        (
-            ["a", "--layer", f"{LAYERS}"],
-            f"no layer {LAYERS}: this model has {RANGE}",
-        ),
+        (["a", "--layer", f"{LAYERS}"], f"no layer {LAYERS}: this model has {RANGE}"),
         (
             ["a", "--layer", f"{-LAYERS - 1}"],
             f"no layer {-LAYERS - 1}: this model has {RANGE} (or -{LAYERS} to -1",

@@ -74,11 +74,7 @@ def test_ticks_by_hand(low: float, high: float, ticks: list[float], digits: int)
     assert decimals == digits
 
 
-@given(
-    st.floats(-1e6, 1e6),
-    st.floats(1e-3, 1e6),
-    st.integers(6, 12),
-)
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(6, 12))
 def test_ticks_lie_inside_and_differ_as_written(low: float, span: float, most: int) -> None:
     ticks, digits = round_ticks(low, low + span, most)
     assert 2 <= len(ticks) <= most

@@ -182,11 +182,7 @@ def test_a_full_disk_takes_no_help(
 @POSIX
 @pytest.mark.parametrize(("name", "ending"), [("SIGTERM", "npz"), ("SIGHUP", "png")])
 def test_a_file_that_was_begun_is_thrown_away(
-    program: Sequence[str],
-    environment: dict[str, str],
-    tmp_path: Path,
-    name: str,
-    ending: str,
+    program: Sequence[str], environment: dict[str, str], tmp_path: Path, name: str, ending: str
 ) -> None:
     number = signal.Signals[name]
     slow = (  # a disk that takes its time over what it is given

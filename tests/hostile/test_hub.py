@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +125,10 @@ def test_weights_that_are_not_those_of_their_hash(hub: Any, ask: Ask, tmp_path: 
     assert "directory" in ask()
 
 
-@pytest.mark.parametrize(
-    "revision",
-    ["../../../../x", "..", "a/../b", "/x", "a b", "a\\b", "a\x1b[31m", "a\n", "", "a:b"],
-)
-@pytest.mark.parametrize("command", [("params",), ("heads", "the cat", "--model")])
-def test_a_revision_is_no_path(
-    refused: Callable[..., str], command: Sequence[str], revision: str
-) -> None:
-    said = refused(2, *command, "some/llama", "--revision", revision, "--offline")
-    assert "is no branch, tag or commit" in said
-    assert "\x1b" not in said
+def test_a_revision_is_no_path(refused: Callable[..., str]) -> None:
+    named = ("../../../../x", "..", "a/../b", "/x", "a b", "a\\b", "a\x1b[31m", "a\n", "", "a:b")
+    for command in (("params",), ("heads", "the cat", "--model")):
+        for revision in named:
+            said = refused(2, *command, "some/llama", "--revision", revision, "--offline")
+            assert "is no branch, tag or commit" in said
+            assert "\x1b" not in said

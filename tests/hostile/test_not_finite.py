@@ -112,8 +112,7 @@ def test_heads_without_numbers_have_no_trait(
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("value", "place"),
-    [(0.0, ""), (3e38, ""), pytest.param(3e38, QUERY, marks=pytest.mark.long)],
+    ("value", "place"), [(0.0, ""), (3e38, ""), pytest.param(3e38, QUERY, marks=pytest.mark.long)]
 )
 def test_zeros_and_overflow_crash_nothing(
     run: Any, broken: Callable[..., str], command: str, value: float, place: str

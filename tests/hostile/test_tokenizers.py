@@ -33,10 +33,7 @@ UNKNOWN = {
             {"SpecialToken": {"id": "<gone>", "type_id": 0}},
             {"Sequence": {"id": "A", "type_id": 0}},
         ],
-        "pair": [
-            {"Sequence": {"id": "A", "type_id": 0}},
-            {"Sequence": {"id": "B", "type_id": 1}},
-        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {},
     }
 }
