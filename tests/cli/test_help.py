@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
 
 from ..terminals import POSIX
+from ..test_import_hygiene import imported
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
@@ -133,13 +133,8 @@ def test_the_last_help_asked_for_is_not_a_value(run: Any) -> None:
 
 
 def test_short_help_imports_nothing_that_draws() -> None:
-    code = (
-        "import sys\nsys.argv[1:] = ['heads', '-h']\n"
-        "from attnviz.cli.boundary import run\nassert run() == 0\n"
-        "drawn = {'rich.console', 'numpy', 'torch', 'transformers', 'pydantic'}\n"
-        "assert not drawn & set(sys.modules), drawn & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    drawn = {"rich.console", "numpy", "torch", "transformers", "pydantic"}
+    imported(["heads", "-h"], unwanted=drawn)
 
 
 def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:

@@ -47,16 +47,9 @@ def test_a_reader_that_leaves(shell, arguments: str, reader: str) -> None:
     assert done.stdout.splitlines()[-1] == "0"
 
 
-def test_a_long_result_whose_reader_leaves(shell) -> None:
-    words = "cat " * 300  # more than a pipe holds
-    done = shell(f'attnviz heads "{words}" --json | head -c 10; echo " ${{PIPESTATUS[0]}}"')
-    assert (done.stdout, done.stderr) == ('{"schema": 0\n', "")
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("option", ["", "--json"])
-def test_a_full_disk(shell, option: str) -> None:
-    done = shell(f'attnviz heads "{SENTENCE}" {option} > /dev/full')
+def test_a_full_disk(shell) -> None:
+    done = shell(f'attnviz heads "{SENTENCE}" --json > /dev/full')
     assert done.returncode == 3
     assert done.stderr == "attnviz: cannot write to standard output: No space left on device\n"
 
