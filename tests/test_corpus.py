@@ -43,27 +43,23 @@ def test_a_block_names_the_lines_of_its_file(tmp_path: Path) -> None:
     assert second.texts.place(0) == f"text {BLOCK + 1} (line {2 * BLOCK + 2})"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
+def test_files_of_lines(tmp_path: Path) -> None:
+    for name, content in (
         ("a.jsonl", '{"text": "One."}\n\n{"text": "Two.", "more": 3}\n'),
         ("a.data", '{"text": "One."}\r\n\r\n{"text": "Two."}'),
         ("a.txt", "One.\n\nTwo.\n"),
-    ],
-)
-def test_files_of_lines(tmp_path: Path, name: str, content: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(content.encode())
-    corpus = open_corpus(str(path))
-    assert list(corpus.lines()) == list(corpus.lines()) == [Line(1, "One."), Line(3, "Two.")]
+    ):
+        path = tmp_path / name
+        path.write_bytes(content.encode())
+        corpus = open_corpus(str(path))
+        assert list(corpus.lines()) == list(corpus.lines()) == [Line(1, "One."), Line(3, "Two.")]
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_read_and_a_file_no_further_than_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"One.\nTwo.\n")))
     assert [line.text for line in open_corpus("-").lines()] == ["One.", "Two."]
-
-
-def test_a_file_is_read_no_further_than_asked(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("text\n" * 100_000, encoding="utf-8")
     lines = open_corpus(path).lines()
@@ -94,7 +90,9 @@ def test_a_data_set_of_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         list(open_corpus("someone/stories").lines())
 
 
-def test_a_data_set_whose_connection_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_whose_connection_breaks_or_whose_library_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Broken:
         def __iter__(self) -> Iterator[dict[str, str]]:
             yield {"text": "One."}
@@ -106,30 +104,24 @@ def test_a_data_set_whose_connection_breaks(monkeypatch: pytest.MonkeyPatch) -> 
     assert next(lines) == Line(1, "One.")
     with pytest.raises(LoadError, match="someone/stories, split train: the peer hung up"):
         next(lines)
-
-
-def test_without_the_library_a_data_set_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(LoadError, match=r"no file someone/stories, .*attnviz\[data\]"):
         open_corpus("someone/stories")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus"
+    for content, said in (
         (b"One.\n\xff\xfe\n", "line 2 is not UTF-8"),
         (b'{"text": "One."}\n{"body": 1}\n', "line 2 is damaged"),
         (b"x" * (2**22 + 1), r"line 1 has more than 4,194,304 bytes: cut it"),
-    ],
-)
-def test_a_damaged_line_is_named(tmp_path: Path, content: bytes, said: str) -> None:
-    path = tmp_path / "corpus"
-    path.write_bytes(content)
-    with pytest.raises(LoadError, match=said):
-        list(open_corpus(path).lines())
+    ):
+        path.write_bytes(content)
+        with pytest.raises(LoadError, match=said):
+            list(open_corpus(path).lines())
 
 
-def test_what_is_no_corpus(tmp_path: Path) -> None:
+def test_what_is_no_corpus_and_no_shard(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(UsageError, match="has no text"):
         list(Reading(open_corpus(tmp_path / "empty.txt"), Shard()))
@@ -139,12 +131,9 @@ def test_what_is_no_corpus(tmp_path: Path) -> None:
         open_corpus(tmp_path / "absent.txt")
     with pytest.raises(UsageError, match="expected at least one text"):
         open_corpus([])
-
-
-@pytest.mark.parametrize("typed", ["4/4", "1", "a/b", "-1/4", "1/0", "/", "0/4/2", ""])
-def test_a_wrong_shard_is_refused(typed: str) -> None:
-    with pytest.raises(UsageError, match="expected K/N"):
-        read_shard(typed)
+    for typed in ("4/4", "1", "a/b", "-1/4", "1/0", "/", "0/4/2", ""):
+        with pytest.raises(UsageError, match="expected K/N"):
+            read_shard(typed)
 
 
 def test_torchrun_gives_the_shard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,18 +103,21 @@ def test_a_default_screen(name: str, screens: Screens) -> None:
     assert hidden[1] >= hidden[2]
 
 
-@pytest.mark.parametrize("name", ["peak", "wide"])
-def test_a_short_word_of_a_description_is_explained(name: str, screens: Screens) -> None:
+def test_short_words_colours_and_counts_are_explained(screens: Screens) -> None:
+    """At 200 columns ``heads`` has small maps in place of the shaded grid.
+
+    The text of ``heads`` and the probes of ``patterns`` have other sinks, which is said.
+    """
     for lines in screens("heads"):
         text = "\n".join(lines)
-        assert name not in text or f"{name}: " in text or f"({name})" in text
-
-
-def test_colour_has_a_legend_at_eighty_columns(screens: Screens) -> None:
-    """At 200 columns ``heads`` has small maps in place of the shaded grid."""
+        for word in ("peak", "wide"):
+            assert word not in text or f"{word}: " in text or f"({word})" in text
     for name in ("heads", "patterns"):
         for lines in screens(name)[:2]:
             assert "shade: score" in "\n".join(lines)
+        text = " ".join("\n".join(screens(name)[0]).split())
+        said = r"this text: \d+ of 24 sink on first token"
+        assert re.search(said if name == "heads" else "attention sinks on these texts", text)
 
 
 def test_a_table_of_labels_stands_once_however_tall_the_screen(
@@ -122,11 +125,3 @@ def test_a_table_of_labels_stands_once_however_tall_the_screen(
 ) -> None:
     lines = fitting(document("heads"), Theme(colour=False), 80, 60)
     assert sum(line.startswith("induction (ind)") for line in lines) == 1
-
-
-@pytest.mark.parametrize("name", ["heads", "patterns"])
-def test_a_count_of_sinks_says_on_what_it_was_counted(name: str, screens: Screens) -> None:
-    """The text of ``heads`` and the probes of ``patterns`` have other sinks."""
-    text = " ".join("\n".join(screens(name)[0]).split())
-    said = r"this text: \d+ of 24 sink on first token"
-    assert re.search(said if name == "heads" else "attention sinks on these texts", text)

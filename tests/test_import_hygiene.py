@@ -87,7 +87,7 @@ CORPUS = [
 """Commands that read ``texts.txt``, in the order in which they need each other's files."""
 
 SEPARATE = {"check", "explore"}
-"""Commands that a test of their own runs below."""
+"""Commands that a test below runs with files of its own, or in Python."""
 
 IN_TORCH = {"verify", "sweep", "train"}
 
@@ -100,10 +100,15 @@ def test_every_command_is_run_here() -> None:
 def test_the_built_in_models_need_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text(f"{SENTENCE}\n{WORDS}\n")
-    imported(*BUILT_IN, *CORPUS, unwanted={*HEAVY, "rich.progress"})
+    files = [
+        word for end in ("json", "csv", "npz", "svg", "html") for word in ("--save", f"map.{end}")
+    ]
+    saved = ["heads", SENTENCE, *files]
+    rules = [["check", "rules.toml", "--init"], ["check", "rules.toml"]]
+    imported(*BUILT_IN, *CORPUS, *rules, saved, unwanted={*HEAVY, "rich.progress"})
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", ["gpt2", pytest.param("llama", marks=pytest.mark.long)])
 def test_checkpoints_of_the_families_need_no_torch(
     kind: str, checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,11 +133,6 @@ def test_checkpoints_of_the_families_need_no_torch(
     imported(*named, compared, unwanted=HEAVY)
 
 
-def test_rules_are_checked_without_torch(tmp_path: Path) -> None:
-    rules = str(tmp_path / "rules.toml")
-    imported(["check", rules, "--init"], ["check", rules], unwanted=HEAVY)
-
-
 def test_a_session_ranks_heads_without_torch() -> None:
     program = (
         "import sys; from attnviz.inspect.explore.session import open_session; "
@@ -153,6 +153,7 @@ def test_pictures_need_matplotlib_alone(tmp_path: Path) -> None:
     assert "matplotlib.pyplot" not in modules
 
 
+@pytest.mark.long
 def test_gradients_of_the_bundled_model_need_torch_alone() -> None:
     packages, _ = imported(["ablate", "The cat sat.", "--method", "gradient", "--json"])
     assert packages & HEAVY == {"torch"}
@@ -172,12 +173,6 @@ def test_a_view_imports_no_exporter_and_no_intervention() -> None:
     assert not modules & {f"attnviz.{name}" for name in exporters}
     begun = tuple(f"attnviz.engine.{name}" for name in ("attribution", "effects", "patching"))
     assert not [name for name in modules if name.startswith(begun)]
-
-
-def test_saving_arrays_and_drawings_needs_no_matplotlib(tmp_path: Path) -> None:
-    files = [f"{tmp_path}/map{ending}" for ending in (".json", ".csv", ".npz", ".svg", ".html")]
-    options = [word for file in files for word in ("--save", file)]
-    imported(["heads", SENTENCE, *options], unwanted=HEAVY)
 
 
 def test_an_answer_for_a_program_needs_nothing_that_draws() -> None:

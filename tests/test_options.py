@@ -52,54 +52,35 @@ def test_budgets(typed: str, budget: Budget) -> None:
     assert read_budget(typed) == budget
 
 
-@pytest.mark.parametrize("typed", ["0", "0s", "0.0m"])
-def test_a_budget_of_nothing(typed: str) -> None:
-    with pytest.raises(UsageError, match="leaves nothing to measure"):
-        read_budget(typed)
+def test_no_budget() -> None:
+    for typed in ("0", "0s", "0.0m"):
+        with pytest.raises(UsageError, match="leaves nothing to measure"):
+            read_budget(typed)
+    spoiled = ("", "soon", "-3", "2.5", "3 days", "1e3", "20 tails", "2.5 heads", "9" * 5000)
+    for typed in spoiled:
+        with pytest.raises(UsageError, match="cannot read --budget"):
+            read_budget(typed)
 
 
-@pytest.mark.parametrize(
-    "typed", ["", "soon", "-3", "2.5", "3 days", "1e3", "20 tails", "2.5 heads", "9" * 5000]
-)
-def test_no_budget(typed: str) -> None:
-    with pytest.raises(UsageError, match="cannot read --budget"):
-        read_budget(typed)
+def test_sizes() -> None:
+    assert read_size("2GB") == read_size("2g") == 2 * 10**9
+    assert read_size("1.5 GiB") == 3 * 2**29
+    assert read_size("512MiB") == 2**29
+    assert (read_size("700k"), read_size("7 B")) == (700_000, 7)
 
 
-@pytest.mark.parametrize(
-    ("typed", "size"),
-    [
-        ("2GB", 2 * 10**9),
-        ("2g", 2 * 10**9),
-        ("1.5 GiB", 3 * 2**29),
-        ("512MiB", 2**29),
-        ("700k", 700_000),
-        ("7 B", 7),
-    ],
-)
-def test_sizes(typed: str, size: int) -> None:
-    assert read_size(typed) == size
-
-
-@pytest.mark.parametrize("typed", ["", "much", "-1GB", "2XB", "GB", "1024", "24"])
-def test_no_size(typed: str) -> None:
-    with pytest.raises(UsageError, match="cannot read --max-memory"):
-        read_size(typed)
-
-
-def test_a_bare_number_could_mean_any_unit() -> None:
+def test_no_size() -> None:
+    for typed in ("", "much", "-1GB", "2XB", "GB", "1024", "24"):
+        with pytest.raises(UsageError, match="cannot read --max-memory"):
+            read_size(typed)
     with pytest.raises(UsageError, match=r"cannot read --memory '24': .* such as 24GB"):
-        read_size("24", "--memory")
-
-
-def test_no_memory_at_all() -> None:
+        read_size("24", "--memory")  # it could mean any unit
     with pytest.raises(UsageError, match="leaves no room"):
         read_size("0GB")
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(3.4, "3 s"), (120, "2 min"), (9000, "2.5 h")])
-def test_spoken_time(seconds: float, said: str) -> None:
-    assert spoken_time(seconds) == said
+def test_spoken_time() -> None:
+    assert [*map(spoken_time, (3.4, 120, 9000))] == ["3 s", "2 min", "2.5 h"]
 
 
 @pytest.mark.parametrize(

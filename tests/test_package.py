@@ -23,35 +23,26 @@ def project() -> dict:
     return tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
 
 
-def test_one_version() -> None:
+def test_one_version_one_command_and_types() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(?:[a-z.]+\d+)?", attnviz.__version__)
     assert metadata.version("attnviz") == attnviz.__version__
-
-
-def test_the_command() -> None:
     (script,) = metadata.entry_points(group="console_scripts", name="attnviz")
     assert script.value == "attnviz.cli.main:main"
     assert callable(script.load())
+    assert (PACKAGE / "py.typed").is_file()
 
 
-def test_the_promised_ranges() -> None:
+def test_the_promised_ranges_and_the_licence() -> None:
     needed = project()["dependencies"]
     assert "torch>=2.6" in needed
     assert "transformers>=5.21,<6" in needed
     assert project()["requires-python"] == ">=3.11"
-    assert set(project()["optional-dependencies"]) == {
-        "data",
-        "dist",
-        "gguf",
-        "plot",
-        "tui",
-        "test",
-        "site",
-    }
-
-
-def test_types_are_offered() -> None:
-    assert (PACKAGE / "py.typed").is_file()
+    offered = {"data", "dist", "gguf", "plot", "tui", "test", "site"}
+    assert set(project()["optional-dependencies"]) == offered
+    text = (PACKAGE.parent / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "Version 2.0" in text
+    assert project()["license"] == "Apache-2.0"
 
 
 def test_the_bundled_model_is_whole_and_small() -> None:
@@ -75,10 +66,3 @@ def test_an_editable_install_copies_nothing() -> None:
     told = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert told["dev-mode-dirs"] == ["."]
     assert "force-include" not in told["targets"]["wheel"]
-
-
-def test_the_licence() -> None:
-    text = (PACKAGE.parent / "LICENSE").read_text()
-    assert "Apache License" in text
-    assert "Version 2.0" in text
-    assert project()["license"] == "Apache-2.0"

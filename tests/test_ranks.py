@@ -73,17 +73,14 @@ def test_of_several_the_first_to_ask_speaks(joined: pytest.MonkeyPatch) -> None:
     assert [ranks.tells_its_end() for _ in range(3)] == [True, False, False]
 
 
-@pytest.mark.parametrize("command", ranks.ALONE)
-def test_commands_of_one_process_say_so(command: str, joined: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnsupportedError, match=f"^{command} runs in one process"):
-        ranks.check_together(command, {})
-
-
-@pytest.mark.parametrize("option", ["resume", "budget"])
-def test_options_of_one_process_are_refused(option: str, joined: pytest.MonkeyPatch) -> None:
-    ranks.check_together("ablate", {option: None})
-    with pytest.raises(UsageError, match=f"^--{option} is for one process"):
-        ranks.check_together("ablate", {option: "5s"})
+def test_commands_and_options_of_one_process_say_so(joined: pytest.MonkeyPatch) -> None:
+    for command in ranks.ALONE:
+        with pytest.raises(UnsupportedError, match=f"^{command} runs in one process"):
+            ranks.check_together(command, {})
+    for option in ("resume", "budget"):
+        ranks.check_together("ablate", {option: None})
+        with pytest.raises(UsageError, match=f"^--{option} is for one process"):
+            ranks.check_together("ablate", {option: "5s"})
 
 
 def test_the_manual_lists_every_command() -> None:

@@ -25,11 +25,7 @@ from attnviz.inspect.generate.data import read_run, write_run_lines
 from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.files import read_heads
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.written import (
-    write_heads_json,
-    write_heads_npz,
-    write_heads_safetensors,
-)
+from attnviz.inspect.heads.written import write_heads_json, write_heads_npz, write_heads_safetensors
 from attnviz.inspect.patterns.data import patterns_data, read_scores
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.labels import KnownLabel, KnownLabels

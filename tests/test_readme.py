@@ -273,9 +273,6 @@ def test_blocks_of_a_sample() -> None:
         Step("number", ("3",)),
         Step("number = 4", ()),
     ]
-
-
-def test_a_block_without_a_command_is_a_mistake() -> None:
     (block,) = blocks("```console\noutput alone\n```\n")
     with pytest.raises(AssertionError, match="starts with 'output alone'"):
         assert block.steps
@@ -287,9 +284,6 @@ def test_the_sample_runs(tmp_path: Path) -> None:
         if block.kind == "console" and block.reason is None:
             for step in block.steps:
                 assert agrees(step.output, execute_in_shell(step.command, tmp_path))
-
-
-def test_the_session_of_the_sample_runs() -> None:
     statements = blocks(SAMPLE)[-1].statements
     real = run_session(statements)
     assert real == [["0", "1", "2", "3"], ["a", "", "b"], ["3"], []]
@@ -318,20 +312,14 @@ def test_agreement(printed: list[str], real: list[str], expected: bool) -> None:
     assert agrees(printed, real) == expected
 
 
-@pytest.mark.parametrize(
-    ("printed", "real", "expected"),
-    [
+def test_renewal_and_rewriting_leave_the_rest_alone() -> None:
+    for printed, real, expected in (
         ([], ["a ", "b"], ["a", "b"]),
         (["a", "…", "d"], ["a", "b", "c", "d"], ["a", "…", "d"]),
         (["x", "…", "y", "z"], ["a", "b", "c", "d", "e"], ["a", "…", "d", "e"]),
         (["x", "…"], ["a", "b", "c"], ["a", "…"]),
-    ],
-)
-def test_renewal(printed: list[str], real: list[str], expected: list[str]) -> None:
-    assert renewed(printed, real) == expected
-
-
-def test_rewriting_leaves_the_rest_alone() -> None:
+    ):
+        assert renewed(printed, real) == expected
     first, *_, last, session = blocks(SAMPLE)
     same = [step.output for step in first.steps]
     assert rewrite(SAMPLE, first, same) == SAMPLE

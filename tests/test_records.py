@@ -36,24 +36,20 @@ def report() -> HeadsRecord:
     return HeadsRecord(record, scores, ((2, 0),), selected=True)
 
 
-def test_tokens_know_their_number() -> None:
+def test_tokens_know_their_number_and_are_of_one_length() -> None:
     assert len(THREE) == 3
     assert len(Tokens((), (), ())) == 0
+    for ids, texts, special in (
+        ((1,), (), ()), ((1,), ("a",), ()), ((), ("a",), (False,)), ((1,), ("a",), (False, True))
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="differ in length"):
+            Tokens(ids, texts, special)
 
 
-@pytest.mark.parametrize(
-    ("ids", "texts", "special"),
-    [((1,), (), ()), ((1,), ("a",), ()), ((), ("a",), (False,)), ((1,), ("a",), (False, True))],
-)
-def test_tokens_of_unequal_lengths_are_refused(ids: Any, texts: Any, special: Any) -> None:
-    with pytest.raises(ValueError, match="differ in length"):
-        Tokens(ids, texts, special)
-
-
-@pytest.mark.parametrize("field", ["layers", "heads", "kv_heads", "head_dim"])
-def test_a_model_has_at_least_one_of_everything(field: str) -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        dataclasses.replace(INFO, **{field: 0})
+def test_a_model_has_at_least_one_of_everything() -> None:
+    for field in ("layers", "heads", "kv_heads", "head_dim"):
+        with pytest.raises(ValueError, match="at least one"):
+            dataclasses.replace(INFO, **{field: 0})
 
 
 @pytest.mark.parametrize(
@@ -73,44 +69,29 @@ def test_query_heads_share_key_value_heads_in_groups(
     assert [info.group(head) for head in range(heads)] == groups
 
 
-@pytest.mark.parametrize(
-    ("heads", "shape"), [((0,), (3, 3)), ((0,), (2, 3, 3)), ((), (1, 3, 3)), ((0, 1), (2, 1, 3, 3))]
-)
-def test_weights_have_a_map_for_each_head(heads: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="expected weights of shape"):
-        LayerWeights(0, heads, np.zeros(shape))
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(2, 3), (3, 2), (2, 2)])
-def test_weights_lie_over_the_tokens(queries: int, keys: int) -> None:
-    with pytest.raises(ValueError, match="layer 0: expected weights over 3 queries and 3 keys"):
-        AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (0,), queries, keys),))
-
-
-def test_cross_attention_has_two_texts() -> None:
+def test_weights_have_a_map_for_each_head_and_lie_over_the_tokens() -> None:
+    for heads, shape in (
+        ((0,), (3, 3)), ((0,), (2, 3, 3)), ((), (1, 3, 3)), ((0, 1), (2, 1, 3, 3))
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="expected weights of shape"):
+            LayerWeights(0, heads, np.zeros(shape))
+    for queries, keys in ((2, 3), (3, 2), (2, 2)):
+        with pytest.raises(ValueError, match="layer 0: expected weights over 3 queries and 3 keys"):
+            AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (0,), queries, keys),))
     record = AttentionRecord(INFO, "cross", False, THREE, TWO, (layer(0, (0,), 3, 2),))
     assert [weights.shape for _, _, weights in record] == [(3, 2)]
 
 
-def test_a_record_is_walked_head_by_head(report: HeadsRecord) -> None:
+def test_heads_are_walked_and_looked_up_by_their_own_index(report: HeadsRecord) -> None:
     walked = list(report.record)
     assert [(at, head) for at, head, _ in walked] == [(0, 1), (0, 3), (2, 0)]
     np.testing.assert_array_equal(walked[1][2], report.record.layers[0].weights[1])
-
-
-def test_heads_are_looked_up_by_their_own_index(report: HeadsRecord) -> None:
     np.testing.assert_array_equal(report.weights(0, 3), report.record.layers[0].weights[1])
     assert report.scores(2, 0) is report.heads[2]
-
-
-@pytest.mark.parametrize("wanted", [(0, 0), (1, 0), (2, 1)])
-def test_a_head_that_was_not_kept_is_named(report: HeadsRecord, wanted: tuple[int, int]) -> None:
-    for look_up in (report.weights, report.scores):
-        with pytest.raises(KeyError, match=f"L{wanted[0]}H{wanted[1]} was not kept"):
-            look_up(*wanted)
-
-
-def test_names_start_where_the_reader_starts(report: HeadsRecord) -> None:
+    for wanted in ((0, 0), (1, 0), (2, 1)):
+        for look_up in (report.weights, report.scores):
+            with pytest.raises(KeyError, match=f"L{wanted[0]}H{wanted[1]} was not kept"):
+                look_up(*wanted)
     assert report.name(2, 0) == "L2H0"
     assert dataclasses.replace(report, index_base=1).name(2, 0) == "L3H1"
 

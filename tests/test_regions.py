@@ -17,7 +17,7 @@ from attnviz.models.resolve import LoadOptions, load
 from attnviz.options import RegionOptions
 from attnviz.regions import as_chat, finished, read_chat, region_reader
 
-from .chat_models import CHAT, CHATML, LLAMA2, TEMPLATES, write_chat_model
+from .chat_models import CHAT, LLAMA2, TEMPLATES, write_chat_model
 
 TEXT = "The cat sat on the mat because it was tired."
 
@@ -102,15 +102,15 @@ def test_regions_of_roles_and_of_spans_within_them(chat_models: Mapping[str, str
     assert texts_of(tokens)["assistant"] == " sat on the mat because it was tired."
 
 
-TEMPLATE = ChatTemplate(CHATML, {})
-
-
 def test_places_in_a_chat_are_those_of_its_contents() -> None:
-    found = chat_text(
-        "made", ChatTemplate(LLAMA2, {"bos_token": "<s>", "eos_token": "</s>"}), CHAT, False
-    )
+    """Parts that a template would print are refused."""
+    template = ChatTemplate(LLAMA2, {"bos_token": "<s>", "eos_token": "</s>"})
+    found = chat_text("made", template, CHAT, False)
     said = [found.text[start:end] for start, end in found.places]
     assert said == [CHAT[0]["content"], CHAT[1]["content"].rstrip(), CHAT[2]["content"]]
+    parts = read_chat('[{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]')
+    with pytest.raises(UsageError, match="takes contents as texts, not in parts"):
+        chat_text("made", ChatTemplate("{{ messages[0].content }}", {}), parts, False)
 
 
 def test_a_template_that_is_broken_or_rewrites_a_message_is_refused() -> None:
@@ -146,48 +146,39 @@ def test_a_chat_is_read_from_text_and_from_a_file(given: str, tmp_path: Path) ->
     assert read_chat(str(tmp_path / "a chat")) == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_what_is_no_chat_is_refused() -> None:
+    for given, words in (
         ("Hello there", "neither a file nor a chat"),
+        ("[{", "neither a file nor a chat"),
         ("[]", "has no messages"),
         ('{"role": "user"}', "has no messages"),
         ('[{"role": "user"}]', "message 1 is no role and content"),
         ('[{"role": "user", "content": 3}]', "message 1 is no role and content"),
         ('["user"]', "message 1 is no role and content"),
         ('[{"role": "user", "content": ["a"]}]', "message 1 is no role and content, .* parts"),
-        ("[{", "neither a file nor a chat"),
-    ],
-)
-def test_what_is_no_chat_is_refused(given: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        read_chat(given)
+    ):
+        with pytest.raises(UsageError, match=words):
+            read_chat(given)
 
 
 # Spans ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("span", "expected"),
-    [
-        ("who=1:3", "The cat"),
-        ("who=The cat", "The cat"),
-        ("who=The … sat", "The cat sat"),
-        ("who=because...tired", " because it was tired"),
-        ("who= it ", " it"),
-        ("who=mat", " mat"),
-    ],
-)
-def test_a_span_is_found(span: str, expected: str) -> None:
-    tokens = encoded("tiny", span=(span,))
-    assert texts_of(tokens)["who"] == expected
-    assert set(tokens.regions) == {"who", "other"}
-
-
-def test_words_are_found_within_words_only_if_they_stand_nowhere_else() -> None:
-    assert (
-        texts_of(encoded("mha", "나는 오늘 학교에 갔다", span=("where=학교",)))["where"] == "학교에"
-    )
+def test_a_span_is_found() -> None:
+    """Words within words only if they stand nowhere else."""
+    for span, expected in (
+        ("1:3", "The cat"),
+        ("The cat", "The cat"),
+        ("The … sat", "The cat sat"),
+        ("because...tired", " because it was tired"),
+        (" it ", " it"),
+        ("mat", " mat"),
+    ):
+        tokens = encoded("tiny", span=(f"who={span}",))
+        assert texts_of(tokens)["who"] == expected
+        assert set(tokens.regions) == {"who", "other"}
+    found = encoded("mha", "나는 오늘 학교에 갔다", span=("where=학교",))
+    assert texts_of(found)["where"] == "학교에"
     found = encoded("mha", "the then the-n", span=("one=then",))
     assert found.regions == ("other", "one", "other")
 
@@ -360,13 +351,6 @@ def test_parts_thoughts_and_calls_stand_where_the_template_writes_them() -> None
         (4, "Hm"),
         (4, "a"),
     ]
-
-
-def test_parts_that_a_template_would_print_are_refused() -> None:
-    with pytest.raises(UsageError, match="takes contents as texts, not in parts"):
-        chat_text("made", ChatTemplate("{{ messages[0].content }}", {}), read_chat(
-            '[{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]'
-        ), False)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -26,42 +26,30 @@ def filled(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_what_was_appended_comes_back_to_the_bit(tmp_path: Path) -> None:
+def test_every_line_is_an_object_and_on_the_disk_at_once(tmp_path: Path) -> None:
+    """What was appended comes back to the bit."""
     path = tmp_path / "scan.jsonl"
-    filled(path)
-    with ResumeFile(path, SCHEMA, RUN) as resume:
-        assert resume.done == [FIRST, LAST]
-
-
-def test_every_line_is_an_object(tmp_path: Path) -> None:
-    header, *rest = map(json.loads, filled(tmp_path / "scan.jsonl").splitlines())
+    header, *rest = map(json.loads, filled(path).splitlines())
     assert header == {"schema": SCHEMA, "run": RUN}
     assert [entry["text"] for entry in rest] == [0, 2]
-
-
-def test_it_is_on_the_disk_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "scan.jsonl"
     with ResumeFile(path, SCHEMA, RUN) as resume:
+        assert resume.done == [FIRST, LAST]
         resume.append(Piece("control", 1, "done"))
         assert path.read_bytes().endswith(b'{"part": "control", "text": 1, "result": "done"}\n')
 
 
-@pytest.mark.parametrize("cut", range(1, 49, 5))
-def test_a_line_that_was_cut_short_is_written_anew(tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "scan.jsonl"
-    whole = filled(path)
-    path.write_bytes(whole[:-cut])
-    with ResumeFile(path, SCHEMA, RUN) as resume:
-        assert resume.done == [FIRST]
-        resume.append(LAST)
-    assert path.read_bytes() == whole
-
-
-def test_an_empty_file_is_begun(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_short_is_written_anew(tmp_path: Path) -> None:
+    """An empty file is begun."""
     path = tmp_path / "scan.jsonl"
     path.touch()
     whole = filled(path)
     assert whole.count(b"\n") == 3
+    for cut in range(1, 49, 5):
+        path.write_bytes(whole[:-cut])
+        with ResumeFile(path, SCHEMA, RUN) as resume:
+            assert resume.done == [FIRST]
+            resume.append(LAST)
+        assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
@@ -82,15 +70,13 @@ def test_another_run_is_refused_and_the_file_left(
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    "content", [b"some notes of mine\n", b"no end", b'{"schema": "x"}\n', b"\xff\n"]
-)
-def test_another_file_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+def test_another_file_is_refused_and_left(tmp_path: Path) -> None:
     path = tmp_path / "scan.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match="no resume file"), ResumeFile(path, SCHEMA, RUN):
-        pass
-    assert path.read_bytes() == content
+    for content in (b"some notes of mine\n", b"no end", b'{"schema": "x"}\n', b"\xff\n"):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match="no resume file"), ResumeFile(path, SCHEMA, RUN):
+            pass
+        assert path.read_bytes() == content
 
 
 def test_a_damaged_line_inside_is_named(tmp_path: Path) -> None:
@@ -101,7 +87,7 @@ def test_a_damaged_line_inside_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_two_runs_cannot_write_one_file(tmp_path: Path) -> None:
+def test_two_runs_cannot_write_one_file_and_none_a_place_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     path = tmp_path / "scan.jsonl"
     with (
@@ -110,13 +96,8 @@ def test_two_runs_cannot_write_one_file(tmp_path: Path) -> None:
         ResumeFile(path, SCHEMA, RUN),
     ):
         pass
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    with (
-        pytest.raises(LoadError, match="there is no directory"),
-        ResumeFile(tmp_path / "gone" / "scan.jsonl", SCHEMA, RUN),
-    ):
+    missing = ResumeFile(tmp_path / "gone" / "scan.jsonl", SCHEMA, RUN)
+    with pytest.raises(LoadError, match="there is no directory"), missing:
         pass
 
 

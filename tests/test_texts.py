@@ -1,4 +1,4 @@
-"""Where a text comes from, or many of them, and what is no text."""
+"""Where a text comes from, or many of them, or rows of a file, and what is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.corpus import open_corpus
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import AttnvizError, LoadError, UsageError
 from attnviz.texts import (
     BUILT_IN_TEXT,
     as_utf8,
@@ -26,31 +26,21 @@ def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
 
 
-def test_an_argument_is_taken_as_it_is() -> None:
-    assert read_text(" The cat ", None) == " The cat "
-
-
-def test_a_file_and_an_argument_keep_the_line_ends_of_their_end(tmp_path: Path) -> None:
-    path, text = tmp_path / "text.txt", "나는 오늘\n학교에 갔다 .\r\n\n"
+def test_a_text_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its line ends, as UTF-8 whatever the stream and the locale say, without a mark."""
+    path, text = tmp_path / "text.txt", " 나는 오늘\n학교에 갔다 .\r\n\n"
     path.write_bytes(text.encode())
     assert read_text(None, path) == read_text(text, None) == text
-
-
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "text.txt"
     path.write_bytes(b"\xef\xbb\xbfThe cat\n")
     assert read_text(None, path) == "The cat\n"
-
-
-def test_standard_input_is_utf8_whatever_its_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    type_in(monkeypatch, "나는 오늘\n".encode())
-    assert read_text("-", None) == "나는 오늘\n"
-
-
-def test_arguments_are_utf8_whatever_the_locale() -> None:
     mangled = "갔다".encode().decode("ascii", "surrogateescape")
     assert read_text(mangled, None) == "갔다"
     assert as_utf8(mangled, "--token") == "갔다"
+    type_in(monkeypatch, "나는 오늘\n".encode())
+    assert read_text("-", None) == "나는 오늘\n"
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="standard input is closed"):
+        read_text("-", None)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\n", "\r\n", "\u3000"])
@@ -63,11 +53,18 @@ def test_nothing_to_read(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             read_text(argument, file)
 
 
-def test_one_text_is_expected() -> None:
+def test_one_text_that_can_be_read_is_expected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--file PATH, or - to read standard input"):
         read_text(None, None)
     with pytest.raises(UsageError, match="give TEXT or --file, not both"):
         read_text("The cat", Path("text.txt"))
+    for path, said in (
+        (tmp_path / "absent.txt", r"cannot read .*: No such file or directory"),
+        (tmp_path, r"cannot read .*: Is a directory"),
+        (Path("a\x1bb"), "cannot read a␛b: No such file"),
+    ):
+        with pytest.raises(LoadError, match=said):
+            read_text(None, path)
 
 
 def test_what_is_not_utf8_names_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,21 +77,6 @@ def test_what_is_not_utf8_names_the_byte(tmp_path: Path, monkeypatch: pytest.Mon
         read_text("-", None)
     with pytest.raises(UsageError, match="the text is not UTF-8: byte 2 is 0x80"):
         read_text("a\udc80", None)
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r"cannot read .*: No such file or directory"):
-        read_text(None, tmp_path / "absent.txt")
-    with pytest.raises(LoadError, match=r"cannot read .*: Is a directory"):
-        read_text(None, tmp_path)
-    with pytest.raises(LoadError, match="cannot read a␛b: No such file"):
-        read_text(None, Path("a\x1bb"))
-
-
-def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(UsageError, match="standard input is closed"):
-        read_text("-", None)
 
 
 # Many texts
@@ -115,28 +97,21 @@ def test_the_built_in_texts_are_the_first_sentences_of_each_passage() -> None:
         assert text[-1] in '.?!"'
         assert 26 <= len(text.split()) <= 50
     assert 300 <= sum(len(text.split()) for text in texts.texts) <= 400
-
-
-def test_the_built_in_text_repeats_its_names() -> None:
     for name in ("Captain Alder", "Mary", "Margaret"):
         assert BUILT_IN_TEXT.count(name) == 3
 
 
-def test_a_typed_text_has_no_source() -> None:
+def test_one_text_names_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = read_texts("A text.", None, None)
     assert (texts.texts, texts.source, texts.place(0)) == (("A text.",), "", "the text")
-
-
-def test_a_file_of_one_text(tmp_path: Path) -> None:
-    path = written(tmp_path, "one.txt", b"First line.\nSecond line.\n")
-    texts = read_texts(None, path, None)
+    texts = read_texts(None, written(tmp_path, "one.txt", b"First line.\nSecond line.\n"), None)
     assert texts.texts == ("First line.\nSecond line.\n",)
     assert texts.source.endswith("one.txt")
-
-
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     type_in(monkeypatch, b"From a pipe.\n")
     assert read_texts("-", None, None).source == "standard input"
+    type_in(monkeypatch, b"one\ntwo\n")
+    texts = read_texts_file(Path("-"), "--texts")
+    assert (texts.texts, texts.source) == (("one", "two"), "standard input")
 
 
 def test_one_text_a_line(tmp_path: Path) -> None:
@@ -147,47 +122,36 @@ def test_one_text_a_line(tmp_path: Path) -> None:
     assert texts.place(1) == "text 2 (line 4)"
 
 
-def test_many_texts_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    type_in(monkeypatch, b"one\ntwo\n")
-    texts = read_texts_file(Path("-"), "--texts")
-    assert (texts.texts, texts.source) == (("one", "two"), "standard input")
-
-
-@pytest.mark.parametrize("name", ["many.jsonl", "many.ndjson", "many"])
-def test_json_lines(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, name, b'{"text": "one", "id": 7}\n\n{"text": "t\\u00e9o"}\n')
-    assert read_texts_file(path, "--texts").texts == ("one", "téo")
-
-
-def test_a_brace_in_a_txt_file_is_text(tmp_path: Path) -> None:
+def test_json_lines(tmp_path: Path) -> None:
+    """A brace in a file of another ending than theirs, which says so, is text."""
+    for name in ("many.jsonl", "many.ndjson", "many"):
+        path = written(tmp_path, name, b'{"text": "one", "id": 7}\n\n{"text": "t\\u00e9o"}\n')
+        assert read_texts_file(path, "--texts").texts == ("one", "téo")
     path = written(tmp_path, "many.txt", b"{curly} start\nnext\n")
     assert read_texts_file(path, "--texts").texts == ("{curly} start", "next")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [b'{"text": "cut', b'{"words": "no text"}', b'{"text": 3}', b'["text"]', b'{"text": " "}'],
-)
-def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
-    path = written(tmp_path, "many.jsonl", b'{"text": "one"}\n\n' + line + b"\n")
-    with pytest.raises(LoadError, match=r"many\.jsonl line 3 is damaged: expected"):
-        read_texts_file(path, "--texts")
-
-
-def test_a_line_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    for line in (
+        '{"text": "cut',
+        '{"words": "no text"}',
+        '{"text": 3}',
+        '["text"]',
+        '{"text": " "}',
+    ):
+        path = written(tmp_path, "many.jsonl", f'{{"text": "one"}}\n\n{line}\n'.encode())
+        with pytest.raises(LoadError, match=r"many\.jsonl line 3 is damaged: expected"):
+            read_texts_file(path, "--texts")
     path = written(tmp_path, "many.txt", b"fine\nbad \xff byte\n")
     with pytest.raises(LoadError, match="line 2 is not UTF-8: byte 5 is 0xff"):
         read_texts_file(path, "--texts")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n"])
-def test_a_file_without_a_text(tmp_path: Path, content: bytes) -> None:
-    path = written(tmp_path, "none.txt", content)
-    with pytest.raises(UsageError, match=r"--reference .*none\.txt has no text"):
-        read_texts_file(path, "--reference")
-
-
-def test_two_sources(tmp_path: Path) -> None:
+def test_a_file_without_a_text_and_two_sources_are_refused(tmp_path: Path) -> None:
+    for content in (b"", b"\n \n"):
+        path = written(tmp_path, "none.txt", content)
+        with pytest.raises(UsageError, match=r"--reference .*none\.txt has no text"):
+            read_texts_file(path, "--reference")
     with pytest.raises(UsageError, match="one source"):
         read_texts("A text.", None, tmp_path / "many")
     with pytest.raises(UsageError, match="one text"):
@@ -261,3 +225,47 @@ def test_prompts_are_a_column_beside_others(tmp_path: Path) -> None:
     for column in (None, "text"):
         rows = read_rows(path, "--texts", ("prompt",), ("answer", "foil"), column)
         assert rows.rows == ({"prompt": "The cat", "answer": "sat"},)
+
+
+JSON = '{"a": "one, \\"two\\"", "b": "3"}\n\n{"b": "é", "a": "x", "c": null}\n'
+CSV = '\ufeffb,a\r\n3,"one, ""two"""\r\n\r\né,x\r\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("r.jsonl", JSON), ("r", JSON), ("r.csv", CSV), ("r.txt", CSV)]
+)
+def test_json_lines_and_csv_are_the_same(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    found = read_rows(path, "--rows", ["a"], ["b", "c"])
+    assert found.rows == ({"a": 'one, "two"', "b": "3"}, {"a": "x", "b": "é"})
+    assert found.lines == ((1, 3) if content is JSON else (2, 4))
+    assert found.source == str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        ("", UsageError, "is empty: expected rows with a"),
+        ("a\n", UsageError, "is empty"),
+        ('{"a": "x"}\n{"a": \n', LoadError, "line 2 is no JSON: mend or remove"),
+        ('{"a": "x"}\n["a"]\n', LoadError, "line 2 is no JSON object"),
+        ('{"a": "x", "d": "y"}\n', UsageError, "line 1 has 'd': expected a, b and nothing else"),
+        ('{"a": 0.3}\n', UsageError, "line 1: 'a' is no text"),
+        ('{"b": "x"}\n', UsageError, "line 1 has no a: expected a"),
+        ("a,b\nx\n", LoadError, "line 2 has 1 columns, the first line names 2"),
+        ('a\n"x\n', LoadError, "line 2 is no CSV"),
+        ("a,d\nx,y\n", UsageError, "line 2 has 'd'"),
+        ("a,a\nx,y\n", LoadError, "line 1 names a column twice"),
+        ("a\n \n\xff", LoadError, "not UTF-8"),
+    ],
+)
+def test_what_cannot_be_read(
+    tmp_path: Path, content: str, kind: type[AttnvizError], said: str
+) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(kind, match=said):
+        read_rows(path, "--rows", ["a"], ["b"])
+    with pytest.raises(LoadError, match="cannot read"):
+        read_rows(tmp_path / "gone", "--rows", ["a"])

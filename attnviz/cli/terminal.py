@@ -30,7 +30,7 @@ def steady_streams() -> None:
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     own: Any = sys.stderr
-    if own is sys.__stderr__:
+    if own is not None and own is sys.__stderr__:
         raw = io.BufferedWriter(_Messages(own.fileno(), "w", closefd=False))
         encoding, errors = own.encoding, own.errors
         sys.stderr = io.TextIOWrapper(raw, encoding, errors, line_buffering=True)

@@ -52,10 +52,7 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         lambda: attnviz.cut("tiny", TEXT, ("mat", "cat"), layer="1-2"),
         ("heads", TEXT, "--cut", "mat->cat", "--layer", "1-2"),
     ),
-    (
-        lambda: attnviz.ablate("tiny", texts=TEXT, head=(1, 0)),
-        ("ablate", TEXT, "--head", "L1H0"),
-    ),
+    (lambda: attnviz.ablate("tiny", texts=TEXT, head=(1, 0)), ("ablate", TEXT, "--head", "L1H0")),
     (
         lambda: attnviz.params("llama-2-7b", tokens=4096, memory="24GB"),
         ("params", "llama-2-7b", "--tokens", "4096", "--memory", "24GB"),

@@ -65,7 +65,7 @@ def drawn(content: Any) -> str:
     return stream.getvalue()
 
 
-def test_it_draws_its_weights() -> None:
+def test_it_draws_its_weights_and_writes_what_cannot_be_drawn() -> None:
     x = random(2, 3, 5)
     result = attnviz.scaled_dot_product_attention(x, x, x)
     assert drawn(result).startswith("scaled dot-product attention · given as a float64 array")
@@ -74,6 +74,11 @@ def test_it_draws_its_weights() -> None:
     named = result.heatmap("look at this")
     assert named.tokens == ("look", "at", "this")
     assert np.array_equal(np.asarray(named), result.weights)
+    for shape in ((0, 5), (2, 0, 5)):
+        x = np.zeros(shape)
+        result = attnviz.scaled_dot_product_attention(x, x, x)
+        assert drawn(result).startswith("AttentionResult(output=")
+        assert result._repr_html_() is None
 
 
 def test_of_a_batch_it_draws_the_first_and_says_so() -> None:
@@ -82,14 +87,6 @@ def test_of_a_batch_it_draws_the_first_and_says_so() -> None:
     assert "text 0 of 2 · given as a float32 array · 3 heads" in drawn(result)
     with pytest.raises(ValueError, match="several texts"):
         result.heatmap()
-
-
-@pytest.mark.parametrize("shape", [(0, 5), (2, 0, 5)])
-def test_what_cannot_be_drawn_is_written(shape: tuple[int, ...]) -> None:
-    x = np.zeros(shape)
-    result = attnviz.scaled_dot_product_attention(x, x, x)
-    assert drawn(result).startswith("AttentionResult(output=")
-    assert result._repr_html_() is None
 
 
 def test_the_module_beside_it() -> None:

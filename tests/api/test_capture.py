@@ -59,32 +59,26 @@ def test_some_heads_of_a_loaded_model(model: Any, tokenizer: Any) -> None:
 
 
 def test_a_directory(model: Any, tokenizer: Any, tmp_path: Path) -> None:
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    by_path = attnviz.capture(attnviz.load(tmp_path), TEXT)
+    """A model that was read from it is called by its name."""
+    model.save_pretrained(tmp_path / "fine-tuned")
+    tokenizer.save_pretrained(tmp_path / "fine-tuned")
+    by_path = attnviz.capture(attnviz.load(tmp_path / "fine-tuned"), TEXT)
     loaded = attnviz.capture(model, TEXT, tokenizer=tokenizer)
     assert np.array_equal(np.asarray(by_path), np.asarray(loaded))
     assert by_path.report.record.model.weights == "checkpoint"
-
-
-def test_a_model_from_a_directory_is_called_by_its_name(
-    model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
-    model.save_pretrained(tmp_path / "fine-tuned")
     again = type(model).from_pretrained(tmp_path / "fine-tuned")
     maps = attnviz.capture(again, TEXT, tokenizer=tokenizer)
     assert repr(maps).startswith("<HeadMaps of fine-tuned:")
+    with pytest.raises(LoadError, match="no directory"):
+        attnviz.capture(tmp_path / "nothing", TEXT)
 
 
-def test_the_library_attention() -> None:
+def test_models_that_were_opened() -> None:
     model = attnviz.load("mha", d_model=10, heads=5, causal=True, seed=3)
     maps = attnviz.capture(model, "나는 오늘 학교에 갔다")
     assert len(maps) == 5
     assert maps.report.record.model.seed == 3
     assert np.array_equal(np.triu(maps["L0H4"], 1), np.zeros((4, 4)))
-
-
-def test_an_opened_model_is_opened_once() -> None:
     opened = attnviz.load("tiny")
     first, second = (attnviz.capture(opened, text) for text in ("a cat", "a dog"))
     assert first.report.record.model == second.report.record.model
@@ -152,11 +146,6 @@ def test_what_cannot_be_done(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         call(model, tokenizer)
-
-
-def test_no_such_directory(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="no directory"):
-        attnviz.capture(tmp_path / "nothing", TEXT)
 
 
 def test_regions_are_those_of_the_spans() -> None:

@@ -153,25 +153,19 @@ def test_causal_weights_are_found_and_may_be_denied(rows: Rows) -> None:
         attnviz.heatmap(rows(2, 3), causal=True)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "key_tokens", "said"),
-    [
+def test_tokens_are_any_sequence_that_fits(rows: Rows) -> None:
+    expected = ("a", "b", "c")
+    for tokens in (np.array(expected), iter(expected), " a  b\nc "):
+        assert attnviz.heatmap(rows(3, 3), tokens).tokens == expected
+    for given, keys, said in (
         ("a b", None, "tokens has 2 tokens, the weights have 3 along their query axis"),
         (["a"], None, "tokens has 1 token, the weights"),
         ("a b c", "a b", "key_tokens has 2 tokens, the weights have 3 along their key axis"),
         ([1, 2, 3], None, r"expected tokens as texts, got 1 at \[0\]: token ids are turned"),
         (["a", b"b", "c"], None, r"got b'b' at \[1\]"),
-    ],
-)
-def test_tokens_that_do_not_fit(rows: Rows, tokens: Any, key_tokens: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        attnviz.heatmap(rows(3, 3), tokens, key_tokens)
-
-
-def test_tokens_of_any_sequence(rows: Rows) -> None:
-    expected = ("a", "b", "c")
-    for tokens in (np.array(expected), iter(expected), " a  b\nc "):
-        assert attnviz.heatmap(rows(3, 3), tokens).tokens == expected
+    ):
+        with pytest.raises(UsageError, match=said):
+            attnviz.heatmap(rows(3, 3), given, keys)
 
 
 def test_strange_tokens_do_nothing(rows: Rows) -> None:
@@ -194,15 +188,15 @@ def test_many_heads_get_an_overview_and_the_most_telling(rows: Rows) -> None:
     assert "L0" not in drawn
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 200])
-def test_no_line_is_too_wide(rows: Rows, width: int) -> None:
+def test_no_line_is_too_wide(rows: Rows) -> None:
     from rich.cells import cell_len
     from rich.console import Console
 
-    stream = io.StringIO()
-    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
-    console.print(attnviz.heatmap(rows(3, 17, 17), [f"token{n}" for n in range(17)]))
-    assert max(map(cell_len, stream.getvalue().splitlines())) <= width
+    for width in (20, 80, 200):
+        stream = io.StringIO()
+        console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+        console.print(attnviz.heatmap(rows(3, 17, 17), [f"token{n}" for n in range(17)]))
+        assert max(map(cell_len, stream.getvalue().splitlines())) <= width
 
 
 class TestWhatTransformersReturns:

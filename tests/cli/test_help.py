@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,13 @@ from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
 
 from ..terminals import POSIX
-
-
-def test_version(run: Any) -> None:
-    result = run("--version")
-    assert (result.code, result.out, result.err) == (0, f"attnviz {attnviz.__version__}\n", "")
+from ..test_import_hygiene import imported
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help(run: Any, option: str) -> None:
+def test_help_and_version(run: Any, option: str) -> None:
+    result = run("--version")
+    assert (result.code, result.out, result.err) == (0, f"attnviz {attnviz.__version__}\n", "")
     result = run(option)
     assert (result.code, result.err) == (0, "")
     assert "See where each attention head looks" in result.out
@@ -66,19 +63,9 @@ def test_whole_help_of_heads(run: Any) -> None:
     for name in (
         *("--layer", "--head", "--kind", "--target", "--truncate", "--values", "--top", "--token"),
         *("--sort", "--reverse", "--index-base", "--model", "--seed", "--d-model", "--heads"),
-        *(
-            "--kv-heads",
-            "--causal",
-            "--compare-mask",
-            "--score",
-            "--device",
-            "--dtype",
-            "--revision",
-            "--offline",
-            "--file",
-        ),
-        *("--trust-remote-code", "--allow-pickle", "--json", "--save", "--palette", "--color"),
-        *("--ascii", "--width", "--explain", "--quiet"),
+        *("--kv-heads", "--causal", "--compare-mask", "--score", "--device", "--dtype", "--file"),
+        *("--revision", "--offline", "--trust-remote-code", "--allow-pickle", "--json", "--save"),
+        *("--palette", "--color", "--ascii", "--width", "--explain", "--quiet"),
     ):
         assert re.search(rf"{name}\b", result.out), name
     assert max(map(len, result.lines)) <= 100
@@ -146,13 +133,8 @@ def test_the_last_help_asked_for_is_not_a_value(run: Any) -> None:
 
 
 def test_short_help_imports_nothing_that_draws() -> None:
-    code = (
-        "import sys\nsys.argv[1:] = ['heads', '-h']\n"
-        "from attnviz.cli.boundary import run\nassert run() == 0\n"
-        "drawn = {'rich.console', 'numpy', 'torch', 'transformers', 'pydantic'}\n"
-        "assert not drawn & set(sys.modules), drawn & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    drawn = {"rich.console", "numpy", "torch", "transformers", "pydantic"}
+    imported(["heads", "-h"], unwanted=drawn)
 
 
 def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
@@ -167,15 +149,11 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
             assert run(*arguments).code == 0, example
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [("t", ["tiny"]), ("m", ["mha"]), ("configs/gpt2-medi", ["configs/gpt2-medium"]), ("xyz", [])],
-)
-def test_model_names_are_offered(typed: str, offered: list[str]) -> None:
-    assert complete_model(typed) == offered
-
-
-def test_every_named_shape_is_offered() -> None:
+def test_model_names_are_offered() -> None:
+    assert complete_model("t") == ["tiny"]
+    assert complete_model("m") == ["mha"]
+    assert complete_model("configs/gpt2-medi") == ["configs/gpt2-medium"]
+    assert complete_model("xyz") == []
     assert complete_model("") == ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
 
 

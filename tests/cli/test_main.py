@@ -29,33 +29,27 @@ def code_of(call: Callable[[], None]) -> object:
 def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(boundary, "run", lambda: code)
     assert code_of(main) == code
+    assert os.environ["OPENBLAS_NUM_THREADS"]  # NumPy is held to one thread
 
 
-def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_in_a_run_and_during_imports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(boundary, "run", interrupted)
-    assert code_of(main) == 130
-    assert capsys.readouterr() == ("", "attnviz: interrupted\n")
-
-
-def test_ctrl_c_during_imports(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     class Interrupting:
         def find_spec(self, name: str, *_: object) -> None:
             if name == "attnviz.cli.boundary":
                 raise KeyboardInterrupt
 
+    monkeypatch.setattr(boundary, "run", interrupted)
+    assert code_of(main) == 130
+    assert capsys.readouterr() == ("", "attnviz: interrupted\n")
     monkeypatch.delitem(sys.modules, "attnviz.cli.boundary")
     monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
     assert code_of(main) == 130
     assert capsys.readouterr() == ("", "attnviz: interrupted\n")
-
-
-def test_numpy_is_held_to_one_thread() -> None:
-    assert os.environ["OPENBLAS_NUM_THREADS"]
 
 
 def test_a_command_without_torch_says_so_in_one_line() -> None:

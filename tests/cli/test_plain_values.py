@@ -10,7 +10,8 @@ import typer
 
 from attnviz.cli.app import COMMANDS
 from attnviz.cli.groups import _NOT_PLAIN, _converted
-from tests.test_import_hygiene import SENTENCE, imported
+
+from ..test_import_hygiene import SENTENCE, imported
 
 TYPED = ["7", "-1", "+1", "0", "007", "99999999999999999999", "1_000", "1.5", "1e3", "٣", " 5 ", ""]
 TYPED += ["x", "tiny", "true", "cpu", "auto", "Viridis", "viridis", "never", "é"]
@@ -39,29 +40,22 @@ def test_a_plain_value_is_what_typer_makes_of_it(name: str) -> None:
             assert (found, type(found)) == (expected, type(expected)), (one.name, value)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_plain_values_need_no_pydantic() -> None:
+    packages, _ = imported(
         ["params", "--d-model", "4096", "--heads", "32", "--json"],
         ["params", "llama-2-70b", "--tokens", "4096", "--memory", "160GB"],
         ["heads", SENTENCE, "--head", "L1H1", "--palette", "grey", "--index-base", "1"],
-    ],
-)
-def test_plain_values_need_no_pydantic(arguments: list[str]) -> None:
-    packages, _ = imported(arguments)
+    )
     assert "typer" in packages
     assert "pydantic" not in packages
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--tokens", "x"], "Invalid value for '--tokens': Input should be a valid integer"),
-        (["--palette", "green"], "'green' is not one of 'viridis', 'magma', 'blues', 'grey'"),
-    ],
-)
-def test_typer_reports_what_is_no_value(arguments: list[str], said: str) -> None:
+def test_typer_reports_what_is_no_value() -> None:
     command = typer.main.get_command(import_module("attnviz.cli.params").params)
-    with pytest.raises(typer.TyperException) as caught:
-        command.main(["gpt2", *arguments], standalone_mode=False)
-    assert said in caught.value.format_message()
+    for option, value, said in (
+        ("--tokens", "x", "Invalid value for '--tokens': Input should be a valid integer"),
+        ("--palette", "green", "'green' is not one of 'viridis', 'magma', 'blues', 'grey'"),
+    ):
+        with pytest.raises(typer.TyperException) as caught:
+            command.main(["gpt2", option, value], standalone_mode=False)
+        assert said in caught.value.format_message()

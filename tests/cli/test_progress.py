@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from attnviz.cli.progress import _Lines, _Shown, loading, scanning
@@ -12,19 +14,12 @@ from ..terminals import console, printed
 HOSTILE = "model\x1b[2J[red].safetensors"
 
 
-@pytest.mark.parametrize("model", ["tiny", "mha"])
-def test_built_in_models_show_nothing(model: str) -> None:
-    shown = console(terminal=True)
-    with loading(model, shown) as report:
-        assert report is None
-    assert printed(shown) == ""
-
-
-def test_quiet_shows_nothing() -> None:
-    shown = console(terminal=True, quiet=True)
-    with loading("some/model", shown) as report:
-        assert report is None
-    assert printed(shown) == ""
+def test_built_in_models_and_quiet_commands_show_nothing() -> None:
+    for model, quiet in (("tiny", False), ("mha", False), ("some/model", True)):
+        shown = console(terminal=True, quiet=quiet)
+        with loading(model, shown) as report:
+            assert report is None
+        assert printed(shown) == ""
 
 
 def test_a_line_a_file_in_a_pipe() -> None:
@@ -113,13 +108,16 @@ def test_a_pipe_gets_a_line_every_ten_seconds() -> None:
     ]
 
 
-def test_nobody_pays_for_an_estimate_that_is_not_shown() -> None:
-    def fail() -> float:
+def test_nobody_pays_for_estimates_and_results_that_are_not_shown() -> None:
+    def fail() -> Any:
         raise AssertionError
 
     with scanning("ablating heads", console(terminal=True, quiet=True)) as watch:
         watch.expect("ablating 24 heads", fail)
+        watch.found(fail)
         watch(0.5)
+    with scanning("ablating heads", console(terminal=False)) as watch:
+        watch.found(fail)
     UNWATCHED.expect("ablating 24 heads", fail)
 
 
@@ -137,12 +135,3 @@ def test_a_terminal_shows_the_latest_results_under_the_bar_and_wipes_them() -> N
         ]
         assert not any("\x1b[31m" in line for line in lines)
     assert printed(shown).endswith("\x1b[2K")
-
-
-def test_nobody_pays_for_results_that_are_not_shown() -> None:
-    def fail() -> str:
-        raise AssertionError
-
-    for watched in (console(terminal=False), console(terminal=True, quiet=True)):
-        with scanning("ablating heads", watched) as watch:
-            watch.found(fail)

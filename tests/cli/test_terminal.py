@@ -70,24 +70,18 @@ def test_colours(
     assert coloured(surroundings, terminal, choice, **env) == expected
 
 
-@pytest.mark.parametrize("width", [20, 80, 1000])
-def test_a_width_that_can_be_drawn_in(surroundings: pytest.MonkeyPatch, width: int) -> None:
-    assert open_console(width, "auto").width == width
-    surroundings.setenv("COLUMNS", str(width))
-    assert open_console(None, "auto").width == width
-
-
-@pytest.mark.parametrize("width", [0, 10, 19, 1001, 10_000])
-def test_a_width_that_cannot(surroundings: pytest.MonkeyPatch, width: int) -> None:
-    with pytest.raises(UsageError, match=f"--width is {width} columns: .* 20 to 1000"):
-        open_console(width, "auto")
-
-
-@pytest.mark.parametrize("width", [10, 10_000])
-def test_a_terminal_that_cannot_be_drawn_in(surroundings: pytest.MonkeyPatch, width: int) -> None:
-    surroundings.setenv("COLUMNS", str(width))
-    with pytest.raises(UsageError, match=f"this terminal is {width} columns"):
-        open_console(None, "auto")
+def test_a_width_that_can_be_drawn_in(surroundings: pytest.MonkeyPatch) -> None:
+    for width in (20, 80, 1000):
+        assert open_console(width, "auto").width == width
+        surroundings.setenv("COLUMNS", str(width))
+        assert open_console(None, "auto").width == width
+    for width in (0, 10, 19, 1001, 10_000):
+        with pytest.raises(UsageError, match=f"--width is {width} columns: .* 20 to 1000"):
+            open_console(width, "auto")
+    for width in (10, 10_000):
+        surroundings.setenv("COLUMNS", str(width))
+        with pytest.raises(UsageError, match=f"this terminal is {width} columns"):
+            open_console(None, "auto")
 
 
 def test_messages_are_no_terminal_in_a_pipe(surroundings: pytest.MonkeyPatch) -> None:

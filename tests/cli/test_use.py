@@ -43,6 +43,8 @@ def test_what_comes_first_decides(run: Any) -> None:
     assert name(ATTNVIZ_MODEL="") == "mha"
     assert name("--model", "mha", ATTNVIZ_MODEL="./gone") == "mha"
     assert name("--model", "tiny") == "tiny"
+    kept, typed = (run("heads", "a cat", "--json", *more) for more in ((), ("-m", "mha")))
+    assert kept.out == typed.out
 
 
 def test_what_is_kept_is_shown_and_removed(run: Any) -> None:
@@ -132,11 +134,6 @@ def test_the_last_line_says_once_where_the_name_comes_from(run: Any) -> None:
     assert len(found.lines) == len(plain.splitlines())
 
 
-def test_json_is_the_same_as_with_the_name_typed(run: Any) -> None:
-    run("use", "mha")
-    assert run("heads", "a cat", "--json").out == run("heads", "a cat", "-m", "mha", "--json").out
-
-
 def test_errors_say_where_the_name_comes_from(run: Any, checkpoint: Path) -> None:
     run("use", "./ckpt")
     (checkpoint / "config.json").unlink()
@@ -207,24 +204,16 @@ def test_places_that_cannot_hold_a_file(run: Any, tmp_path: Path) -> None:
     assert "relative" not in str(kept_file())
 
 
-def test_a_relative_config_home_is_not_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_config_home_is_not_heeded_and_a_kept_name_is_a_text(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("use", "mha", "--none").code == 2
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/somebody")
     assert kept_file() == Path("/home/somebody/.config/attnviz/model")
-
-
-def test_both_a_model_and_none(run: Any) -> None:
-    assert run("use", "mha", "--none").code == 2
-
-
-def test_a_name_that_was_not_typed_is_a_text_like_any_other() -> None:
     name = DefaultName("tiny", "attnviz use")
-    assert (name, json.dumps(name), repr(name), type(str(name))) == (
-        "tiny",
-        '"tiny"',
-        "'tiny'",
-        str,
-    )
+    assert (name, json.dumps(name), repr(name)) == ("tiny", '"tiny"', "'tiny'")
+    assert type(str(name)) is str
 
 
 def test_a_kept_name_that_is_no_model_is_said(run: Any) -> None:

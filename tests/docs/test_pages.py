@@ -1,4 +1,7 @@
-"""What a page says of options and sizes is so, whatever its outputs are."""
+"""What a page says of options, sizes and numbers is so, whatever its outputs are.
+
+The page on the induction circuit says no number in its prose that its commands do not print.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import click
 import pytest
 import typer
 
+import attnviz
 from attnviz.cli.app import COMMANDS, app
 
 from ..manual_pages import PAGES, README, blocks
@@ -50,3 +54,27 @@ def test_screens_on_a_page_fit_a_small_terminal(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+TEXT = (Path(attnviz.__file__).parent / "docs" / "circuit.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d*\.\d+|\d{2,3}\b)%?")
+CIRCUIT = ["heads", "link", "path", "lens", "ablate"]
+
+
+def test_every_number_of_the_prose_is_printed() -> None:
+    printed = {number for block in blocks(TEXT) for number in NUMBER.findall(block.body)}
+    said = NUMBER.findall(re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE))
+    assert len(said) > 15
+    assert not set(said) - printed
+
+
+def test_every_block_is_run_and_the_commands_are_those_of_the_circuit() -> None:
+    found = blocks(TEXT)
+    assert not any(block.reason for block in found)
+    run = [
+        step.command.split()[1]
+        for block in found
+        if block.kind == "console"
+        for step in block.steps
+    ]
+    assert list(dict.fromkeys(run)) == CIRCUIT

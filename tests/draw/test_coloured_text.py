@@ -74,8 +74,10 @@ def test_without_colour_glyphs_tell_sign_and_size(theme: Theme) -> None:
     assert below == f"      {up} {down} {not_}"
 
 
-def test_the_end_of_a_long_text_fills_its_lines() -> None:
-    """Broken from the beginning its last line would hold three words."""
+def test_a_short_text_is_not_cut_and_the_end_of_a_long_one_fills_its_lines() -> None:
+    """Broken from the beginning the last line of the long one would hold three words."""
+    drawn = text_block(text_of([0.5] * len(PIECES)), COLOUR, 80, 3).plain
+    assert drawn == "  <s> Old Tom saw Ann, and Ann saw Tom.\n"
     pieces = [f" word{place}" for place in range(10, 21)]
     shown = text_of([0.0] * 10 + [1.0], tuple(pieces))
     (line,) = text_block(shown, COLOUR, 64, lines=1).plain.splitlines()
@@ -92,6 +94,9 @@ def test_the_tokens_that_change_most_are_named() -> None:
     assert fall == ["largest decrease: Tom (11) -1.25"]
     shown = Maps([text_of(values.tolist(), limit=2.5)], texts=True)
     assert "largest increase: , (6) +2.50 · A\\[nn\\] (9) +0.50" in part_markdown(shown)
+    pieces = ("[CLS]", "un", "##happ", "##y", "cats", "sat")  # which show no blanks
+    of_word_pieces = text_of([0.0, 0.0, 0.9, 0.0, 0.5, 0.0], pieces, limit=0.0)
+    assert [*extremes(of_word_pieces)] == [["highest: un[happ]y (2) .90", "cats (4) .50"]]
 
 
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII])
@@ -114,11 +119,6 @@ def test_few_lines_show_the_largest_values(theme: Theme, lines: int) -> None:
         assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
 
 
-def test_a_short_text_is_not_cut() -> None:
-    drawn = text_block(text_of([0.5] * len(PIECES)), COLOUR, 80, 3).plain
-    assert drawn == "  <s> Old Tom saw Ann, and Ann saw Tom.\n"
-
-
 def test_the_bytes_of_a_character_stand_as_the_character() -> None:
     pieces = ("<s>", "<0xEA>", "<0xB0>", "<0x94>", " <0xF0>", "<0x9F>", "<0xFF>", "!")
     block = text_block(text_of([0, 0.1, -0.9, 0.2, 0, 0, 0, 0.3], pieces), PLAIN, 40, 2)
@@ -127,7 +127,7 @@ def test_the_bytes_of_a_character_stand_as_the_character() -> None:
     assert below.startswith("  ··· ≡≡ ")  # the largest of the three values
 
 
-@pytest.mark.parametrize("room", [12, 20, 33, 79])
+@pytest.mark.parametrize("room", [12, 33, 79])
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII])
 def test_it_keeps_within_its_room(room: int, theme: Theme) -> None:
     pieces = (*PIECES, " incomprehensibilities" * 3, "한국어", "🙂" * 9)
@@ -149,12 +149,3 @@ def test_on_paper_a_token_has_its_ground_and_its_value() -> None:
     cells = [item for item in drawing.items if isinstance(item, Cells)]
     assert len(cells) == 11  # neither what was not measured nor zero
     assert next(item.content for item in drawing.items if isinstance(item, Tip)) == "Old (1): 1"
-
-
-def test_pieces_of_a_word_piece_tokenizer() -> None:
-    """Its tokens show no blanks: a piece goes on where it says so by ``##``."""
-    pieces = ("[CLS]", "un", "##happ", "##y", "cats", "sat")
-    values = [0.0, 0.0, 0.9, 0.0, 0.5, 0.0]
-    assert list(extremes(text_of(values, pieces, limit=0.0))) == [
-        ["highest: un[happ]y (2) .90", "cats (4) .50"]
-    ]

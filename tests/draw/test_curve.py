@@ -107,7 +107,8 @@ def test_the_legend_names_curves_and_phases() -> None:
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
-def test_many_lines_are_told_apart_by_signs(theme: Theme) -> None:
+def test_many_lines_are_told_apart_by_signs_and_hues(theme: Theme) -> None:
+    """Hues are Okabe and Ito's: no two are close, also not in brightness alone."""
     curves = [
         Curve(f"{heads} heads", [(place, loss + heads) for place, loss in FALLING[::32]])
         for heads in (1, 2, 4, 8)
@@ -119,34 +120,26 @@ def test_many_lines_are_told_apart_by_signs(theme: Theme) -> None:
     body = "".join(canvas(block))
     for sign in signs:
         assert body.count(sign) >= 4, sign
-
-
-def test_many_lines_are_told_apart_by_hue() -> None:
-    """Okabe and Ito's: no two are close, also not in brightness alone."""
-    curves = [Curve(f"curve {number}", FALLING) for number in range(4)]
-    block = curve_plot(curves, COLOUR, 80)
+    assert "●" not in curve_plot(curves[:1], COLOUR, 80).plain
+    block = curve_plot([Curve(f"curve {number}", FALLING) for number in range(4)], COLOUR, 80)
     styles = [segment.style for segment in block.lines[-1] if "⠒" in segment.text]
     hues = [style.color.triplet.hex for style in styles if style and style.color]
     assert hues == ["#56b4e9", "#e69f00", "#009e73", "#cc79a7"]
-    assert "●" not in curve_plot(curves[:1], COLOUR, 80).plain
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
+@pytest.mark.parametrize("theme", [PLAIN, ASCII])
+def test_odd_curves_are_drawn(theme: Theme) -> None:
+    for points in (
         [(5.0, 3.0)],
         [(0.0, 3.0)],
         [(1.0, 3.0), (2.0, 3.0)],
         [(1.0, 0.0), (2.0, 0.0)],
         [(1.0, 1e-9), (2.0, 1e-8)],
         [(1.0, 1e6), (2e9, 2e6)],
-    ],
-)
-@pytest.mark.parametrize("theme", [PLAIN, ASCII])
-def test_odd_curves_are_drawn(points: list[tuple[float, float]], theme: Theme) -> None:
-    rows = canvas(curve_plot([Curve("odd", points)], theme, 60))
-    assert len(rows) == 12
-    assert any(row.strip() for row in rows)
+    ):
+        rows = canvas(curve_plot([Curve("odd", points)], theme, 60))
+        assert len(rows) == 12
+        assert any(row.strip() for row in rows)
 
 
 def test_noise_is_drawn_as_its_mean() -> None:

@@ -140,9 +140,7 @@ PARTS: dict[str, doc.Part] = {
     ),
     "plot": PLOT,
     "falling plot": PLOT._replace(
-        curves=[doc.Curve("one", [(64, 8.0), (32, 4.0), (0, 5.0)])],
-        ends=(64.0, 0.0),
-        marks=(),
+        curves=[doc.Curve("one", [(64, 8.0), (32, 4.0), (0, 5.0)])], ends=(64.0, 0.0), marks=()
     ),
     "bars": BARS,
 }

@@ -36,15 +36,13 @@ def lines(shown: doc.Document, height: int = 23, room: int = 80) -> list[str]:
     return first_screen(shown, PLAIN, room, height).plain.splitlines()
 
 
-def test_the_finding_is_the_second_line() -> None:
+def test_the_finding_is_the_second_line_and_a_text_takes_what_room_is_left() -> None:
     found = lines(document(doc.Group([doc.Note("a note")]), quoted="The cat\nsat."))
     assert found == ["tiny · The cat sat.", "Heads attend.", "", "a note"]
-
-
-def test_a_text_takes_what_room_is_left() -> None:
     found = lines(document(quoted="word " * 40), room=40)
     assert found[0] == "tiny · " + ("word " * 40)[:32] + "…"
     assert lines(document(quoted="word " * 40), room=13)[0] == "tiny"
+    assert lines(document(first=None)) == ["all there is", "", "Heads attend."]
 
 
 @pytest.mark.parametrize("height", range(6, 30))
@@ -94,8 +92,14 @@ def test_hints_are_one_line() -> None:
     assert lines(document()) == ["tiny", "Heads attend."]
 
 
-def test_everything_is_shown_where_there_is_no_first_screen() -> None:
-    assert lines(document(first=None)) == ["all there is", "", "Heads attend."]
+def test_of_a_long_path_the_end_is_named() -> None:
+    for name, shown in (
+        ("org/a-model-of-a-lab", "org/a-model-of-a-lab"),
+        ("/a/long/way/to/where/models/are/bert", "…/are/bert"),
+        ("/models/of-an-unusual-length/checkpoint-of-step-10000/", "…/checkpoint-of-step-10000"),
+        ("a sentence of more than thirty letters", "a sentence of more than thirty letters"),
+    ):
+        assert lines(document(heading=[(name, True)]))[0] == shown
 
 
 @pytest.mark.parametrize("height", [8, 12, 20, 30])
@@ -134,17 +138,3 @@ def test_maps_of_several_runs_stand_side_by_side_where_they_would_be_cut_off(the
     assert len(found) <= 23
     assert found[3].split() == ["run", "0", "run", "1", "run", "2"]
     assert not any("--full" in line or "downsampled" in line for line in found)
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("tiny", "tiny"),
-        ("org/a-model-of-a-lab", "org/a-model-of-a-lab"),
-        ("/a/long/way/to/where/models/are/bert", "…/are/bert"),
-        ("/models/of-an-unusual-length/checkpoint-of-step-10000/", "…/checkpoint-of-step-10000"),
-        ("a sentence of more than thirty letters", "a sentence of more than thirty letters"),
-    ],
-)
-def test_of_a_long_path_the_end_is_named(name: str, shown: str) -> None:
-    assert lines(document(heading=[(name, True)]))[0] == shown

@@ -94,10 +94,17 @@ def test_numbers_are_never_cut(theme: Theme) -> None:
         assert found == [cell.text for cell in shown.cells.values()]
 
 
-def test_the_glyph_beside_a_signed_number_is_its_size() -> None:
+def test_rows_by_hand() -> None:
+    """A glyph beside a signed number is its size, and cells without words are filled."""
     cells = {(0, 0): Cell(-0.9, signed_tint(-0.9, 1), "-.90"), (0, 1): Cell(-0.1, None, "-.10")}
     (_, row) = lines_of(HeadGrid(["L0"], ["H0", "H1"], cells), PLAIN, 40)
     assert row == "L0 █-.90  -.10"
+    cells = {(0, 0): Cell(1.0, Tint(9)), (0, 1): Cell(0.0, None, "12")}
+    (_, row) = lines_of(HeadGrid(["L0"], ["H0", "H1"], cells), PLAIN, 40)
+    assert row == "L0 ███  12"
+    cells = {(0, 0): Cell(0.2, Tint(9), ".07"), (0, 1): Cell(0.9, Tint(9), ".90 L0H0")}
+    shown = HeadGrid(["back"], ["uniform", "1 head"], cells)
+    assert lines_of(shown, PLAIN, 60) == ["      uniform   1 head", "back ░.07      █.90 L0H0"]
 
 
 def test_what_does_not_matter_is_faint() -> None:
@@ -106,18 +113,3 @@ def test_what_does_not_matter_is_faint() -> None:
     assert [cell.style == DIM for cell in cells] == [True, False, False]
     plain = lines_of(grid(1, 3), PLAIN, 80)[1]
     assert plain == "L0  prev .00 ░sink .15 ▒self .30"
-
-
-def test_a_cell_without_words_is_filled() -> None:
-    cells = {(0, 0): Cell(1.0, Tint(9)), (0, 1): Cell(0.0, None, "12")}
-    (_, row) = lines_of(HeadGrid(["L0"], ["H0", "H1"], cells), PLAIN, 40)
-    assert row == "L0 ███  12"
-
-
-def test_words_stand_at_the_left_of_their_cells() -> None:
-    cells = {(0, 0): Cell(0.2, Tint(9), ".07"), (0, 1): Cell(0.9, Tint(9), ".90 L0H0")}
-    shown = HeadGrid(["back"], ["uniform", "1 head"], cells)
-    assert lines_of(shown, PLAIN, 60) == [
-        "      uniform   1 head",
-        "back ░.07      █.90 L0H0",
-    ]

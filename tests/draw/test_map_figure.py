@@ -77,20 +77,21 @@ def svg_cells(root: ElementTree.Element, rows: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_every_cell_has_the_colour_of_its_weight(causal: bool) -> None:
-    weights, drawing = drawn(causal=causal)
-    cells = svg_cells(svg(drawing, "magma"), 7, 7)
+def test_every_cell_has_the_colour_and_the_tip_of_its_weight(causal: bool) -> None:
+    """One that is no number is blank, as the future is."""
+    weights, drawing = drawn(causal=causal, hole=(4, 2))
+    root = svg(drawing, "magma")
     table, steps = colour_table("magma"), weight_steps(weights)
-    for (row, column), colour in np.ndenumerate(cells):
-        future = causal and column > row
-        assert colour == ("" if future else to_hex(table[steps[row, column]]))
-
-
-def test_tips_tell_the_weights() -> None:
-    weights, drawing = drawn()
-    tips = [title.text for title in svg(drawing).iter(f"{SVG}title")][1:]
+    for (row, column), colour in np.ndenumerate(svg_cells(root, 7, 7)):
+        blank = (causal and column > row) or (row, column) == (4, 2)
+        assert colour == ("" if blank else to_hex(table[steps[row, column]]))
+    tips = [title.text for title in root.iter(f"{SVG}title")][1:]
     assert f"sat (3) → The (1): {weights[3, 1]:.4f}" in tips
-    assert len(tips) == 7 * 8 // 2
+
+
+def test_each_weight_has_one_tip() -> None:
+    _, drawing = drawn()
+    assert len([*svg(drawing).iter(f"{SVG}title")][1:]) == 7 * 8 // 2
 
 
 def test_large_maps_are_one_image_and_say_which_tokens_are_named() -> None:
@@ -130,13 +131,6 @@ def test_all_maps_of_a_file_have_values_or_none() -> None:
     assert values(Maps([shown(short), shown(long)])) == []
 
 
-def test_weights_that_are_no_numbers_are_left_blank() -> None:
-    _, drawing = drawn(hole=(4, 2))
-    cells = svg_cells(svg(drawing), 7, 7)
-    assert cells[4, 2] == ""
-    assert cells[4, 1] != ""
-
-
 # Through matplotlib --------------------------------------------------------------------------
 
 
@@ -164,49 +158,35 @@ def test_png_shows_every_cell_in_its_colour() -> None:
 
 @pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG\r\n\x1a\n"), ("pdf", b"%PDF-")])
 def test_the_same_document_gives_the_same_bytes(form: str, magic: bytes) -> None:
+    """Settings of the reader's own change nothing."""
     _, drawing = drawn()
     content = picture(drawing, form)
     assert content.startswith(magic)
     assert 5_000 < len(content) < 2_000_000
-    assert content == picture(drawing, form)
+    with matplotlib.rc_context({"axes.grid": True, "text.usetex": True, "savefig.bbox": "tight"}):
+        assert picture(drawing, form) == content
+        assert matplotlib.rcParams["axes.grid"] is True
 
 
 @pytest.mark.parametrize("form", ["png", "pdf"])
 def test_tokens_of_all_kinds(form: str) -> None:
-    texts = (
-        *HOSTILE,
-        "나는",
-        "😀",
-        "\U0001f469\u200d\U0001f467",
-        "<0xED><0x95>",
-        "ไทย",
-        "\U00012000",
-    )
-    _, drawing = drawn(texts, keys=("$\\frac{", "\\alpha", "_"))
+    more = ("나는", "😀", "\U0001f469\u200d\U0001f467", "<0xED><0x95>", "ไทย", "\U00012000")
+    _, drawing = drawn((*HOSTILE, *more), keys=("$\\frac{", "\\alpha", "_"))
     assert picture(drawing, form)
 
 
-def test_a_character_without_a_font_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing_plot, "_upright_fonts", lambda: iter(()))
-    pen = Pen.for_texts(["나\x1b"])
-    assert pen.text("a나\x1b") == "a<U+B098><U+001B>"
-    assert pen.families == ["DejaVu Sans"]
-
-
-def test_no_other_font_is_looked_for_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_fonts_are_looked_for_at_need_and_what_has_none_is_written_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse() -> None:
         raise AssertionError("plain text needs no other font")
 
     monkeypatch.setattr(drawing_plot, "_upright_fonts", refuse)
     assert Pen.for_texts(["Grüße, мир"]).missing == frozenset()
-
-
-def test_a_readers_own_settings_change_nothing() -> None:
-    _, drawing = drawn()
-    plain = picture(drawing)
-    with matplotlib.rc_context({"axes.grid": True, "text.usetex": True, "savefig.bbox": "tight"}):
-        assert picture(drawing) == plain
-        assert matplotlib.rcParams["axes.grid"] is True
+    monkeypatch.setattr(drawing_plot, "_upright_fonts", lambda: iter(()))
+    pen = Pen.for_texts(["나\x1b"])
+    assert pen.text("a나\x1b") == "a<U+B098><U+001B>"
+    assert pen.families == ["DejaVu Sans"]
 
 
 def test_pyplot_is_not_imported() -> None:

@@ -32,28 +32,17 @@ def test_pooling_keeps_the_largest_weight_of_each_block(
 
 
 def test_by_hand() -> None:
+    """What is no number is no weight, and words say what a cell is."""
     weights = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.3, 0.5]])
     np.testing.assert_array_equal(pool(weights, (2, 2)), [[1, 0], [0.3, 0.5]])
     np.testing.assert_array_equal(pool(weights, (1, 3)), [[1], [0.5], [0.5]])
     assert pool(weights, (1, 1)) is weights
-
-
-def test_what_is_no_number_is_no_weight() -> None:
     weights = np.array([[0.5, np.nan, np.nan], [0.25, np.nan, np.nan]])
     np.testing.assert_array_equal(pool(weights, (2, 2)), [[0.5, np.nan]])
-
-
-@pytest.mark.parametrize(
-    ("factors", "said"),
-    [
-        ((1, 1), ""),
-        ((3, 3), "downsampled 3× (max)"),
-        ((1, 2), "downsampled 2× over keys (max)"),
-        ((4, 2), "downsampled 4× over queries, 2× over keys (max)"),
-    ],
-)
-def test_the_words_say_what_a_cell_is(factors: tuple[int, int], said: str) -> None:
-    assert pooling(factors) == said
+    assert pooling((1, 1)) == ""
+    assert pooling((3, 3)) == "downsampled 3× (max)"
+    assert pooling((1, 2)) == "downsampled 2× over keys (max)"
+    assert pooling((4, 2)) == "downsampled 4× over queries, 2× over keys (max)"
 
 
 @given(sizes, factors, st.booleans())
@@ -111,9 +100,8 @@ def test_each_half_block_shows_its_weight(
             assert step_of(block.max()) in screen.cell(y, x)[half]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "rows", "across", "lines", "columns", "size"),
-    [
+def test_thumbnails_are_whole_and_apart_or_not_shown() -> None:
+    for tokens, rows, across, lines, columns, size in (
         (13, 6, 4, 53, 58, (7, 13)),
         (13, 6, 4, 52, 68, None),
         (13, 6, 4, 54, 57, None),
@@ -121,9 +109,5 @@ def test_each_half_block_shows_its_weight(
         (8, 1, 1, 6, 13, (4, 13)),
         (7, 1, 1, 99, 99, None),
         (41, 1, 1, 99, 99, None),
-    ],
-)
-def test_thumbnails_are_whole_and_apart_or_not_shown(
-    tokens: int, rows: int, across: int, lines: int, columns: int, size: tuple[int, int] | None
-) -> None:
-    assert thumbnails_fit(tokens, rows, across, lines, columns) == size
+    ):
+        assert thumbnails_fit(tokens, rows, across, lines, columns) == size

@@ -100,8 +100,7 @@ def grid(rows: int, columns: int, cursor: tuple[int, int]) -> GridPart:
 
 
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN])
-@pytest.mark.parametrize("cursor", [(0, 3), (15, 7), (31, 0)])
-@pytest.mark.parametrize("lines", [8, 16, 40])
+@pytest.mark.parametrize(("cursor", "lines"), [((0, 3), 40), ((15, 7), 8), ((31, 0), 16)])
 def test_the_row_of_the_cursor_is_drawn_and_clicks_find_its_cells(
     theme: Theme, cursor: tuple[int, int], lines: int
 ) -> None:

@@ -81,18 +81,15 @@ def test_without_colour_a_glyph_has_sign_and_size(theme: Theme, rows: list[str])
     assert ["".join(dict.fromkeys(line[2:].replace(" ", ""))) for line in drawn] == rows
 
 
-@pytest.mark.parametrize(
-    ("factor", "rows"),
-    [
+def test_values_stand_in_cells_with_their_sign() -> None:
+    for factor, rows in (
         (1.0, ["+0.5 -2.0 +8.0", "-8.0 0.0"]),
         (10.0, ["+5.0 -20.0 +80.0", "-80.0 0.0"]),
         (1e-4, ["+.05 -.20 +.80", "-.80 .00"]),
-    ],
-)
-def test_values_stand_in_cells_with_their_sign(factor: float, rows: list[str]) -> None:
-    shown = signed_maps(VALUES * factor, 8.0 * factor, values=True)
-    drawn = lines_of(maps_block(shown, PLAIN, 80))[-2:]
-    assert [" ".join(line[1:].split()) for line in drawn] == rows
+    ):
+        shown = signed_maps(VALUES * factor, 8.0 * factor, values=True)
+        drawn = lines_of(maps_block(shown, PLAIN, 80))[-2:]
+        assert [" ".join(line[1:].split()) for line in drawn] == rows
 
 
 def test_pooled_it_keeps_the_largest_size_and_its_sign() -> None:
@@ -113,8 +110,7 @@ def test_markdown_and_pictures_have_the_signs() -> None:
             assert to_hex(paper_table(DIVERGING)[step]) in picture
 
 
-@pytest.mark.parametrize("theme", [Theme(), PLAIN, ASCII])
-@pytest.mark.parametrize("limit", [0.03, 0.8, 8.0, 26.0])
+@pytest.mark.parametrize(("theme", "limit"), [(Theme(), 0.03), (PLAIN, 0.8), (ASCII, 26.0)])
 def test_twelve_layers_of_twelve_heads_keep_their_numbers_in_80_columns(
     theme: Theme, limit: float
 ) -> None:
@@ -149,13 +145,13 @@ def test_a_deep_grid_has_two_layers_a_line_and_loses_none(
     assert len(rows) == -(-layers // 2)
 
 
-@pytest.mark.parametrize("limit", [0.0, 3.2e-7, 0.4, 17.0, 52000.0])
-def test_the_colour_bar_is_symmetric_and_says_its_unit(limit: float) -> None:
-    scale = NumberScale(limit)
-    bar = signed_scale(scale, "logits", "contribution")
-    assert bar.words == "logits" + scale.times
-    low, *_, high = (text for _, text in bar.ticks)
-    assert low.lstrip("-") == high.lstrip("+")
-    assert float(high) * 10.0**scale.power == pytest.approx(limit, rel=1e-2)
-    assert [place for place, _ in bar.ticks] == [0, 0.25, 0.5, 0.75, 1]
-    assert "√|contribution|" in bar.after
+def test_the_colour_bar_is_symmetric_and_says_its_unit() -> None:
+    for limit in (0.0, 3.2e-7, 0.4, 17.0, 52000.0):
+        scale = NumberScale(limit)
+        bar = signed_scale(scale, "logits", "contribution")
+        assert bar.words == "logits" + scale.times
+        low, *_, high = (text for _, text in bar.ticks)
+        assert low.lstrip("-") == high.lstrip("+")
+        assert float(high) * 10.0**scale.power == pytest.approx(limit, rel=1e-2)
+        assert [place for place, _ in bar.ticks] == [0, 0.25, 0.5, 0.75, 1]
+        assert "√|contribution|" in bar.after

@@ -38,27 +38,21 @@ def test_colour_needs_a_terminal_with_256_and_no_objection(
     assert not theme.ascii
 
 
-def test_a_pipe_has_no_colour() -> None:
-    piped = Console(file=io.StringIO(), force_terminal=False, width=80)
-    assert not Theme.of(piped, "viridis", ascii_only=False).colour
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp437", "cp850", "shift-jis"])
-def test_streams_without_blocks_get_ascii(encoding: str) -> None:
-    theme = Theme.of(console(encoding, TERM="xterm-256color"), "viridis", ascii_only=False)
-    assert theme.ascii
-    assert theme.encoding == "ascii"
-    assert theme.colour
-    assert not theme.half_blocks
-
-
-def test_an_encoding_that_python_does_not_know_gets_ascii() -> None:
+def test_streams_without_blocks_get_ascii_and_pipes_no_colour() -> None:
     class Odd(Console):
         @property
         def encoding(self) -> str:
             return "teletext"
 
+    for encoding in ("ascii", "latin-1", "cp1252", "cp437", "cp850", "shift-jis"):
+        theme = Theme.of(console(encoding, TERM="xterm-256color"), "viridis", ascii_only=False)
+        assert theme.ascii
+        assert theme.encoding == "ascii"
+        assert theme.colour
+        assert not theme.half_blocks
     assert Theme.of(Odd(file=io.StringIO(), width=80), "grey", ascii_only=False).ascii
+    piped = Console(file=io.StringIO(), force_terminal=False, width=80)
+    assert not Theme.of(piped, "viridis", ascii_only=False).colour
 
 
 def test_ascii_on_request() -> None:
@@ -68,16 +62,12 @@ def test_ascii_on_request() -> None:
     assert drawn.isascii()
 
 
-@pytest.mark.parametrize("ascii_only", [True, False])
-def test_the_ramp_grows_and_uses_every_glyph(ascii_only: bool) -> None:
-    theme = Theme(colour=False, ascii=ascii_only)
-    places = [theme.ramp.index(theme.glyph(step)) for step in range(STEPS)]
-    assert places == sorted(places)
-    assert set(places) == set(range(len(theme.ramp)))
-    assert " " not in theme.ramp  # blank is what no query sees
-
-
-def test_a_blank_cell_is_blank_in_every_theme() -> None:
+def test_the_ramp_grows_and_uses_every_glyph_and_blank_is_blank() -> None:
+    for theme in (Theme(colour=False, ascii=True), Theme(colour=False)):
+        places = [theme.ramp.index(theme.glyph(step)) for step in range(STEPS)]
+        assert places == sorted(places)
+        assert set(places) == set(range(len(theme.ramp)))
+        assert " " not in theme.ramp  # blank is what no query sees
     for theme in (Theme(), Theme(colour=False), Theme(colour=False, ascii=True)):
         cell = theme.cells(-1, 3, "1.0")
         assert (cell.text, cell.style) == ("   ", None)

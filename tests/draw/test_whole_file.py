@@ -1,14 +1,22 @@
-"""Files appear whole or not at all."""
+"""Files and directories appear whole or not at all, and two processes do not write one."""
 
 import errno
 import os
 import stat
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from attnviz.draw import whole_file as module
-from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.draw.whole_file import (
+    check_new_directory,
+    check_writable,
+    directory_lock,
+    whole_directory,
+    whole_file,
+)
 from attnviz.errors import LoadError, UsageError
 
 from ..terminals import POSIX
@@ -24,8 +32,12 @@ def test_content_appears_at_the_end(tmp_path):
     assert os.listdir(tmp_path) == ["out.bin"]
 
 
-@pytest.mark.parametrize("error", [ValueError("bug"), KeyboardInterrupt()])
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), KeyboardInterrupt(), FULL], ids=repr)
 def test_an_exception_leaves_the_old_file(tmp_path, error):
+    """What the system refuses is one line that names the file."""
     path = tmp_path / "out.bin"
     path.write_bytes(b"old")
 
@@ -34,41 +46,28 @@ def test_an_exception_leaves_the_old_file(tmp_path, error):
             stream.write(b"new")
             raise error
 
-    with pytest.raises(type(error)):
+    with pytest.raises(LoadError if error is FULL else type(error)) as caught:
         write()
+    if error is FULL:
+        assert "No space left on device" in str(caught.value)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["out.bin"]
 
 
-def test_a_full_disk_leaves_the_old_file_and_one_line(tmp_path):
-    path = tmp_path / "out.bin"
-    path.write_bytes(b"old")
-    full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(LoadError, match="No space left on device") as caught, whole_file(path):
-        raise full
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["out.bin"]
-
-
-def test_new_files_have_the_rights_of_any_new_file(tmp_path):
+@POSIX
+def test_new_files_have_the_rights_of_any_new_file_and_old_ones_keep_theirs(tmp_path):
     with whole_file(tmp_path / "saved") as stream:
         stream.write(b"x")
     (tmp_path / "plain").write_bytes(b"x")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("saved", "plain")]
     assert modes[0] == modes[1]
-
-
-@POSIX
-def test_rights_of_an_old_file_are_kept(tmp_path):
-    path = tmp_path / "out"
-    path.write_bytes(b"old")
-    path.chmod(0o640)
-    with whole_file(path) as stream:
+    (tmp_path / "plain").chmod(0o640)
+    with whole_file(tmp_path / "plain") as stream:
         stream.write(b"new")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "plain").stat().st_mode) == 0o640
+    assert (tmp_path / "plain").read_bytes() == b"new"
 
 
 def test_a_link_that_a_person_named_is_followed(tmp_path):
@@ -137,25 +136,23 @@ def test_what_a_person_named_is_no_device_either(tmp_path, kind):
     assert stat.S_ISCHR(os.stat("/dev/zero").st_mode)
 
 
+@POSIX
 def test_refused_before_anything_is_made(tmp_path):
     (tmp_path / "dir.json").mkdir()
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UsageError, match="a directory"):
-        check_writable(tmp_path / "dir.json", named=True)
-    with pytest.raises(LoadError, match="no directory"):
-        check_writable(tmp_path / "missing" / "out.json", named=True)
-    with pytest.raises(LoadError, match="no directory"):
-        check_writable(tmp_path / "file" / "out.json", named=True)
-    with pytest.raises(LoadError, match="File name too long"):
-        check_writable(tmp_path / ("x" * 300), named=True)
-    assert sorted(os.listdir(tmp_path)) == ["dir.json", "file"]
-
-
-@POSIX
-def test_a_pipe_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(UsageError, match="no regular file"):
-        check_writable(tmp_path / "pipe.json", named=True)
+    for name, error, said in (
+        ("dir.json", UsageError, "a directory"),
+        ("pipe.json", UsageError, "no regular file"),
+        ("missing/out.json", LoadError, "no directory"),
+        ("file/out.json", LoadError, "no directory"),
+        ("\x1b[31m/x.json", LoadError, "no directory"),
+        ("x" * 300, LoadError, "File name too long"),
+    ):
+        with pytest.raises(error, match=said) as caught:
+            check_writable(tmp_path / name, named=True)
+        assert "\x1b" not in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == ["dir.json", "file", "pipe.json"]
 
 
 @pytest.mark.parametrize("closed", ["directory", "file"])
@@ -181,7 +178,98 @@ def test_a_directory_that_refuses_is_one_line(tmp_path, monkeypatch):
         raise AssertionError("nothing can be written")
 
 
-def test_messages_show_control_characters(tmp_path):
-    with pytest.raises(LoadError) as caught:
-        check_writable(tmp_path / "\x1b[31m" / "x.json", named=True)
-    assert "\x1b" not in str(caught.value)
+@pytest.mark.parametrize("there", [False, True])
+def test_it_appears_at_the_end(tmp_path: Path, there: bool) -> None:
+    """An empty directory is taken."""
+    wanted = tmp_path / "new"
+    if there:
+        wanted.mkdir()
+    with whole_directory(wanted) as draft:
+        (draft / "part").write_text("whole")
+        assert not (wanted / "part").exists()
+    assert (wanted / "part").read_text() == "whole"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
+def test_nothing_is_left_of_a_failure(tmp_path: Path, end: type[BaseException]) -> None:
+    def fail() -> None:
+        with whole_directory(tmp_path / "new") as draft:
+            (draft / "part").write_text("half")
+            raise end
+
+    with pytest.raises(end):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_stays_untouched(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"), whole_directory(kept):
+        pytest.fail("must not begin")
+    assert (kept / "file").read_text() == "mine"
+    with pytest.raises(UsageError, match="no directory"):
+        check_new_directory(kept / "file")
+    with pytest.raises(LoadError, match="there is no directory"):
+        check_new_directory(tmp_path / "missing" / "new")
+
+
+def test_a_system_that_refuses_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="cannot write"), whole_directory(tmp_path / "new"):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(LoadError, match="cannot write"):
+        check_new_directory(tmp_path / ("n" * 300))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+def test_a_closed_directory_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(LoadError, match="not writable"):
+        check_new_directory(tmp_path / "new")
+
+
+TRY = """
+import sys
+from pathlib import Path
+from attnviz.draw.whole_file import directory_lock
+with directory_lock(Path(sys.argv[1])):
+    print("got it")
+"""
+
+
+def another_process(directory):
+    return subprocess.run(
+        [sys.executable, "-c", TRY, str(directory)], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="opens no directories")
+def test_a_directory_is_held_against_other_processes_until_it_is_left(tmp_path):
+    with directory_lock(tmp_path):
+        refused = another_process(tmp_path)
+        with pytest.raises(UsageError, match="another run is writing"), directory_lock(tmp_path):
+            pytest.fail("held twice")
+    assert "another run is writing" in refused.stderr
+    assert another_process(tmp_path).stdout == "got it\n"
+
+
+def test_the_directory_one_stands_in_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tmp_path.stat().st_ino
+    with whole_directory(Path()) as draft:
+        (draft / "a").write_text("new")
+    assert [path.name for path in Path().iterdir()] == ["a"]
+    assert tmp_path.stat().st_ino == before
+
+
+def test_a_directory_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(LoadError, match=r"cannot write a.json: No such file"):
+        check_writable(Path("a.json"), named=True)

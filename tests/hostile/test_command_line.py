@@ -19,8 +19,10 @@ Refused = Callable[..., str]
 
 
 @POSIX
-@pytest.mark.parametrize("option", [("--save", "a.json"), ("--json", "--save", "a.txt")])
-@pytest.mark.parametrize("reader", ["true", "head -c 5"])
+@pytest.mark.parametrize(
+    ("option", "reader"),
+    [(("--save", "a.json"), "true"), (("--json", "--save", "a.txt"), "head -c 5")],
+)
 def test_files_are_written_though_nobody_reads(
     program: Sequence[str],
     environment: dict[str, str],
@@ -89,14 +91,11 @@ def test_what_a_message_quotes_is_cut(refused: Refused, arguments: tuple[str, ..
     assert "…" in line
 
 
-def test_marks_that_take_no_column_are_cut_too(refused: Refused) -> None:
-    assert len(refused(2, "heads", "abc", "--head", "\u0301" * 20_000)) < 400
-
-
-def test_a_path_stays_whole_and_a_longer_one_is_cut(refused: Refused) -> None:
+def test_a_path_stays_whole_and_what_is_longer_is_cut(refused: Refused) -> None:
     path = "/" + "/".join(["directory"] * 20)
     assert path in refused(3, "heads", "--file", path)
     assert len(refused(3, "heads", "--file", path * 20)) < 400
+    assert len(refused(2, "heads", "abc", "--head", "\u0301" * 20_000)) < 400
 
 
 @pytest.mark.parametrize(
@@ -138,24 +137,18 @@ def test_a_text_whose_maps_no_memory_holds(refused: Refused, tmp_path: Path, com
 
 
 def test_memory_that_runs_out_on_the_way(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: Any) -> None:
-        raise MemoryError("Unable to allocate 107. GiB")
-
-    monkeypatch.setattr("attnviz.models.resolve.load", full)
-    line = refused(2, "heads", "abc")
-    assert line == ("out of memory: Unable to allocate 107. GiB; ask for less, or shorten the text")
-
-
-def test_a_device_that_runs_out_of_memory(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
     import torch
 
-    def full(*arguments: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. " * 50)
+    def failing(error: Exception) -> str:
+        def full(*arguments: Any) -> None:
+            raise error
 
-    monkeypatch.setattr("attnviz.models.resolve.load", full)
-    line = refused(2, "heads", "abc")
+        monkeypatch.setattr("attnviz.models.resolve.load", full)
+        return refused(2, "heads", "abc")
+
+    line = failing(MemoryError("Unable to allocate 107. GiB"))
+    assert line == ("out of memory: Unable to allocate 107. GiB; ask for less, or shorten the text")
+    line = failing(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. " * 50))
     assert line.startswith("the device is out of memory: CUDA out of memory. Tried to allocate 9")
     assert line.endswith("ask for less, shorten the text, or take --device cpu")
     assert len(line) < 300
@@ -230,15 +223,11 @@ def test_a_budget_that_suffices_measures_what_the_exact_scan_does(run: Any, tmp_
         assert head["ci_low"] == pytest.approx(known["ci_low"], abs=1e-5)
 
 
-def test_a_label_of_many_marks(run: Any, tmp_path: Path) -> None:
-    """Without the mending two minutes for ten times as many."""
+def test_labels_of_many_marks_and_targets_of_many_words(run: Any, tmp_path: Path) -> None:
+    """Without the mending the marks take two minutes for ten times as many."""
     (tmp_path / "marks.txt").write_text("a" + "\u0301" * 40_000 + " b")
     assert run("heads", "--model", "mha", "--file", "marks.txt").code == 0
-
-
-def test_a_target_of_many_words(run: Any) -> None:
-    target = "the cat " * 1500
-    options = ("--model", "mha", "--kind", "cross", "--target", target)
+    options = ("--model", "mha", "--kind", "cross", "--target", "the cat " * 1500)
     assert run("heads", "the cat", *options).code == 0
 
 

@@ -87,17 +87,11 @@ def test_parameters_that_the_files_name_otherwise(
     assert "its files hold 2,268" in said
 
 
-def test_a_size_that_does_not_fit_the_memory(
-    llama: Callable[..., Path], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device: 1000)
-    said = refused(3, "heads", "the cat", "--backend", "torch", "--model", str(llama()))
-    assert "the weights of" in said
-    assert "1.00 kB are free on cpu" in said
-
-
-def test_a_named_shape_of_a_thousand_million_layers(
-    refused: Callable[..., str], tmp_path: Path
+def test_a_size_that_does_not_fit_the_memory_and_a_shape_of_too_many_layers(
+    llama: Callable[..., Path],
+    refused: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shape = tmp_path / "shape.toml"
     shape.write_text(
@@ -105,3 +99,7 @@ def test_a_named_shape_of_a_thousand_million_layers(
     )
     said = refused(3, "heads", "the cat", "--model", str(shape))
     assert "n_layer = 1,000,000,000: expected at most 2,000" in said
+    monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device: 1000)
+    said = refused(3, "heads", "the cat", "--backend", "torch", "--model", str(llama()))
+    assert "the weights of" in said
+    assert "1.00 kB are free on cpu" in said

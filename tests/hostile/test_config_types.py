@@ -25,28 +25,19 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("fields", "says"), TYPES, ids=str)
-@pytest.mark.parametrize("command", ["heads", "params"])
 def test_types(
-    command: str,
-    fields: dict[str, Any],
-    says: str,
-    llama: Callable[..., Path],
-    refused: Callable[..., str],
+    fields: dict[str, Any], says: str, llama: Callable[..., Path], refused: Callable[..., str]
 ) -> None:
     directory = str(llama(**fields))
-    asked = [directory] if command == "params" else ["the cat", "--model", directory]
-    assert says in refused(3, command, *asked)
+    assert says in refused(3, "params", directory)
+    assert says in refused(3, "heads", "the cat", "--model", directory)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"auto_map": {"AutoModel": None}}, {"auto_map": {"AutoTokenizer": ["x.Y", None]}}],
-    ids=str,
-)
 def test_references_to_code_that_is_not_needed_are_ignored(
-    fields: dict[str, Any], llama: Callable[..., Path], run: Callable[..., Any]
+    llama: Callable[..., Path], run: Callable[..., Any]
 ) -> None:
-    assert run("heads", "the cat", "--model", str(llama(**fields))).code == 0
+    for named in ({"AutoModel": None}, {"AutoTokenizer": ["x.Y", None]}):
+        assert run("heads", "the cat", "--model", str(llama(auto_map=named))).code == 0
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,12 @@ def test_a_header_that_cannot_be_tells_no_dtype(asked: Asked, header: object) ->
     assert asked(header)["weights"]["stated_by"] is None
 
 
-def test_no_dtype_has_fewer_than_no_numbers(asked: Asked) -> None:
+def test_dtypes_of_files_that_are_short_or_of_eight_bits(asked: Asked) -> None:
+    """No dtype has fewer than no numbers; keys and values beside float8 files are wider."""
     document = asked({"a": tensor("F16", [10**9], 8), "b": tensor("F32", [10**8], 8)})
     assert document["weights"]["dtype"] == "float16"
-    assert "other_dtypes" not in document["weights"] or not document["weights"]["other_dtypes"]
+    assert not document["weights"].get("other_dtypes")
     assert document["weights"]["bytes"] == 2 * document["total"]
-
-
-def test_keys_and_values_beside_float8_files_are_wider(asked: Asked) -> None:
     document = asked({"a": tensor("F8_E4M3", [1000], 1000)})
     assert document["weights"]["dtype"] == "float8_e4m3fn"
     assert document["kv_cache"]["dtype"] == "bfloat16"

@@ -38,17 +38,14 @@ def saved(tmp_path: Path) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(("kind", "layers"), [("jamba", {1, 3}), ("llama4_text", {0, 1, 2, 3})])
-def test_ablate_takes_the_layers_that_have_heads(kind, layers, saved, run):
+def test_ablate_takes_the_layers_that_have_heads(kind, layers, saved, run, refused):
     model = saved(kind)
     found = run("ablate", TEXT, "--model", model, "--json")
     assert {head["layer"] for head in found.document["heads"]} == layers
-
-
-def test_a_head_of_every_layer_is_one_of_those_that_have_heads(saved, run, refused):
-    model = saved("jamba")
-    assert run("ablate", TEXT, "--model", model, "--head", "1").code == 0
-    line = refused(2, "ablate", TEXT, "--model", model, "--layer", "0")
-    assert "no layer 0 with heads: expected 1, 3" in line
+    if kind == "jamba":  # a head of every layer is one of those
+        assert run("ablate", TEXT, "--model", model, "--head", "1").code == 0
+        line = refused(2, "ablate", TEXT, "--model", model, "--layer", "0")
+        assert "no layer 0 with heads: expected 1, 3" in line
 
 
 def test_two_streams_that_cannot_grow_together_run_one_at_a_time(saved, run):

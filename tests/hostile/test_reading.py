@@ -118,15 +118,6 @@ def test_a_terminal_is_not_asked_for_a_second_end(short: None) -> None:
     assert read_stream(Terminal(b"the cat sat"), "it") == b"the cat sat"
 
 
-def test_what_does_not_fit_the_memory() -> None:
-    class Full(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            raise MemoryError
-
-    with pytest.raises(LoadError, match="a text does not fit the free memory: name a smaller"):
-        read_stream(Full(), "a text")
-
-
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "tokenizer.json"])
 def test_json_of_a_checkpoint_that_is_nested_too_deep(
     file: str, llama: Callable[..., Path], refused: Callable[..., str]
@@ -151,16 +142,16 @@ def test_an_index_and_a_config_that_are_nested_too_deep(
     assert said.endswith(f"{file}' cannot be read as JSON: it is nested too deep")
 
 
-@pytest.mark.parametrize(
-    "command", [("heads", "a", "--model"), ("train", "b.txt", "--out", "m", "--config")]
-)
-def test_toml_that_is_nested_too_deep(command: Sequence[str], refused: Callable[..., str]) -> None:
+def test_toml_and_resume_files_that_are_nested_too_deep(refused: Callable[..., str]) -> None:
     Path("a.toml").write_text("a = " + DEEP)
     Path("b.txt").write_text("the cat")
-    assert "it is nested too deep" in refused(3, *command, "a.toml")
+    for command in (("heads", "a", "--model"), ("train", "b.txt", "--out", "m", "--config")):
+        assert "it is nested too deep" in refused(3, *command, "a.toml")
+    Path("r.jsonl").write_text(DEEP + "\n")
+    said = refused(2, "ablate", "the cat sat on", "--resume", "r.jsonl")
+    assert said.startswith("r.jsonl is no resume file of attnviz ablate")
 
 
-@pytest.mark.parametrize("value", [DEEP, '"\\ud800 cat"'], ids=["deep", "half"])
 @pytest.mark.parametrize(
     ("field", "command"),
     [
@@ -174,21 +165,14 @@ def test_toml_that_is_nested_too_deep(command: Sequence[str], refused: Callable[
     ],
     ids=str,
 )
-def test_damaged_lines(
-    value: str, field: str, command: Sequence[str], refused: Callable[..., str]
-) -> None:
+def test_damaged_lines(field: str, command: Sequence[str], refused: Callable[..., str]) -> None:
     rest = ', "corrupt": "the mat"' * (field == "clean")
     whole = f'{{"{field}": "the \\ud83d\\udc31 sat"{rest}}}\n'
-    Path("t.jsonl").write_text(f'{whole}{{"{field}": {value}{rest}}}\n')
-    said = refused(3, *command, "t.jsonl")
-    assert said.startswith("t.jsonl line 2 is ")
-    assert "mend or remove the line" in said
-
-
-def test_a_resume_file_that_is_nested_too_deep(refused: Callable[..., str]) -> None:
-    Path("r.jsonl").write_text(DEEP + "\n")
-    said = refused(2, "ablate", "the cat sat on", "--resume", "r.jsonl")
-    assert said.startswith("r.jsonl is no resume file of attnviz ablate")
+    for value in (DEEP, '"\\ud800 cat"'):
+        Path("t.jsonl").write_text(f'{whole}{{"{field}": {value}{rest}}}\n')
+        said = refused(3, *command, "t.jsonl")
+        assert said.startswith("t.jsonl line 2 is ")
+        assert "mend or remove the line" in said
 
 
 @pytest.mark.parametrize(
@@ -207,9 +191,16 @@ def test_json_that_is_none(text: str | bytes, says: str) -> None:
         parse_json(text, "x")
 
 
-def test_json_that_is_whole() -> None:
+def test_json_that_is_whole_and_what_does_not_fit_the_memory() -> None:
     assert parse_json('["\\ud83d\\udc31", "\\\\ud800"]', "x") == ["🐱", "\\ud800"]
     assert parse_json(b"\xef\xbb\xbf{}", "x") == {}
+
+    class Full(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise MemoryError
+
+    with pytest.raises(LoadError, match="a text does not fit the free memory: name a smaller"):
+        read_stream(Full(), "a text")
 
 
 @POSIX
@@ -236,15 +227,5 @@ def test_a_link_to_itself(code: int, command: Sequence[str], refused: Callable[.
     said = refused(code, *command, "loop.json")
     assert "loop.json" in said
     assert Path("loop.json").is_symlink()
-
-
-@POSIX
-@pytest.mark.parametrize(
-    "command", [("prune", "--heads", "0.0", "--out"), ("train", "b.txt", "--out")], ids=" ".join
-)
-def test_a_directory_in_a_link_to_itself(
-    command: Sequence[str], refused: Callable[..., str]
-) -> None:
-    Path("b.txt").write_text("the cat sat on the mat\n" * 50)
-    Path("loop").symlink_to("loop")
-    assert "loop/m" in refused(3, *command, "loop/m")
+    if command[-1] == "--out":  # a directory in it
+        assert "loop.json/m" in refused(3, *command, "loop.json/m")

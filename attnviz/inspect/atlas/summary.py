@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,9 @@ _SIDES: tuple[Side, Side] = ("query", "key")
 Table = NDArray[np.float64]
 
 
-_TEXT = tuple[list[int], list[str], list[Literal[0, 1]]]
-_TEXTS: Any = tuple[(*get_args(_TEXT), *get_args(_TEXT))]
+_MARKS = list[Literal[0, 1]]
+_TEXT = tuple[list[int], list[str], _MARKS]
+_TEXTS = tuple[list[int], list[str], _MARKS, list[int], list[str], _MARKS]
 
 
 def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:

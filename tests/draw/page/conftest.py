@@ -148,8 +148,7 @@ def opened(browser: Any) -> Iterator[Open]:
         shown.page.on("pageerror", lambda error: shown.errors.append(str(error)))
         shown.page.on("dialog", lambda dialog: (shown.errors.append("a dialog"), dialog.dismiss()))
         shown.page.on(
-            "console",
-            lambda said: shown.errors.append(said.text) if said.type == "error" else None,
+            "console", lambda said: shown.errors.append(said.text) if said.type == "error" else None
         )
         shown.page.on(
             "request",

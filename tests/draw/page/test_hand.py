@@ -13,23 +13,20 @@ import pytest
 
 import attnviz
 
-MARY = "When Mary and John went out, John gave Mary a book."
+from .conftest import MARY
+
 LINK = "#L1H0&q=10&k=3&lock&mode=sinkless&pins=L1H2"
 
 Open = Callable[..., Any]
 
 
-def test_a_link_restores_the_view(opened: Open, mary: Path) -> None:
+def test_a_link_restores_the_view_and_is_written(opened: Open, mary: Path) -> None:
     shown = opened(mary, LINK)
     assert shown.text("#name") == "L1H0"
     assert shown.text("#readout").split(None, 1)[1].startswith("Mary (10) → and")
     assert "held" in shown.text("#readout")
     assert shown.page.locator("#pins button").count() == 2
     assert shown.text("#mode [aria-pressed=true]") == "without sink"
-
-
-def test_the_link_is_written(opened: Open, mary: Path) -> None:
-    shown = opened(mary, LINK)
     shown.press("k", "s", "r", "p")
     shown.wait("location.hash.endsWith('L0H3')")
     link = shown.page.url.split("#")[1]
@@ -63,43 +60,40 @@ def test_a_wrong_link_is_ignored(opened: Open, mary: Path, link: str) -> None:
     assert shown.js("state.query < shown.n && state.key < shown.m && state.mode") == "raw"
 
 
-@pytest.mark.parametrize(
-    ("keys", "script", "value"),
-    [
-        ("j", "shown.names[state.head]", "L1H1"),
-        ("k", "shown.names[state.head]", "L0H3"),
-        ("ArrowDown", "shown.names[state.head]", "L2H0"),
-        ("ArrowUp", "shown.names[state.head]", "L0H0"),
-        ("ArrowRight", "shown.names[state.head]", "L1H1"),
-        ("PageDown", "shown.names[state.head]", "L2H0"),
-        ("w", "state.mode", "sinkless"),
-        ("w w", "state.mode", "value"),
-        ("w w w", "state.mode", "raw"),
-        ("s", "state.scope", "layer"),
-        ("s s", "state.scope", "all"),
-        ("r", "state.direction", "from"),
-        ("o", "state.sort", "label"),
-        ("p", "state.pins.length", 1),
-        ("p p", "state.pins.length", 0),
-        ("+", "state.zoom", 1),
-        ("+ -", "state.zoom", 0),
-        ("+ 0", "state.zoom", 0),
-        ("t", "$('weights').open", True),
-        ("d", "document.documentElement.dataset.theme", "dark"),
-        ("?", "$('keys').open", True),
-        ("? Escape", "$('keys').open", False),
-    ],
-)
-def test_a_key_does_what_the_list_says(
-    opened: Open, mary: Path, keys: str, script: str, value: Any
-) -> None:
+KEYS: list[tuple[str, str, Any]] = [
+    ("j", "shown.names[state.head]", "L1H1"),
+    ("k", "shown.names[state.head]", "L0H3"),
+    ("ArrowDown", "shown.names[state.head]", "L2H0"),
+    ("ArrowUp", "shown.names[state.head]", "L0H0"),
+    ("ArrowRight", "shown.names[state.head]", "L1H1"),
+    ("PageDown", "shown.names[state.head]", "L2H0"),
+    ("w", "state.mode", "sinkless"),
+    ("w w", "state.mode", "value"),
+    ("w w w", "state.mode", "raw"),
+    ("s", "state.scope", "layer"),
+    ("s s", "state.scope", "all"),
+    ("r", "state.direction", "from"),
+    ("o", "state.sort", "label"),
+    ("p", "state.pins.length", 1),
+    ("p p", "state.pins.length", 0),
+    ("+", "state.zoom", 1),
+    ("+ -", "state.zoom", 0),
+    ("+ 0", "state.zoom", 0),
+    ("t", "$('weights').open", True),
+    ("d", "document.documentElement.dataset.theme", "dark"),
+    ("?", "$('keys').open", True),
+    ("Escape", "$('keys').open", False),
+]
+
+
+def test_a_key_does_what_the_list_says(opened: Open, mary: Path) -> None:
+    """One page, which goes back to the same view before each row of the table."""
     shown = opened(mary, "#L1H0")
-    shown.press(*keys.split())
-    assert shown.js(script) == value
-
-
-def test_every_key_is_in_the_list(opened: Open, mary: Path) -> None:
-    shown = opened(mary)
+    shown.js("window.begun = structuredClone(state), 1")
+    for keys, script, value in KEYS:
+        shown.js("set(structuredClone(window.begun), 'head')")
+        shown.press(*keys.split())
+        assert shown.js(script) == value, keys
     shown.press("?")
     listed = shown.text("#keys dl").splitlines()
     assert {"j", "k", "p", "w", "s", "r", "o", "+", "-", "0", "t", "d", "Escape", "?"} <= {*listed}
@@ -144,6 +138,9 @@ def test_the_pointer_reads_an_exact_weight(opened: Open, mary: Path) -> None:
     shown.page.mouse.move(*shown.cell(12, 1))
     shown.js("1")
     assert shown.text("#readout").split(None, 1)[1].startswith("book → When")
+    shown.page.mouse.move(*shown.cell(-1.2, 3))  # the name of a column
+    shown.js("1")
+    assert shown.js("[state.direction, state.key]") == ["from", 3]
 
 
 def test_nothing_above_the_map_changes_its_height_on_hover(opened: Open, mary: Path) -> None:
@@ -154,13 +151,6 @@ def test_nothing_above_the_map_changes_its_height_on_hover(opened: Open, mary: P
         shown.js("1")
         tops.add(shown.page.locator("#map").bounding_box()["y"])
     assert len(tops) == 1
-
-
-def test_names_of_the_axes_are_looked_at_too(opened: Open, mary: Path) -> None:
-    shown = opened(mary, "#L1H0")
-    shown.page.mouse.move(*shown.cell(-1.2, 3))
-    shown.js("1")
-    assert shown.js("[state.direction, state.key]") == ["from", 3]
 
 
 def test_words_and_lines_are_looked_at(opened: Open, mary: Path) -> None:
@@ -180,30 +170,23 @@ def test_words_and_lines_are_looked_at(opened: Open, mary: Path) -> None:
     shown.page.mouse.click(box["x"] + 60, box["y"] + row["start"] + 3.5 * row["row"])
     shown.js("1")
     assert shown.js("state.locked")
+    again = opened(mary, "#L1H3&q=8")
+    again.page.locator("#top button").first.click()
+    again.js("1")
+    assert again.js("[state.locked, state.key]") == [True, 5]
 
 
-def test_a_strong_link_is_held_by_its_button(opened: Open, mary: Path) -> None:
-    shown = opened(mary, "#L1H3&q=8")
-    shown.page.locator("#top button").first.click()
-    shown.js("1")
-    assert shown.js("[state.locked, state.key]") == [True, 5]
-
-
-def test_what_to_look_at_goes_there(opened: Open, mary: Path) -> None:
+def test_what_to_look_at_is_the_librarys_finding_and_goes_there(opened: Open, mary: Path) -> None:
+    report = attnviz.heads("tiny", MARY)
     shown = opened(mary)
+    assert shown.text("h1") == report.finding
+    assert shown.page.locator("#look b").first.inner_text() in report.finding
     for place in range(shown.page.locator("#look button").count()):
         button = shown.page.locator("#look button").nth(place)
         button.click()
         shown.js("1")
         assert button.inner_text().startswith(shown.text("#name"))
         assert "held" in shown.text("#readout")
-
-
-def test_the_finding_is_the_librarys(opened: Open, mary: Path) -> None:
-    report = attnviz.heads("tiny", MARY)
-    shown = opened(mary)
-    assert shown.text("h1") == report.finding
-    assert shown.page.locator("#look b").first.inner_text() in report.finding
 
 
 def test_heads_are_ordered_and_filtered(opened: Open, mary: Path) -> None:
@@ -313,35 +296,24 @@ def saved(shown: Any, kind: str, folder: Path) -> tuple[str, bytes]:
     return waited.value.suggested_filename, (folder / "saved").read_bytes()
 
 
-def test_a_csv_has_the_numbers(opened: Open, mary: Path, tmp_path: Path) -> None:
-    name, content = saved(opened(mary, "#L1H3"), "csv", tmp_path)
+def test_files_have_the_numbers_and_the_pictures(opened: Open, mary: Path, tmp_path: Path) -> None:
+    shown = opened(mary, "#L1H3")
+    name, content = saved(shown, "csv", tmp_path)
     assert name == "attnviz-tiny-L1H3-raw.csv"
     rows = list(csv.DictReader(io.StringIO(content.decode())))
-    weights = attnviz.capture("tiny", MARY)["L1H3"]
+    maps = attnviz.capture("tiny", MARY)
     assert len(rows) == 14 * 15 // 2
     for row in rows:
-        there = weights[int(row["query"]), int(row["key"])]
+        there = maps["L1H3"][int(row["query"]), int(row["key"])]
         assert float(row["weight"]) == pytest.approx(there, abs=3e-5)
-
-
-def test_pictures_are_saved(opened: Open, mary: Path, tmp_path: Path) -> None:
-    shown = opened(mary, "#L1H3&mode=value&scope=layer")
+    for scope, some in (("layer", maps.heads(layer=1)), ("all", maps)):
+        shown.js(f"set({{scope: '{scope}'}}, 'head')")
+        found = np.array(shown.js("[...current()].map((v) => v === v ? v : 0)")).reshape(14, 14)
+        assert np.abs(found - np.tril(np.array(some).mean(0))).max() < 3e-5
+    shown.js("set({scope: 'layer', mode: 'value'}, 'head')")
     name, content = saved(shown, "png", tmp_path)
     assert name == "attnviz-tiny-Mean-of-L1-value.png"
     assert content.startswith(b"\x89PNG")
     name, content = saved(shown, "svg", tmp_path)
     assert content.startswith(b"<svg")
     assert content.count(b"<rect ") == 1 + 14 * 15 // 2
-
-
-# Numbers -------------------------------------------------------------------------------------
-
-
-def test_the_means_are_means(opened: Open, mary: Path) -> None:
-    shown = opened(mary, "#L1H3")
-    maps = attnviz.capture("tiny", MARY)
-    for scope, some in (("layer", maps.heads(layer=1)), ("all", maps)):
-        shown.js(f"set({{scope: '{scope}'}}, 'head')")
-        found = np.array(shown.js("[...current()].map((v) => v === v ? v : 0)")).reshape(14, 14)
-        wanted = np.array(some).mean(0)
-        assert np.abs(found - np.tril(wanted)).max() < 3e-5

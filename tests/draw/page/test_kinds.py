@@ -19,16 +19,10 @@ from attnviz.inspect.rollout import page as rollout_page
 from attnviz.inspect.rollout import rollout
 
 from ...chat_models import CHAT, CHATML, write_chat_model
-from .test_numbers import on_page, worst
+from .test_numbers import on_page, page_json, worst
 
 Open = Callable[..., Any]
 CAT = "The cat sat on the mat because it was tired."
-
-
-def test_the_running_text_is_the_text(opened: Open, run: Any, tmp_path: Path) -> None:
-    run("heads", CAT, "--save", "page.html")
-    shown = opened(tmp_path / "page.html")
-    assert shown.text("#words").replace("<bos>", "").strip() == CAT
 
 
 def test_word_pieces_are_joined_by_the_tokenizer(
@@ -51,13 +45,10 @@ def test_bytes_of_a_character_are_named(opened: Open, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_regions_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:
+def test_regions_are_bands_below_the_running_text(opened: Open, run: Any, tmp_path: Path) -> None:
     run("heads", CAT, "--span", "who=The cat", "--span", "it=7:8", "--save", "page.html")
     shown = opened(tmp_path / "page.html")
     assert {"who", "it"} <= {*shown.page.locator("#words sup").all_inner_texts()}
-
-
-def test_a_written_text_keeps_its_regions(opened: Open, run: Any, tmp_path: Path) -> None:
     given = ("--span", "who=The cat", "--tokens", "4")
     run("generate", "The cat sat on the mat because", *given, "--save", "page.html")
     shown = opened(tmp_path / "page.html")
@@ -65,15 +56,14 @@ def test_a_written_text_keeps_its_regions(opened: Open, run: Any, tmp_path: Path
     assert shown.js("shown.queries.regions.find(([name]) => name === 'who')[1]") == 1
 
 
-@pytest.mark.parametrize("command", ["heads", "generate"])
-def test_roles_of_a_chat_are_bands(opened: Open, run: Any, tmp_path: Path, command: str) -> None:
+def test_roles_of_a_chat_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:
     model = write_chat_model(tmp_path / "model", CHATML)
     (tmp_path / "chat.json").write_text(json.dumps([*CHAT[:2]]))
-    given = ("--chat", "chat.json", "--model", str(model))
-    more = ("--tokens", "3") if command == "generate" else ()
-    assert run(command, *given, *more, "--save", "page.html").code == 0
-    shown = opened(tmp_path / "page.html")
-    assert {"system", "user"} <= {*shown.page.locator("#words sup").all_inner_texts()}
+    for command, more in (("heads", ()), ("generate", ("--tokens", "3"))):
+        given = ("--chat", "chat.json", "--model", str(model), *more)
+        assert run(command, *given, "--save", "page.html").code == 0
+        shown = opened(tmp_path / "page.html")
+        assert {"system", "user"} <= {*shown.page.locator("#words sup").all_inner_texts()}
 
 
 def test_cross_attention_has_two_texts(
@@ -149,8 +139,7 @@ def test_rollout_says_where_a_token_comes_from(opened: Open, tmp_path: Path) -> 
     assert not shown.page.locator("#scope").is_visible()
 
 
-@pytest.mark.parametrize("columns", [5, 1024])
-@pytest.mark.parametrize("name", ["gpt2", "bert"])
+@pytest.mark.parametrize(("name", "columns"), [("gpt2", 5), ("bert", 1024)])
 def test_rollout_of_a_long_text_has_sums_over_keys(
     opened: Open,
     checkpoint: Callable[[str], Path],
@@ -223,6 +212,16 @@ def test_two_models_and_their_difference(
     assert shown.page.locator("#beside canvas").count() == 3
 
 
+def test_words_of_several_tokens_keep_their_weight(tmp_path: Path) -> None:
+    text = "Kobayashi thanked Vaswani because Vaswani invented attention."
+    report = attnviz.heads("tiny", text)
+    report.save(tmp_path / "page.html")
+    says = page_json((tmp_path / "page.html").read_text())["look"][0]["says"]
+    ends, weight = says.split(", usual")[0].rsplit(" ", 1)
+    assert all(end in report.finding for end in ends.split(" → "))
+    assert weight in report.finding
+
+
 def test_what_was_saved_is_shown_without_its_model(
     opened: Open, run: Any, refused: Any, tmp_path: Path
 ) -> None:
@@ -241,7 +240,9 @@ def test_what_was_saved_is_shown_without_its_model(
     refused(3, "heads", "--from", "nothing.npz")
 
 
-def test_open_shows_the_page(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_open_shows_the_page_or_says_why_not(
+    run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked: list[str] = []
     monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: asked.append(uri) or True)
     monkeypatch.setattr(browsing.tempfile, "tempdir", str(tmp_path))
@@ -253,50 +254,12 @@ def test_open_shows_the_page(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert asked == [page.as_uri()]
     assert str(page) in result.err
     assert "attnviz.page/1" in page.read_text()
-
-
-def test_open_is_refused_where_no_browser_can_be(
-    run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: False)
+    assert run("heads", "A cat.", "--open").code == 3
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SSH_TTY", "/dev/pts/1")
     refused(2, "heads", "A cat.", "--open")
-    monkeypatch.delenv("SSH_TTY")
-    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: False)
-    assert run("heads", "A cat.", "--open").code == 3
-
-
-@pytest.mark.long
-def test_ablated_heads_stand_before_and_after(opened: Open, run: Any, tmp_path: Path) -> None:
-    assert run("heads", CAT, "--ablate", "L0H0", "--save", "page.html").code == 0
-    shown = opened(tmp_path / "page.html")
-    names = ["every head", "without L0H0", "difference: without − with"]
-    assert shown.js("captures.map(({ name }) => name)") == names
-    assert shown.js("shown.name") == "without L0H0"
-    before, after = (
-        attnviz.heads("tiny", CAT, ablate=heads).reports[0] for heads in ((), ("L0H0",))
-    )
-    changes = []
-    for at, entry in enumerate(before.heads):
-        a, b = (each.weights(entry.layer, entry.head) for each in (before, after))
-        changes.append(np.nanmax(np.abs(b - a)))
-        for place, wanted in enumerate((a, b, b - a)):
-            shown.js(f"switchTo({place})")
-            assert worst(on_page(shown, at, "raw"), wanted) < 6e-5
-    assert set(shown.js("shown.heads.facts")) == {""}  # those of one side are none of a difference
-    assert list(shown.js("shown.heads.values")) == ["largest_change"]
-    assert shown.js("shown.heads.values.largest_change") == pytest.approx(changes, abs=1e-5)
-
-
-def test_words_of_several_tokens_keep_their_weight(opened: Open, tmp_path: Path) -> None:
-    text = "Kobayashi thanked Vaswani because Vaswani invented attention."
-    report = attnviz.heads("tiny", text)
-    report.save(tmp_path / "page.html")
-    says = opened(tmp_path / "page.html").js("data.look[0].says")
-    ends, weight = says.split(", usual")[0].rsplit(" ", 1)
-    assert all(end in report.finding for end in ends.split(" → "))
-    assert weight in report.finding
 
 
 def test_heads_count_as_asked_and_tokens_from_zero(opened: Open, run: Any, tmp_path: Path) -> None:
@@ -328,10 +291,17 @@ def test_ablated_heads_of_several_texts_stand_before_and_after(
         before, after = (
             attnviz.heads("tiny", text, ablate=heads).reports[0] for heads in ((), ("L0H1",))
         )
-        shown.js(f"switchTo({3 * at + 2})")
-        for head, entry in list(enumerate(before.heads))[4:12]:
+        changes = []
+        for head, entry in enumerate(before.heads):
             a, b = (each.weights(entry.layer, entry.head) for each in (before, after))
-            assert worst(on_page(shown, head, "raw"), b - a) < 6e-5
+            changes.append(np.nanmax(np.abs(b - a)))
+            for place, wanted in enumerate((a, b, b - a)) if 4 <= head < 12 else ():
+                shown.js(f"switchTo({3 * at + place})")
+                assert worst(on_page(shown, head, "raw"), wanted) < 6e-5
+        shown.js(f"switchTo({3 * at + 2})")
+        assert set(shown.js("shown.heads.facts")) == {""}  # those of a side are of no difference
+        assert list(shown.js("shown.heads.values")) == ["largest_change"]
+        assert shown.js("shown.heads.values.largest_change") == pytest.approx(changes, abs=1e-5)
 
 
 def _played(*given: Any) -> Any:
@@ -433,7 +403,9 @@ def test_a_cut_edge_has_a_page(opened: Open, run: Any, tmp_path: Path) -> None:
     assert not shown.errors
 
 
-def test_pinned_heads_stay_next_to_a_mean(opened: Open, mary: Path) -> None:
+def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(
+    opened: Open, mary: Path
+) -> None:
     shown = opened(mary, "#L1H0&q=10&scope=layer&pins=L1H2,L1H0")
     assert shown.page.locator("#pins button").all_inner_texts() == [
         "Mean of L1", "L1H2 ×", "L1H0 ×"
@@ -442,10 +414,6 @@ def test_pinned_heads_stay_next_to_a_mean(opened: Open, mary: Path) -> None:
     shown.press("s", "s")
     assert shown.js("state.scope") == "head"
     assert shown.page.locator("#pins button").all_inner_texts() == ["L1H0", "L1H2 ×"]
-
-
-def test_a_sheet_has_the_heads_next_to_the_text(opened: Open, mary: Path) -> None:
-    shown = opened(mary)
     shown.page.emulate_media(media="print")
     shown.js("print(true)")
     heads, words = (shown.page.locator(name).bounding_box() for name in ("#heads", "#words"))

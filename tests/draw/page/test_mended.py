@@ -100,7 +100,9 @@ def test_marks_are_seen_where_colours_are_forced(opened: Open, mary: Path) -> No
     assert pressed[0] != other[0]
 
 
-def test_words_are_selected_by_dragging(opened: Open, mary: Path) -> None:
+def test_words_are_selected_and_orders_have_the_names_of_the_screens(
+    opened: Open, mary: Path
+) -> None:
     shown = opened(mary)
     first, last = (shown.page.locator(f"#queries-{at}").bounding_box() for at in (2, 5))
     shown.page.mouse.move(first["x"] + 1, first["y"] + 8)
@@ -109,6 +111,10 @@ def test_words_are_selected_by_dragging(opened: Open, mary: Path) -> None:
     shown.page.mouse.up()
     assert shown.js("String(getSelection()).trim()") == "Mary and John"
     assert shown.js("state.locked") is False
+    orders = shown.page.locator("#sort option").all_inner_texts()
+    assert {"previous token", "current token", "sink weight"} <= {*orders}
+    assert not {"previous", "self", "duplicate"} & {*orders}
+    assert shown.js("data.look[0].says").startswith("“John” (8) → “went”")
 
 
 def test_a_mean_says_how_many_heads_are_in_it(opened: Open, mary: Path) -> None:
@@ -124,14 +130,6 @@ def test_a_mean_says_how_many_heads_are_in_it(opened: Open, mary: Path) -> None:
     maps = attnviz.capture("tiny", "When Mary and John went out, John gave Mary a book.")
     wanted = np.mean([maps[place] for place in [*maps][:5]], 0)
     assert np.abs(np.reshape(mean, (14, 14)) - np.tril(wanted)).max() < 3e-5
-
-
-def test_places_and_orders_have_the_names_of_the_screens(opened: Open, mary: Path) -> None:
-    shown = opened(mary)
-    orders = shown.page.locator("#sort option").all_inner_texts()
-    assert {"previous token", "current token", "sink weight"} <= {*orders}
-    assert not {"previous", "self", "duplicate"} & {*orders}
-    assert shown.js("data.look[0].says").startswith("“John” (8) → “went”")
 
 
 # Without a browser ---------------------------------------------------------------------------

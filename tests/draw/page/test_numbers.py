@@ -23,12 +23,9 @@ from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 Open = Callable[..., Any]
 CAT = "the cat saw the dog ."
-TEXTS = {
-    "tiny": "When Mary and John went out, John gave Mary a book.",
-    "gpt2": CAT,
-    "bert": CAT,
-    "t5": CAT,
-}
+TEXTS = dict.fromkeys(("gpt2", "bert", "t5"), CAT)
+TEXTS["tiny"] = "When Mary and John went out, John gave Mary a book."
+TIMES = "it was the best of times , it was the worst of times ,"
 CLOSE = 3e-5
 
 
@@ -103,22 +100,7 @@ def made(layers: int, heads: int, tokens: int, alpha: float = 0.15) -> HeadsRepo
     from attnviz.inspect.heads.report import compare_heads
 
     rng = np.random.default_rng(0)
-    words = [
-        "it",
-        "was",
-        "the",
-        "best",
-        "of",
-        "times",
-        ",",
-        "it",
-        "was",
-        "the",
-        "worst",
-        "of",
-        "times",
-        ",",
-    ]
+    words = TIMES.split()
     texts = tuple(f" {words[at % len(words)]}" for at in range(tokens))
     axis = Tokens(tuple(range(tokens)), texts, (False,) * tokens)
     kept, seen = [], np.tri(tokens)
