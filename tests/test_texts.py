@@ -43,14 +43,14 @@ def test_a_text_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read_text("-", None)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t\n", "\r\n", "\u3000"])
-def test_nothing_to_read(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "text.txt"
-    path.write_bytes(text.encode())
-    type_in(monkeypatch, text.encode())
-    for argument, file in ((text, None), (None, path), ("-", None)):
-        with pytest.raises(UsageError, match="the text is empty: expected at least one word"):
-            read_text(argument, file)
+    for text in ("", " ", "\t\n", "\r\n", "\u3000"):
+        path.write_bytes(text.encode())
+        type_in(monkeypatch, text.encode())
+        for argument, file in ((text, None), (None, path), ("-", None)):
+            with pytest.raises(UsageError, match="the text is empty: expected at least one word"):
+                read_text(argument, file)
 
 
 def test_one_text_that_can_be_read_is_expected(tmp_path: Path) -> None:

@@ -176,15 +176,15 @@ def test_who_takes_no_default(run: Any, tmp_path: Path) -> None:
     assert attnviz.heads("tiny", "The cat sat.").to_dict()["model"]["name"] == "tiny"
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"a\nb\n", b"x" * 20_000, b"\x00\n"])
-def test_a_damaged_file(run: Any, content: bytes) -> None:
+def test_a_damaged_file(run: Any) -> None:
     kept_file().parent.mkdir(parents=True)
-    kept_file().write_bytes(content)
-    for command in (QUICK, ("use",)):
-        result = run(*command)
-        assert (result.code, result.out) == (3, "")
-        assert str(kept_file()) in result.err
-        assert "attnviz use --none" in result.err
+    for content in (b"", b"\xff\xfe", b"a\nb\n", b"x" * 20_000, b"\x00\n"):
+        kept_file().write_bytes(content)
+        for command in (QUICK, ("use",)):
+            result = run(*command)
+            assert (result.code, result.out) == (3, "")
+            assert str(kept_file()) in result.err
+            assert "attnviz use --none" in result.err
     assert run(*QUICK, "--model", "tiny").code == 0  # the file is not read
     assert run(*QUICK, env={"ATTNVIZ_MODEL": "tiny"}).code == 0
     assert run("use", "--none").code == 0
