@@ -29,8 +29,8 @@ def steady_streams() -> None:
             setattr(sys, name, os.fdopen(sink, "w", encoding="utf-8"))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    own: Any = sys.stderr
-    if own is not None and own is sys.__stderr__:
+    if sys.stderr is sys.__stderr__:
+        own: Any = sys.stderr
         raw = io.BufferedWriter(_Messages(own.fileno(), "w", closefd=False))
         encoding, errors = own.encoding, own.errors
         sys.stderr = io.TextIOWrapper(raw, encoding, errors, line_buffering=True)
