@@ -56,6 +56,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "train": ("train", "story.txt", "--config", "recipe.toml", "--tokens", "2000", "--out", "m"),
 }
 
+SECONDS = {"sweep", "train", "check", "diff", "retrieve", "why with inputs", "verify a model"}
+SECONDS |= {"verify", "heads cut", "scaling of a model"}
+"""Those whose reports no other test draws: with ``-m long``."""
+
 WITHOUT = {"explore", "docs", "merge", "use"}
 """Those have no screen of their own to explain."""
 
@@ -86,7 +90,10 @@ def test_every_command_is_here() -> None:
     assert {arguments[0] for arguments in SCREENS.values()} == set(COMMANDS) - WITHOUT
 
 
-@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in SECONDS else ()) for name in SCREENS],
+)
 def test_fifteen_lines_about_what_is_shown(redrawn: Any, name: str, tmp_path: Path) -> None:
     arguments = SCREENS[name]
     (tmp_path / "story.txt").write_text(STORY * 12)

@@ -44,6 +44,7 @@ def test_a_large_terminal_names_every_head(screen) -> None:
 
 
 @pytest.mark.parametrize("columns", [20, 80])
+@pytest.mark.long
 def test_nothing_wraps(screen, columns: int) -> None:
     """A line that ran over the right edge would leave a row more than the stream has lines."""
     arguments = ("heads", SENTENCE, "--explain", "--head", "L0H0,2")
@@ -67,6 +68,7 @@ def test_maps_are_coloured_cell_by_cell(screen) -> None:
     ("env", "options"),
     [({"NO_COLOR": "1"}, []), ({"TERM": "dumb"}, []), ({}, ["--color", "never"])],
 )
+@pytest.mark.long
 def test_without_colour_glyphs_tell(screen, env: dict[str, str], options: list[str]) -> None:
     shown = screen("heads", SENTENCE, "--head", "L1H0", *options, **env)
     text = "\n".join(rows(shown))
@@ -97,6 +99,7 @@ def test_a_terminal_too_narrow(start: Start) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.long
 def test_ctrl_c_while_waiting_for_a_text(start: Start) -> None:
     child = start("heads", "-")
     child.sendline("The cat")

@@ -89,6 +89,7 @@ def test_a_pipe_is_80_columns_wide_and_without_colour(shell) -> None:
         {"PYTHONIOENCODING": "cp1252"},
     ],
 )
+@pytest.mark.long
 def test_poor_locales(shell, env: dict[str, str]) -> None:
     line = 'attnviz heads "나는 오늘 학교에 갔다 ." --model mha --token "갔다"'
     done = shell(line, **env)

@@ -23,6 +23,7 @@ Refused = Callable[..., str]
     ("option", "reader"),
     [(("--save", "a.json"), "true"), (("--json", "--save", "a.txt"), "head -c 5")],
 )
+@pytest.mark.long
 def test_files_are_written_though_nobody_reads(
     program: Sequence[str],
     environment: dict[str, str],
@@ -194,6 +195,7 @@ def test_a_resumed_resample_says_what_it_was_done_with(run: Any, tmp_path: Path)
     assert again == first
 
 
+@pytest.mark.long
 def test_a_budget_in_seconds_is_kept_over_many_texts(run: Any, tmp_path: Path) -> None:
     texts = (f"{line} of copy {n}\n" for n in range(40) for line in TEXTS.splitlines())
     (tmp_path / "many.txt").write_text("".join(texts))

@@ -112,6 +112,7 @@ def test_a_python_without_docstrings(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
+@pytest.mark.long
 def test_what_half_a_gigabyte_of_address_space_is_enough_for(
     process: Callable[..., tuple[int, str]], llama: Callable[..., Path]
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_full_disk_takes_no_help(
 
 @POSIX
 @pytest.mark.parametrize(("name", "ending"), [("SIGTERM", "npz"), ("SIGHUP", "png")])
+@pytest.mark.long
 def test_a_file_that_was_begun_is_thrown_away(
     program: Sequence[str], environment: dict[str, str], tmp_path: Path, name: str, ending: str
 ) -> None:

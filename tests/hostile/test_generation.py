@@ -96,6 +96,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])
+@pytest.mark.long
 def test_a_file_that_the_library_refuses_is_ignored(
     kind: str, checkpoint: Callable[[str], Path], document: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def files_below(directory: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("header", ["ETag", "X-Linked-ETag", "X-Repo-Commit"])
+@pytest.mark.long
 def test_a_header_names_no_path(hub: Any, ask: Ask, tmp_path: Path, header: str) -> None:
     """Names of every kind for ETag, which all headers are read like: those have the worst two."""
     others = ("..", "a/b", "x" * 200, "") if header == "ETag" else ()
@@ -105,6 +106,7 @@ def test_a_file_that_drips_is_given_up(hub: Any, ask: Ask, tmp_path: Path) -> No
     ],
     ids=["one name", "none", "deep"],
 )
+@pytest.mark.long
 def test_a_list_that_is_none_is_done_without(hub: Any, ask: Ask, listing: bytes) -> None:
     hub.listing = listing
     directory = Path(ask()["directory"])

@@ -48,6 +48,7 @@ def test_ablate_takes_the_layers_that_have_heads(kind, layers, saved, run, refus
         assert "no layer 0 with heads: expected 1, 3" in line
 
 
+@pytest.mark.long
 def test_two_streams_that_cannot_grow_together_run_one_at_a_time(saved, run):
     found = run("ablate", "the cat sat", "--model", saved("hrm_text"))
     assert found.code == 0, found

@@ -174,6 +174,7 @@ def test_what_cannot_be_had(hub: Any, ask_all: AskAll, tmp_path: Path) -> None:
         assert says in answer["error"]
 
 
+@pytest.mark.long
 def test_a_transfer_that_breaks_off_leaves_nothing_behind(
     hub: Any, run: Run, ask_all: AskAll
 ) -> None:

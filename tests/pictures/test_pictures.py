@@ -18,7 +18,10 @@ def texts(svg: str) -> list[str]:
 
 
 @POSIX
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "heads" else pytest.mark.long) for name in PICTURES],
+)
 def test_a_picture_says_what_the_screen_says(name: str) -> None:
     """Colours may differ by the last bit of a weight between machines; words may not."""
     kept = (HERE / f"{name}.svg").read_text(encoding="utf-8")

@@ -40,7 +40,10 @@ def worst(found: NDArray[Any], wanted: NDArray[Any], scale: Any = 1.0) -> float:
     return float(np.max(np.abs(np.nan_to_num(found) - np.nan_to_num(wanted)) / scale))
 
 
-@pytest.mark.parametrize("kind", ["tiny", "gpt2", "bert", "t5"])
+@pytest.mark.parametrize(
+    "kind",
+    ["tiny", *(pytest.param(name, marks=pytest.mark.long) for name in ("gpt2", "bert", "t5"))],
+)
 def test_every_head_is_what_it_is(
     opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path, kind: str
 ) -> None:
@@ -77,6 +80,7 @@ def test_the_sink_is_named_by_its_places(opened: Open, trained_bert: Path, tmp_p
     assert np.flatnonzero(blank).tolist() == places
 
 
+@pytest.mark.long
 def test_without_the_sink_on_the_command_line(run: Any, opened: Open, tmp_path: Path) -> None:
     assert run("heads", TEXTS["tiny"], "--no-sink", "--save", "page.html").code == 0
     shown = opened(tmp_path / "page.html")

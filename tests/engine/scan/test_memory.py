@@ -60,6 +60,7 @@ class Ledger(TorchDispatchMode):
         return outputs
 
 
+@pytest.mark.long
 def test_the_peak_of_a_scan_stays_under_the_limit():
     limit = 22_000_000
     torch.manual_seed(0)

@@ -36,6 +36,7 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("ascii").splitlines()]
 
 
+@pytest.mark.long
 def test_lines_for_programs(whole: AtlasReport, directory: Path) -> None:
     heads = lines(directory / "page" / "heads.jsonl")
     assert heads == whole.to_dict()["heads"]

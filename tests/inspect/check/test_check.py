@@ -383,6 +383,7 @@ def test_a_planted_change_is_found(run: Any, checkpoint: Any, tmp_path: Path) ->
         assert re.search(r"1 of \d+ heads beyond: L1H1 ", found["detail"])
 
 
+@pytest.mark.long
 def test_an_unloadable_size_is_counted_and_light_rules_need_no_torch(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     rule = '[[check]]\nparams = "total"\nat_most = 7e9\n'
@@ -442,6 +443,7 @@ def test_a_value_is_written_on_its_side_of_the_bound(value: float) -> None:
     assert (float(text) >= 0.6) == outcome.passed
 
 
+@pytest.mark.long
 def test_the_workflow_of_the_manual_works(run: Any) -> None:
     yaml = pytest.importorskip("yaml")
     page = Path(manual.__file__).with_name("check.md").read_text(encoding="utf-8")

@@ -51,6 +51,7 @@ def permuted(tuned: Any) -> str:
     return str(tuned(lambda tensors: permute_queries(tensors, (1, 2), 0)))
 
 
+@pytest.mark.long
 def test_a_model_and_itself_in_other_numbers_have_not_changed(redrawn: Any) -> None:
     found = redrawn("diff", "tiny", "--dtype-b", "float64", "--json", "-q").document
     assert found["schema"] == "attnviz.diff/1"

@@ -111,7 +111,12 @@ CASES: dict[str, tuple[Callable[[Theme], Explorer], tuple[str, ...], str]] = {
     "long": (saved(1, 2, 1024), ("left", *["up"] * 2), "80c"),
     "many": (saved(32, 32, 10), ("]", ">"), "80c 200c 80a"),
 }  # fmt: skip
-SCREENS = [(name, size) for name, (_, _, sizes) in CASES.items() for size in sizes.split()]
+SCREENS = [
+    pytest.param(name, size, marks=pytest.mark.long if place else ())
+    for name, (_, _, sizes) in CASES.items()
+    for place, size in enumerate(sizes.split())
+]
+"""Each case in its first form always, in the others with ``-m long``."""
 
 
 @pytest.mark.parametrize(("name", "form"), SCREENS, ids="-".join)

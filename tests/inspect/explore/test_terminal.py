@@ -67,6 +67,7 @@ def ended(child: pexpect.spawn, before: list[object]) -> str:
     return rest
 
 
+@pytest.mark.long
 def test_a_session(opened, tmp_path: Path) -> None:
     child, before = opened(SENTENCE)
     sent(child, "hhh")
@@ -310,6 +311,7 @@ def test_without_textual_one_line_says_how_to_get_it(watched, state: str) -> Non
     assert told.startswith("attnviz: explore needs textual: pip install 'attnviz[tui]'")
 
 
+@pytest.mark.long
 def test_the_bundled_model_is_explored_without_torch(watched, tmp_path: Path) -> None:
     """Not even when heads are removed, all of them measured, and a text is written."""
     child = watched("explore", SENTENCE, "--head", "L1H2")
@@ -327,6 +329,7 @@ def test_the_bundled_model_is_explored_without_torch(watched, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("arguments", [["heads", SENTENCE], ["explore", "--help"]])
+@pytest.mark.long
 def test_nothing_else_imports_textual(arguments: list[str]) -> None:
     packages, _ = imported(arguments)
     assert "textual" not in packages

@@ -166,6 +166,7 @@ def test_the_reading_names_what_is_compared(run: Any) -> None:
     assert "moved" not in kinds
 
 
+@pytest.mark.long
 def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
     options = [option for ending in ENDINGS for option in ("--save", f"map{ending}")]
     printed = run("heads", *CROSS, "--kind", "self,cross", "--json", *options)

@@ -272,6 +272,7 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
     assert "No head removed: no head can go" in redrawn("prune", *arguments).out
 
 
+@pytest.mark.long
 def test_a_file_that_grows_too_large_leaves_nothing(
     program: Sequence[str], environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_page_has_the_cards(redrawn: Any, tmp_path: Path) -> None:
         assert words in page
 
 
+@pytest.mark.long
 def test_what_a_budget_leaves_out_and_fewer_cards_than_were_wanted_are_said(
     redrawn: Any, texts: str
 ) -> None:

@@ -113,6 +113,7 @@ def test_given_needles_stand_beside_built_in_ones(bundled: Bundled) -> None:
 
 
 @pytest.mark.parametrize("name", ["chatml", "llama3"])
+@pytest.mark.long
 def test_a_chat_is_what_the_tokenizer_makes_of_it(name: str, tmp_path: Path) -> None:
     """transformers renders the user's message; the answer follows its generation prompt."""
     path = write_chat_model(tmp_path / name, TEMPLATES[name])

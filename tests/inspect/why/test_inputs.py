@@ -123,6 +123,7 @@ def test_the_finding_names_words_and_sizes(redrawn: Any) -> None:
     assert len(found["parts"]) > 24  # what heads write is there as without it
 
 
+@pytest.mark.long
 def test_long_texts_have_integrated_gradients(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.inspect.why.inputs.LONG", 10)
     found = run("why", PROMPT, "--inputs", "--controls", "0", "--json").document["inputs"]

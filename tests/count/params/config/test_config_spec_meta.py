@@ -205,9 +205,9 @@ def test_default_sizes(kind: str, architecture: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "architecture", "fields"),
     [
-        (kind, name, fields)
+        pytest.param(kind, name, fields, marks=pytest.mark.long if at else ())
         for kind, name in CLASSES
-        for fields in (ODD[kind] if dict(CLASSES)[kind] == name else ODD[kind][:1])
+        for at, fields in enumerate(ODD[kind] if dict(CLASSES)[kind] == name else ODD[kind][:1])
     ],
 )
 def test_odd_sizes(kind: str, architecture: str, fields: dict[str, Any]) -> None:

@@ -60,6 +60,7 @@ def test_the_first_answer(redrawn: Any) -> None:
     assert max(map(len, result.lines)) <= 100
 
 
+@pytest.mark.long
 def test_the_built_in_texts_and_all_heads(scan: Any) -> None:
     document = scan()
     assert document["schema"] == "attnviz.ablate/1"

@@ -99,6 +99,7 @@ def test_ctrl_c_shows_what_is_done(
     assert pieces(path) >= 4
 
 
+@pytest.mark.long
 def test_ctrl_c_before_anything_is_done(start: Start) -> None:
     child = start("ablate", "-")
     time.sleep(1)

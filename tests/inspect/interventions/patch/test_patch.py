@@ -39,6 +39,7 @@ def strongest(document: Any, count: int) -> list[str]:
 # What it finds -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_built_in_pairs_find_the_induction_heads(run: Any) -> None:
     """On top, above the base rate, and by far; the model prefers the right word eighty times."""
     result = run("patch", "--json", "-q", "--fdr")
