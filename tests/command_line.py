@@ -128,8 +128,8 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """As ``run``, but what was asked before is not measured again where only its drawing differs.
 
     For tests of screens and saved files: those that the arguments name are part of what is asked if
-    they lie in the test's folder; others must not change. ``--json`` asks anew, for less is
-    measured where nothing is drawn, and so does what writes files of its own.
+    they lie in the test's folder; others must not change. ``--json`` and a terminal ask
+    anew, for what is not drawn is not measured, and so does what writes files of its own.
     """
     import typer
 
@@ -165,7 +165,8 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         named = [tmp_path / word for word in kept if len(word) < 100]
         here = [path for path in named if path.is_relative_to(tmp_path) and path.exists()]
         read = [path.read_bytes().hex() if path.is_file() else str(path) for path in here]
-        asked = () if _WRITE & {*arguments} else (*read, *kept)
+        where = ("terminal",) * bool(settings.get("terminal"))
+        asked = () if _WRITE & {*arguments} else (*where, *read, *kept)
         try:
             return run(*arguments, **settings)
         finally:

@@ -67,7 +67,7 @@ def execute(command: str, folder: Path, run: Run) -> list[str]:
 
     Progress is left out, which only a slow machine prints.
     """
-    words = shlex.split(command)
+    words = shlex.split(command.replace("\\\n", " "))
     if words[0] == "attnviz" and not {*command} & {*"|>;&$`*"}:
         result = run(*words[1:], terminal=True, env=TERMINAL)
         return [*result.lines, *(result.err.splitlines() if result.code else [])]

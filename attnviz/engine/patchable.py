@@ -415,4 +415,6 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
 
 def _head(model: Any) -> nn.Module | None:
     head: nn.Module | None = model.get_output_embeddings()
-    return None if isinstance(head, nn.ModuleList | nn.ModuleDict) else head
+    # FSMT names its table of embeddings, which it multiplies by: no module reads a state.
+    none = isinstance(head, nn.ModuleList | nn.ModuleDict | nn.Embedding)
+    return None if none else head

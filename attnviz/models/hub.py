@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
 from attnviz.errors import LoadError, OfflineError, UsageError
-from attnviz.models.adapters import LoraAdapter, with_base
 from attnviz.models.checkpoint_files import (
     ADAPTER,
     PickleError,
@@ -23,6 +22,9 @@ from attnviz.models.checkpoint_files import (
 from attnviz.models.download import Progress, contact_error, download, download_config
 from attnviz.models.shapes import hint
 from attnviz.models.third_party import quietly
+
+if TYPE_CHECKING:  # needs NumPy
+    from attnviz.models.adapters import LoraAdapter
 
 
 class Snapshot(NamedTuple):
@@ -83,6 +85,8 @@ def find_checkpoint(
             return Snapshot(directory, directory.name)
         except OfflineError as unreachable:
             return _cached_without_tokenizer(cached, lack, unreachable)
+
+    from attnviz.models.adapters import with_base  # needs NumPy, a config alone does not
 
     return Snapshot(*with_base(name, revision, find))
 

@@ -18,7 +18,7 @@ TEXT = "the cat sat on the mat because the cat sat tired"
 OTHER = "mat on cat the sat"
 """A second text. It does not begin as the first does: equal beginnings are a tie."""
 PROMPTS = ("the cat sat on the", "the mat sat on the")
-RULES = '[[check]]\nhead = "L0H0"\nscore = "previous"\nat_least = 0.5\n'
+RULES = '[[check]]\nhead = "L0H0"\nscore = "induction"\nat_least = 0\n'
 
 _SIZES = {
     **llama_fields(32, 24, 64, (4, 2, 8)),
