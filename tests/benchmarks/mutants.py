@@ -12,8 +12,8 @@ Outcomes are added to KILLED.jsonl line by line: a run that was stopped goes on 
     python tests/benchmarks/mutants.py kill MUTANTS.json REACH.json KILLED.jsonl [--processes 2]
 
 The quick tests of a mutant come first, then the `long` ones; either group takes at most `--seconds`
-(60): a mutant that survives them is counted as a survivor, with the number of tests asked. Tests that read the source text
-itself (`READ_SOURCE`) are not asked: they would notice any change.
+(60): a mutant that survives them is counted as a survivor, with the number of tests asked. Tests
+that read the source text itself (`READ_SOURCE`) are not asked: they would notice any change.
 """
 
 from __future__ import annotations
