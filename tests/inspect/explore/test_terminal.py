@@ -49,7 +49,7 @@ def opened(start: Start) -> Callable[..., tuple[pexpect.spawn, list[object]]]:
     def call(*arguments: str, **settings_: object) -> tuple[pexpect.spawn, list[object]]:
         child = start("explore", *arguments, **settings_)
         before = settings(child)
-        child.expect("tiny", timeout=60)
+        child.expect("tiny", timeout=600)
         sent(child, "")
         return child, before
 
@@ -129,7 +129,7 @@ def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(environme
         ["-c", BROKEN, "explore"],
         env=environment | {"TERM": "xterm-256color"},
         encoding="utf-8",
-        timeout=60,
+        timeout=600,
     )
     before = settings(child)
     child.expect("tiny")
@@ -163,7 +163,7 @@ def test_a_late_signal_does_not_begin_it_anew(environment) -> None:
         ["-c", CONTINUED, "explore"],
         env=environment | {"TERM": "xterm-256color"},
         encoding="utf-8",
-        timeout=60,
+        timeout=600,
     )
     before = settings(child)
     child.expect("tiny")
@@ -296,7 +296,7 @@ def watched(environment, tmp_path: Path) -> Callable[..., pexpect.spawn]:
             env=environment | {"TERM": "xterm-256color"},
             cwd=tmp_path,
             encoding="utf-8",
-            timeout=60,
+            timeout=600,
         )
 
     return call

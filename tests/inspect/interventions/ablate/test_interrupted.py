@@ -88,7 +88,7 @@ def test_ctrl_c_shows_what_is_done(
     )
     wait_for(lambda: pieces(path) >= 4, process)
     process.send_signal(signal.SIGINT)
-    out, err = (stream.decode() for stream in process.communicate(timeout=60))
+    out, err = (stream.decode() for stream in process.communicate(timeout=600))
     assert process.returncode == 130
     assert "Incomplete, " in out
     assert f"of {COUNT} texts" in out
@@ -119,7 +119,7 @@ def shown(
         [*program[1:], "ablate", *arguments],
         env=environment | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | variables,
         dimensions=(60, columns),
-        timeout=60,
+        timeout=600,
         encoding="utf-8",
     )
     output = child.read()
