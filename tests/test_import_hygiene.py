@@ -146,6 +146,7 @@ def test_a_session_ranks_heads_without_torch() -> None:
     assert done.stdout.split() == ["24", "False"]
 
 
+@pytest.mark.long
 def test_pictures_need_matplotlib_alone(tmp_path: Path) -> None:
     files = [word for ending in ("png", "pdf") for word in ("--save", f"{tmp_path}/map.{ending}")]
     packages, modules = imported(["heads", SENTENCE, *files])

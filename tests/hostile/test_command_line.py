@@ -21,7 +21,10 @@ Refused = Callable[..., str]
 @POSIX
 @pytest.mark.parametrize(
     ("option", "reader"),
-    [(("--save", "a.json"), "true"), (("--json", "--save", "a.txt"), "head -c 5")],
+    [
+        pytest.param(("--save", "a.json"), "true", marks=pytest.mark.long),
+        (("--json", "--save", "a.txt"), "head -c 5"),
+    ],
 )
 @pytest.mark.long
 def test_files_are_written_though_nobody_reads(
@@ -225,6 +228,7 @@ def test_a_budget_that_suffices_measures_what_the_exact_scan_does(run: Any, tmp_
         assert head["ci_low"] == pytest.approx(known["ci_low"], abs=1e-5)
 
 
+@pytest.mark.long
 def test_labels_of_many_marks_and_targets_of_many_words(run: Any, tmp_path: Path) -> None:
     """Without the mending the marks take two minutes for ten times as many."""
     (tmp_path / "marks.txt").write_text("a" + "\u0301" * 40_000 + " b")
@@ -233,6 +237,7 @@ def test_labels_of_many_marks_and_targets_of_many_words(run: Any, tmp_path: Path
     assert run("heads", "the cat", *options).code == 0
 
 
+@pytest.mark.long
 def test_a_word_of_a_megabyte_trains_no_tokenizer_for_minutes() -> None:
     import random
 
