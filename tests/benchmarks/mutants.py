@@ -452,6 +452,7 @@ def main() -> None:
     done = given.files[1].read_text(encoding="utf-8") if given.files[1].exists() else ""
     rows = [json.loads(line) for line in done.splitlines()]
     left = sorted({*range(len(chosen))} - {row["number"] for row in rows})
+    random.Random(given.seed).shuffle(left)  # a run that is stopped has asked a fair sample
     if given.step == "_kill":
         numbers = left[given.part :: given.processes]
         for row in outcomes(chosen, reached, numbers, given.seconds):

@@ -126,6 +126,7 @@ def test_what_are_no_layers(layers: str) -> None:
 
 @settings(max_examples=20)
 @given(st.text(max_size=8), st.text(max_size=8))
+@pytest.mark.long
 def test_any_text_is_read_or_refused(layers: str, head: str) -> None:
     try:
         found = choose_heads(layers, [head], LAYERS, HEADS, 0)

@@ -158,7 +158,9 @@ def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path)
     assert report_of(parts[0]).finding.startswith("Incomplete: 64 texts.")
 
 
-@pytest.mark.parametrize("kind", [pytest.param("decoder", marks=pytest.mark.long), "cross"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long) for kind in ("decoder", "cross")]
+)
 def test_shards_of_two_texts_add_up_to_the_bit(
     checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_warning_changes_neither_words_nor_code(run: Any, tmp_path: Path) -> N
         assert run("check", "checks.toml", "--json").code == code
 
 
+@pytest.mark.long
 def test_ci_reads_it(run: Any, rules: Path, tmp_path: Path) -> None:
     here = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     (tmp_path / "summary.md").write_text("before\n", encoding="utf-8")

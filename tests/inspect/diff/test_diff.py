@@ -184,6 +184,7 @@ def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
     assert "4 repeated texts left out" in found["notes"]
 
 
+@pytest.mark.long
 def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn: Any, permuted: str) -> None:
     asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "-q")
     shown = redrawn(*asked, "--no-full").out

@@ -24,6 +24,7 @@ def texts(tmp_path: Path) -> str:
     return "texts.txt"
 
 
+@pytest.mark.long
 def test_the_parts_are_those_of_the_other_commands(run: Any, redrawn: Any, texts: str) -> None:
     found = redrawn("report", "--texts", texts, "--cards", "2", "--json", "-q").document
     assert found["labels"] == run("patterns", "--json").document["heads"]

@@ -353,7 +353,10 @@ def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
 LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
 
 
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [SIZES[0], *(pytest.param(*size, marks=pytest.mark.long) for size in SIZES[1:])],
+)
 @pytest.mark.parametrize(
     "asked",
     [
