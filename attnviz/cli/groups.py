@@ -63,11 +63,19 @@ def _processed(one: Any, context: Any, value: Any) -> Any:
 
     Typer converts all but plain values. one: the parameter. context: Typer's own.
     """
+    if "" in (value if isinstance(value, tuple | list) else (value,)) and _names_path(one):
+        raise typer.BadParameter("expected a path, got an empty text", context, one)
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
     if converted is _NOT_PLAIN:
         return type(one).process_value(one, context, value)
     return converted if one.callback is None else one.callback(context, one, converted)
+
+
+def _names_path(one: Any) -> bool:
+    """Return whether values of a parameter are paths: an empty one would be the present folder."""
+    kind = one.type_descriptor.annotation
+    return Path in (kind, *get_args(kind))
 
 
 _NOT_PLAIN: Any = object()

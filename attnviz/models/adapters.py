@@ -21,7 +21,7 @@ from attnviz.attention.family import NotUnderstoodError
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.checkpoint_files import ADAPTER, Shapes, check_weights, file_names
 from attnviz.models.stored_tensors import Change, StoredTensors
-from attnviz.reading import damaged, read_json
+from attnviz.reading import damaged, finite, read_json
 
 _WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -58,8 +58,11 @@ class LoraAdapter:
         with damaged(f"the {ADAPTER} of {name!r}"):
             fields = dict(read_json(directory / ADAPTER))
             alphas = dict(fields.get("alpha_pattern") or {})
-            self._alphas = {re.compile(one).pattern: float(alpha) for one, alpha in alphas.items()}
-            self._alpha, self._stable = float(fields.get("lora_alpha", 8)), fields.get("use_rslora")
+            self._alphas = {re.compile(one).pattern: finite(alpha) for one, alpha in alphas.items()}
+            self._alpha, self._stable = (
+                finite(fields.get("lora_alpha", 8)),
+                fields.get("use_rslora"),
+            )
         beside = (directory / "config.json").is_file()
         self.base = None if beside else str(fields.get("base_model_name_or_path") or "")
         self.revision = None if beside else fields.get("revision")

@@ -47,6 +47,7 @@ Refused = Callable[..., str]
         (["a", "--width", "10"], "--width is 10 columns: a map needs 20 to 1000"),
         (["a", "--width", "10000"], "--width is 10000 columns: a map needs 20 to 1000"),
         (["a", "--width", "wide"], "'--width'"),
+        (["a", "--save", ""], "expected a path, got an empty text"),
         (["a", "--top", "0"], "'--top'"),
         (["a", "--seed", "-1"], "'--seed'"),
         (["a", "--palette", "jet"], "'jet' is not one of 'viridis', 'magma', 'blues', 'grey'"),
