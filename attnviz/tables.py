@@ -19,34 +19,35 @@ _ARRAY = re.compile(r"\s*\[\s*([\"{[]|$)")
 """Matches the first line of a JSON array of texts or objects; not that of ``[1] A text.``"""
 
 
-def form_of(path: Path, lines: Iterable[str]) -> tuple[str, Iterator[str]]:
-    """Return the form of a file of texts, and all of its lines.
+def layout_of(path: Path, lines: Iterable[str]) -> tuple[str, Iterator[str]]:
+    """Return how a file of texts is laid out, and all of its lines.
 
-    path: its ending decides, if it is one of a form; else the first line that is not blank.
+    The layout is PLAIN, JSON_LINES, JSON_ARRAY, or the character that separates the columns of CSV.
+    path: its ending decides if it names a layout; else the first line that is not blank.
     """
     ending, begun, lines = path.suffix.lower(), list[str](), iter(lines)
     for line in lines:
         begun.append(line)
         if line.strip():
             break
-    first, form = begun[-1] if begun else "", PLAIN
+    first, layout = begun[-1] if begun else "", PLAIN
     if ending in (".csv", ".tsv"):
-        form = max(",;\t", key=first.count)
+        layout = max(",;\t", key=first.count)
     elif ending in (".jsonl", ".ndjson") or (ending != ".txt" and first.lstrip().startswith("{")):
-        form = JSON_LINES
+        layout = JSON_LINES
     elif ending == ".json" or (ending != ".txt" and _ARRAY.match(first)):
-        form = JSON_ARRAY
-    return form, chain(begun, lines)
+        layout = JSON_ARRAY
+    return layout, chain(begun, lines)
 
 
-def table_rows(form: str, lines: Iterable[str], source: str) -> Iterator[tuple[int, Any]]:
+def table_rows(layout: str, lines: Iterable[str], source: str) -> Iterator[tuple[int, Any]]:
     """Yield (number of its first line or of the entry, row) for each row of a table.
 
-    form: that of a table. lines: all of them, without line ends. source: of the file, for messages.
+    layout: as ``layout_of`` tells. lines: all, without line ends. source: of the file, for messages.
     A row of CSV is its cells by the names in the first row; others are JSON values. Blank lines are
     skipped. Raises LoadError for a damaged table.
     """
-    if form == JSON_LINES:
+    if layout == JSON_LINES:
         for number, line in enumerate(lines, start=1):
             try:
                 if line.strip():
@@ -55,13 +56,13 @@ def table_rows(form: str, lines: Iterable[str], source: str) -> Iterator[tuple[i
                 raise LoadError(
                     f"{source} line {number} is no JSON: mend or remove the line"
                 ) from error
-    elif form == JSON_ARRAY:
+    elif layout == JSON_ARRAY:
         found = parse_json("\n".join(_bounded(lines, source)), source, TEXTS_BYTES)
         if not isinstance(found, list):
             raise LoadError(f"{source} is no JSON array, and no JSON lines: expected one of them")
         yield from enumerate(found, start=1)
     else:
-        yield from _csv_rows(form, lines, source)
+        yield from _csv_rows(layout, lines, source)
 
 
 def _bounded(lines: Iterable[str], source: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from attnviz.reading import (
     text_lines,
     utf8,
 )
-from attnviz.tables import JSON_LINES, PLAIN, form_of, table_rows
+from attnviz.tables import JSON_LINES, PLAIN, layout_of, table_rows
 
 if TYPE_CHECKING:
     from attnviz.models.model import Model
@@ -214,16 +214,16 @@ def texts_in(
     path, name: of the file. lines: without line ends. column: the one that a person chose; None for
         ``text``.
     """
-    form, every = form_of(path, lines)
-    if form == PLAIN and column is not None:
+    layout, every = layout_of(path, lines)
+    if layout == PLAIN and column is not None:
         raise UsageError(f"{name} has a text a line and no columns: leave out --column")
-    if form in (PLAIN, JSON_LINES):
+    if layout in (PLAIN, JSON_LINES):
         for at, line in enumerate(every, start=1):
             if line.strip():
-                plain = form == PLAIN
+                plain = layout == PLAIN
                 yield at, line if plain else text_field(line, at, name, column or TEXT_COLUMN)
         return
-    for at, row in table_rows(form, every, name):
+    for at, row in table_rows(layout, every, name):
         text = row if isinstance(row, str) else cell_text(row, column, f"{name} row {at}")
         if text.strip():
             yield at, text
@@ -407,7 +407,7 @@ def read_rows(
 ) -> Rows:
     """Return the rows of a file, or of standard input for ``-``; empty lines are skipped.
 
-    The file is a table as ``form_of`` tells; CSV where it would be plain lines.
+    The file is a table as ``layout_of`` tells; CSV where it would be plain lines.
     option: the option of the file, for messages. needed, allowed: the names that a row must and may
         have. column: the one that is read as the only needed one, next to which a row may have any
         others; by default ``text`` if the needed one is missing.
@@ -415,10 +415,10 @@ def read_rows(
     UsageError if there is no row, or for an unknown name.
     """
     source, lines = lines_of(path)
-    form, every = form_of(path, lines)
+    layout, every = layout_of(path, lines)
     known = {*needed, *allowed}
     rows, numbers = [], []
-    for number, cells in table_rows("," if form == PLAIN else form, every, source):
+    for number, cells in table_rows("," if layout == PLAIN else layout, every, source):
         place = f"{source} line {number}"
         if isinstance(cells, str) and len(needed) == 1:
             cells = {needed[0]: cells}

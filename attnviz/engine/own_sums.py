@@ -137,7 +137,10 @@ class OwnSums(FunctionWatch):
         return output.reshape(shape)
 
     def _hand_over(self, layers: list[TorchLayer], output: Tensor) -> None:
-        """Count a layer and give it away. output: (..., query, dim) of texts and heads."""
+        """Pass a layer on to the reader of sums, and count it.
+
+        output: what its heads put out, (..., query, dim) for texts and heads.
+        """
         by_head = output.reshape(self._texts, -1, *output.shape[-2:])
         self._take(self.layers, layers, by_head.transpose(1, 2))
         self.layers += 1
