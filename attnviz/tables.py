@@ -43,7 +43,7 @@ def layout_of(path: Path, lines: Iterable[str]) -> tuple[str, Iterator[str]]:
 def table_rows(layout: str, lines: Iterable[str], source: str) -> Iterator[tuple[int, Any]]:
     """Yield (number of its first line or of the entry, row) for each row of a table.
 
-    layout: as ``layout_of`` tells. lines: all, without line ends. source: of the file, for messages.
+    layout: as ``layout_of`` tells. lines: all, without line ends. source: the file, for messages.
     A row of CSV is its cells by the names in the first row; others are JSON values. Blank lines are
     skipped. Raises LoadError for a damaged table.
     """
