@@ -23,6 +23,9 @@ _PATIENCE = 300_000
 ALWAYS = ("test_numbers",)
 """Files whose tests open a browser without ``-m long`` too."""
 
+_DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))"
+"""A promise that is kept once the page has drawn what was due."""
+
 _FRAMES = 3000
 """How many times a page is drawn anew before something that should happen is said not to."""
 
@@ -39,12 +42,11 @@ class Opened:
         return str(self.page.locator(selector).inner_text())
 
     def js(self, script: str, *given: Any) -> Any:
-        """What the script says on the page, once all that is due was drawn."""
-        found = self.page.evaluate(script, *given)
-        self.page.evaluate(
-            "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))"
-        )
-        return found
+        """What the script says once all that is due is drawn; what it changes is drawn after it."""
+        self.page.evaluate(_DRAWN)
+        value = self.page.evaluate(script, *given)
+        self.page.evaluate(_DRAWN)
+        return value
 
     def wait(self, script: str) -> None:
         """Return once the script is true; the page forbids Playwright to wait by itself."""
@@ -56,6 +58,11 @@ class Opened:
     def press(self, *keys: str) -> None:
         for key in keys:
             self.page.keyboard.press(key)
+        self.js("1")
+
+    def press_button(self, box: str, at: int) -> None:
+        """Press Enter on a button of a box, and wait until what it does is drawn."""
+        self.page.locator(f"{box} button").nth(at).press("Enter")
         self.js("1")
 
     def cell(self, query: float, key: float) -> tuple[float, float]:

@@ -21,7 +21,7 @@ FOCUSED = "[...document.querySelectorAll('{0} button')].indexOf(document.activeE
 def test_a_button_keeps_the_focus_when_it_acts(opened: Open, mary: Path) -> None:
     shown = opened(mary, "#L1H3&q=8&pins=L1H2,L2H3")
     for box, at in (("#mode", 1), ("#direction", 1), ("#legend", 0), ("#top", 1), ("#scope", 1)):
-        shown.page.locator(f"{box} button").nth(at).press("Enter")
+        shown.press_button(box, at)
         assert shown.js(FOCUSED.format(box)) == at, box
     shown.js("shown.steps = [3, 4, 5, 6].map((at) => [at, 'a', 0.5, []])")
     shown.js("set({ query: 3 }, 'head')")
@@ -38,8 +38,8 @@ def test_a_button_keeps_the_focus_when_it_acts(opened: Open, mary: Path) -> None
     shown.js("cells[state.head].focus()")
     shown.press("o", "j")
     assert shown.js("document.activeElement === cells[state.head]")
-    shown.page.locator("#pins button").nth(1).press("Enter")
-    shown.page.locator("#pins button").nth(1).press("Enter")
+    shown.press_button("#pins", 1)
+    shown.press_button("#pins", 1)
     assert shown.js("document.activeElement.id") == "pin"
 
 
