@@ -13,8 +13,8 @@ __all__ = ["lens", "link", "why"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyHeads, AnyModel
-    from attnviz.inspect.lens.records import LensReport
-    from attnviz.inspect.link.records import LinkReport
+    from attnviz.inspect.lens.report import LensReport
+    from attnviz.inspect.link.report import LinkReport
     from attnviz.inspect.why.records import WhyReport
     from attnviz.records import Kind
 

@@ -8,7 +8,7 @@ and no palette. There are eight kinds of part; everything else is a combination 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from attnviz.draw.palette import Tint as Tint  # parts are made of these: doc.Tint
 from attnviz.draw.theme import Tone as Tone
@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # documents without maps need no NumPy
     from attnviz.draw.page.data import Page
     from attnviz.records import Tokens
 
+
+Entry = TypeVar("Entry")
 
 # Words ---------------------------------------------------------------------------------------
 
@@ -163,6 +165,37 @@ class Table(NamedTuple):
     def left_out(self) -> str:
         """Return the remark on the rows that are left out of the table, and how to see them."""
         return f"{self.hidden} more: --full" if self.hidden else self.more
+
+
+class Field(NamedTuple, Generic[Entry]):
+    """A column of a table of entries: its title, and the text that an entry has in it.
+
+    write: returns the cell of an entry. right, tone, keep, wraps, cuts: those of ``Column``.
+    """
+
+    title: str
+    write: Callable[[Entry], str]
+    right: bool = True
+    tone: Tone = "plain"
+    keep: int = 9
+    wraps: bool = False
+    cuts: bool = False
+
+
+def table(
+    entries: Iterable[Entry],
+    *columns: Field[Entry],
+    row: Callable[[Entry], Mapping[str, Any]] = lambda entry: {},
+    **fields: Any,
+) -> Table:
+    """Return a table with a row for each entry.
+
+    row: returns the fields of an entry's ``Row`` besides its cells, such as its bar. fields: those
+    of ``Table``, such as its title.
+    """
+    rows = [Row([column.write(entry) for column in columns], **row(entry)) for entry in entries]
+    titles = [Column(column.title, *column[2:]) for column in columns]
+    return Table(titles, rows, **fields)
 
 
 # Grids, maps and plots -----------------------------------------------------------------------
@@ -418,6 +451,7 @@ class Beside(NamedTuple):
     yields: bool = False
     widths: Sequence[int] = ()
     tight: bool = False
+    halves: bool = False
 
 
 class Group(NamedTuple):
@@ -436,7 +470,23 @@ class Group(NamedTuple):
     yields: int = 0
 
 
-First = Callable[[int, int], Sequence[Group]]
+class Ways(NamedTuple):
+    """Ways to lay out a first screen, the best first: the first one that stands is drawn.
+
+    A way stands if its members that are side by side have their natural width, and if nothing must
+    be left out. The last one is drawn if none stands.
+    """
+
+    ways: Sequence[Sequence[Group]]
+
+
+def beside(*parts: Part | list[Part]) -> Group:
+    """Return parts side by side in columns of one width; a list of parts is one column."""
+    members = [Group(part, spaced=True) if isinstance(part, list) else part for part in parts]
+    return Group(members, beside=Beside(0, halves=True))
+
+
+First = Callable[[int, int], Sequence[Group] | Ways]
 """Returns the first screen, below the finding, for a number of columns and of lines."""
 
 

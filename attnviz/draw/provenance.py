@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from attnviz.draw.document import First, Group, Note
+from attnviz.draw.document import First, Group, Note, Ways
 from attnviz.draw.labels import at_blanks, split_into_bytes
 from attnviz.draw.numbers import counted
 from attnviz.records import (
@@ -187,4 +187,13 @@ def advised(first: First, tokens: Tokens) -> First:
         advice = f"{tokens.unknown:,} of {len(tokens):,} tokens {UNKNOWN_NOTE}"
     if not advice:
         return first
-    return lambda columns, lines: [*first(columns, lines - 2), Group([Note(advice)])]
+
+    def with_advice(columns: int, lines: int) -> Sequence[Group] | Ways:
+        groups, last = first(columns, lines - 2), Group([Note(advice)])
+        return (
+            Ways([[*way, last] for way in groups.ways])
+            if isinstance(groups, Ways)
+            else [*groups, last]
+        )
+
+    return with_advice

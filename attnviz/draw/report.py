@@ -7,6 +7,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,7 +34,8 @@ class Report(ABC):
     """The result of a question. All that is printed, drawn or saved is derived from it.
 
     ``print`` draws it in plain characters, ``rich.print`` in colour; a notebook shows the page that
-    ``save("name.html")`` writes. A subclass provides ``data``, ``rows`` and ``document``.
+    ``save("name.html")`` writes. A subclass provides ``data`` and ``rows``; people see what the
+    module ``screen`` of its folder draws.
 
     command: the name of the question, which is that of the command and of the Python function.
     lists: the keys of ``data`` whose entries have a line each in JSON; None writes all in one line.
@@ -48,19 +50,22 @@ class Report(ABC):
 
     @abstractmethod
     def data(self) -> dict[str, Any]:
-        """Return the JSON object that ``--json`` prints."""
+        """Return the JSON object that ``--json`` prints; ``json_values`` completes it."""
 
     @abstractmethod
     def rows(self) -> Iterable[Iterable[object]]:
         """Yield the rows of the CSV table, numbers and strings; the first row is the header."""
 
-    @abstractmethod
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
         """Return everything that can be shown, as a document that each output format draws.
 
+        The function ``document`` of the module ``screen`` next to the report's own makes it.
         explain: True adds a glossary for newcomers. hints: True adds what to try next on the
             command line.
         """
+        folder = type(self).__module__.rpartition(".")[0]
+        shown: Document = import_module(f"{folder}.screen").document(self)
+        return shown.shown(explain=explain, hints=hints)
 
     def arrays(self) -> Mapping[str, Writer]:
         """Return the functions that write arrays to files, by the ending of the file's name."""

@@ -30,6 +30,12 @@ from attnviz.draw.theme import Theme
 
 _LEAST_QUOTE = 8
 _EVERYTHING = "--full: everything"
+_LEAST_BARRED = 8
+"""The columns of the shortest bar, and of the blanks before it."""
+
+_LEAST_TEXT = 2
+"""The fewest lines of a coloured text."""
+
 _PAGE = 100  # the columns of what stands for a page
 
 
@@ -89,10 +95,58 @@ def first_screen(document: doc.Document, theme: Theme, max_width: int, lines: in
         said = [*said[: lines - 2], [Segment(theme.ellipsis)]] if len(said) >= lines else said
     top = Block((_heading(document, theme, max_width), *said), max_width)
     left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
-    shown = _fitted(document.first(max_width, left), theme, max_width, left)
+    shown = _first(document.first(max_width, left), theme, max_width, left)
     screen = stack(block for block in (top, shown, steps) if block.lines)
     reading = _reading(document, screen, theme, max_width)
     return trimmed(stack(block for block in (screen, reading) if block.lines))
+
+
+def _first(
+    first: Sequence[doc.Group] | doc.Ways, theme: Theme, max_width: int, lines: int
+) -> Block:
+    """Return the groups of a first screen, or the first way that stands, fitted to the lines."""
+    if not isinstance(first, doc.Ways):
+        return _fitted(first, theme, max_width, lines)
+    for way in first.ways[:-1]:
+        if all(_stands(group, theme, max_width) for group in way):
+            least = [_least(group) for group in way if not group.yields]
+            if len(_stacked(least, theme, max_width).lines) <= lines:
+                return _fitted(way, theme, max_width, lines)
+    return _fitted(first.ways[-1], theme, max_width, lines)
+
+
+def _stands(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> bool:
+    """Return whether all that is side by side in a part has its natural width."""
+    if not isinstance(part, doc.Group):
+        return _natural(part, theme) <= max_width
+    if part.beside is not None and part.beside.halves:
+        max_width = (max_width - part.beside.gap) // len(part.parts)
+    return all(_stands(member, theme, max_width) for member in part.parts)
+
+
+def _natural(part: doc.Part, theme: Theme) -> int:
+    """Return the width that a part needs to be shown whole; 0 for words, which are wrapped."""
+    if isinstance(part, doc.Table):
+        part = part._replace(title=(), rows=[row._replace(bar=None) for row in part.rows])
+        return _LEAST_BARRED + widest(part_block(part, theme, 10_000).lines)
+    if isinstance(part, doc.HeadGrid):
+        return full_width(part)
+    return widest(part_block(part, theme, 10_000).lines) if _has_map(part) else 0
+
+
+def _least(group: doc.Group) -> doc.Group:
+    """Return the group with as few rows and lines as a first screen may leave of it."""
+    parts = list[doc.Part | doc.Group]()
+    for part in group.parts:
+        if isinstance(part, doc.Group):
+            part = _least(part)
+        elif isinstance(part, doc.Table) and part.least:
+            more = len(part.rows) > part.least
+            part = part._replace(rows=part.rows[: part.least], hidden=int(more))
+        elif isinstance(part, doc.Maps) and part.texts:
+            part = part._replace(lines=_LEAST_TEXT)
+        parts.append(part)
+    return group._replace(parts=parts)
 
 
 def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
@@ -149,9 +203,12 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: in
         tables = (place for place in places if _spare(kept[place], doc.Table))
         grids = (place for place in places if _spare(kept[place], doc.HeadGrid))
         maps = (place for place in places if _spare(kept[place], doc.Maps))
+        texts = (place for place in places if any(map(_is_long, kept[place].parts)))
         dense = (place for place in places if theme.half_blocks and _may_halve(kept[place]))
         if (place := next(tables, None)) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
+        elif (place := next(texts, None)) is not None:
+            kept[place] = _with_short_texts(kept[place], theme, max_width, over)
         elif kept and kept[places[0]].yields:
             del kept[places[0]]
         elif (place := next(dense, None)) is not None:
@@ -164,6 +221,28 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: in
             break
     drawn = _stacked(kept, theme, max_width, gap=0)
     return Block(drawn.lines[: max(lines, 0)], drawn.width)
+
+
+def _is_long(part: doc.Part | doc.Group) -> bool:
+    """Return whether a part is or has a coloured text of which all lines are shown."""
+    if isinstance(part, doc.Group):
+        return any(map(_is_long, part.parts))
+    return isinstance(part, doc.Maps) and part.texts and not part.lines
+
+
+def _with_short_texts(group: doc.Group, theme: Theme, max_width: int, over: int) -> doc.Group:
+    """Return the group with its coloured texts ``over`` lines shorter."""
+    if group.beside is not None and group.beside.halves:
+        max_width = (max_width - group.beside.gap) // len(group.parts)
+    parts = list[doc.Part | doc.Group]()
+    for part in group.parts:
+        if isinstance(part, doc.Group):
+            part = _with_short_texts(part, theme, max_width, over)
+        elif isinstance(part, doc.Maps) and _is_long(part):
+            tall = len(part_block(part, theme, max_width).lines)
+            part = part._replace(lines=max(tall - over - 1, _LEAST_TEXT))
+        parts.append(part)
+    return group._replace(parts=parts)
 
 
 _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
@@ -245,6 +324,10 @@ def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
         sides = zip(group.parts, group.beside.widths, strict=True)
         found = [_member(part, theme, wide).lines for part, wide in sides]
         return beside([Block(lines, widest(lines)) for lines in found], group.beside.gap)
+    if group.beside.halves:
+        max_width = (max_width - group.beside.gap) // len(group.parts)
+        blocks = [_member(part, theme, max_width) for part in group.parts]
+        return beside([block for block in blocks if block.lines], group.beside.gap)
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, max_width)
     columns, gap, most, *_ = group.beside

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,11 @@ def write_object(
     data: the object. lists: the keys of lists that are written last, with a line for each entry. If
         it is empty, everything is indented; None writes one line.
     """
+    data = json_values(data)
     if not lists:
         indent = None if lists is None else 1
         stream.write(json.dumps(data, indent=indent, allow_nan=False) + "\n")
         return
-    data = dict(data)
     last = {name: data.pop(name) for name in lists if name in data}
     stream.write(json.dumps(data, allow_nan=False).removesuffix("}"))
     for name, entries in last.items():
@@ -42,16 +42,35 @@ def write_object(
     stream.write("}\n")
 
 
+def json_values(value: Any) -> Any:
+    """Return a value as JSON has it: an array as a list, None for a number that is not finite."""
+    if isinstance(value, Mapping):
+        return {name: json_values(member) for name, member in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        whole = value.dtype.kind != "f" or bool(np.isfinite(value).all())
+        return value.tolist() if whole else json_values(value.tolist())
+    if isinstance(value, list | tuple):
+        return [json_values(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def npz_file(**arrays: Any) -> Callable[[BinaryIO], None]:
+    """Return a function that writes a NumPy archive of these arrays to a stream."""
+    named = {name.replace(" ", "_"): np.asarray(array) for name, array in arrays.items()}
+    return lambda stream: np.savez(stream, allow_pickle=False, **named)
+
+
 def table_of(
     names: Sequence[str], entries: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[object, ...]]:
     """Yield a table from JSON objects: the header, then one row for each object.
 
-    names: the keys of the values, which are the header. entries: the objects.
+    names: the keys of the values, which are the header. entries: the objects; a number that is not
+        finite is a missing one.
     """
     yield tuple(names)
     for entry in entries:
-        yield tuple(entry.get(name) for name in names)
+        yield tuple(json_values(entry.get(name)) for name in names)
 
 
 def token_facts(tokens: Tokens) -> dict[str, Any]:

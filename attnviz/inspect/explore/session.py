@@ -30,7 +30,7 @@ from attnviz.inspect.explore.long import LongPart, LongText
 from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
-from attnviz.inspect.link.words import in_a_line
+from attnviz.inspect.link.screen import in_a_line
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted

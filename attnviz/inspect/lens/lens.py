@@ -7,7 +7,7 @@ from dataclasses import replace
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.backend import backend_of
 from attnviz.errors import UnsupportedError
-from attnviz.inspect.lens.records import LensReport
+from attnviz.inspect.lens.report import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.inspect.why.why import (
     chosen_heads,

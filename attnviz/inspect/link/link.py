@@ -28,7 +28,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.link.choice import LinkChoice, most_telling, tokens_of
-from attnviz.inspect.link.records import LinkedPrompt, LinkReport, part_leads
+from attnviz.inspect.link.report import LinkedPrompt, LinkReport, part_leads
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.bootstrap import copies_note, few_note
 from attnviz.measures.words import find_in

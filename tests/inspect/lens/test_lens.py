@@ -13,7 +13,7 @@ import pytest
 from attnviz.draw.labels import width
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.lens import lens
-from attnviz.inspect.lens.records import LensReport
+from attnviz.inspect.lens.report import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.attention.family_reading import llama_stack
 from attnviz.inspect.link.link import LinkPrompt, link
-from attnviz.inspect.link.records import LinkReport
+from attnviz.inspect.link.report import LinkReport
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.models.bundled import Bundled
 

@@ -13,7 +13,7 @@ import pytest
 import attnviz
 from attnviz.draw.grid import names_width
 from attnviz.draw.labels import width
-from attnviz.inspect.link.document import pair_grid
+from attnviz.inspect.link.screen import pair_grid
 
 from .test_link import of
 

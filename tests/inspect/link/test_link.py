@@ -14,7 +14,7 @@ import pytest
 import attnviz
 from attnviz.draw.labels import width
 from attnviz.inspect.link.choice import LinkChoice, most_telling
-from attnviz.inspect.link.document import pair_grid, part_table
+from attnviz.inspect.link.screen import pair_grid, part_table
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.models.bundled import Bundled

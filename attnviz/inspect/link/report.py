@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import fsum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import Writer
 from attnviz.draw.report import Report
+from attnviz.draw.values import model_facts, npz_file, table_of, token_facts
 from attnviz.engine.attribution.scores import (
     SIDES,
     AskedLink,
@@ -24,10 +26,6 @@ from attnviz.errors import UnsupportedError
 from attnviz.inspect.link.choice import LinkChoice
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
-    from attnviz.draw.files import Writer
 
 _SIGNIFICANT = 0.05
 
@@ -144,24 +142,41 @@ class LinkReport(Report, Provenance):
     lists = ("parts", "pairs")
 
     def data(self) -> dict[str, Any]:
-        from attnviz.inspect.link.data import link_data
-
-        return link_data(self)
+        """Return the whole self as one JSON object; for many prompts the parts are means."""
+        first, many = self.first, self.many
+        prompts = [{"prompt": each.text, **_link(each)} for each in self.prompts]
+        return {
+            "schema": "attnviz.link/1",
+            "model": model_facts(self.model),
+            "prompt": first.text,
+            "source": self.source or None,
+            "chosen": None if self.chosen is None else _choice(self.chosen),
+            **_link(first),
+            "softcap": first.found.softcap,
+            "tolerance": max(each.found.tolerance for each in self.prompts),
+            "tallies": self.tallies,
+            "seed": self.seed,
+            "notes": self.notes,
+            "controls": self.controls,
+            **({"prompts": prompts} if many else {}),
+            "parts": [_part(self, part) for part in self.parts] if self.tallies else [],
+            "pairs": _pairs(first) if self.tallies and not many else [],
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.inspect.link.data import link_rows
-
-        return link_rows(self)
+        """Return a row for each part, with the interval and p of many prompts."""
+        names = "side kind layer head lead ci_low ci_high base_rate reached p stands_out"
+        return table_of((*names.split(), "weight_without"), self.data()["parts"])
 
     def arrays(self) -> Mapping[str, Writer]:
-        from attnviz.inspect.link.data import write_link_npz
-
-        return {".npz": partial(write_link_npz, self)}
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.link.document import link_document
-
-        return link_document(self).shown(explain=explain, hints=hints)
+        """Return the writer of scores and leads (prompt, part of query, part of key), and names."""
+        archive = npz_file(
+            names=[self.name(part) for part in self.first.found.parts],
+            score_parts=[_scores(each) for each in self.prompts],
+            lead_parts=[each.found.matrix(each.towards) for each in self.prompts],
+            weights=[each.weight for each in self.prompts],
+        )
+        return {".npz": archive}
 
     def require_tally(self) -> None:
         """Raise UnsupportedError if the parts do not sum to what the model's own weights tell."""
@@ -265,3 +280,68 @@ class LinkReport(Report, Provenance):
             return self.head_name((part.layer, part.head)) + " cross" * part.crosses
         own = part.kind == "bias" and part.layer == self.first.asked.head[1]
         return "own bias" if own else f"{layer} {'MLP' if part.kind == 'mlp' else 'bias'}"
+
+
+def _link(each: LinkedPrompt) -> dict[str, Any]:
+    """Return the facts about one link: where it is, its weight, score and lead."""
+    asked, found = each.asked, each.found
+    score, cap = found.scores[asked.key], found.softcap
+    return {
+        **token_facts(each.tokens),
+        **dict(zip(("attention", "layer", "head"), asked.head, strict=True)),
+        "query": asked.query,
+        "key": asked.key,
+        "than": asked.than,
+        "visible": len(found.visible),
+        "weight": each.weight,
+        "score": score,
+        "capped": None if cap is None else cap * np.tanh(score / cap),
+        "sum": each.sum,
+        "lead": each.lead,
+    }
+
+
+def _choice(chosen: LinkChoice) -> dict[str, Any]:
+    """Return why a link was chosen."""
+    link = chosen.link
+    return {
+        "pairs": chosen.pairs,
+        **{name: getattr(link, name, None) for name in ("habit", "heads", "chance")},
+        "beats_chance": link is not None and link.beats_chance,
+        "induction": chosen.induction,
+    }
+
+
+def _part(report: LinkReport, part: LinkPart) -> dict[str, Any]:
+    by = part.part
+    entry: dict[str, Any] = {
+        "side": part.side,
+        "kind": "distance" if by is None else by.kind,
+        "layer": None if by is None else by.layer,
+        "head": None if by is None else by.head,
+        "lead": part.lead,
+        "base_rate": part.base,
+        "reached": part.reached,
+        "weight_without": part.without,
+        **({"attention": "cross"} if by is not None and by.crosses else {}),
+    }
+    if report.many:
+        entry["ci_low"], entry["ci_high"] = part.interval or (None, None)
+        return entry | {"p": part.p, "stands_out": part.stands_out}
+    if by is not None:
+        at = report.first.found.parts.index(by)
+        entry["by_token"] = report.first.found.sources.get((part.side, at))
+    return entry
+
+
+def _scores(each: LinkedPrompt) -> np.ndarray:
+    return each.found.matrix(np.eye(len(each.found.weights))[each.asked.key])
+
+
+def _pairs(each: LinkedPrompt) -> list[dict[str, Any]]:
+    """Return score and lead of each pair of a part of the query and one of the key, by index."""
+    scores, leads, parts = _scores(each), each.found.matrix(each.towards), len(each.found.parts)
+    return [
+        {"query": query, "key": parts + key, "score": score, "lead": leads[query, key]}
+        for (query, key), score in np.ndenumerate(scores)
+    ]

@@ -19,7 +19,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
-from attnviz.inspect.lens.records import FAR, LensReport
+from attnviz.inspect.lens.report import FAR, LensReport
 from attnviz.inspect.why.words import about_prompts, logits, next_word, placed, quoted
 
 _LONGEST = 100
@@ -34,7 +34,7 @@ _GAP = 3
 _LEAST_HEADS = 3
 
 
-def lens_document(report: LensReport) -> doc.Document:
+def document(report: LensReport) -> doc.Document:
     """Return the document of a report of ``lens``."""
     found, tokens = report.found, report.given.predicted
     at = placed(tokens, found.position)
@@ -150,33 +150,24 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
 
     blocks: the readings to list. words: how many likely words a row has at most.
     """
-    end = report.end
+    end, hidden = report.end, len(report.found.blocks) - len(blocks)
     entry = None if report.entry is None else report.found.blocks[report.entry]
-    rows = []
-    for each in blocks:
-        name = report.block_name(each.block) + " = model" * (each is end)
-        kl = "0" if each is end else _nats(each.kl)
-        cells = [
-            name,
-            probability(each.probability),
-            f"{each.rank:,}",
-            kl,
-            _likely(report, each, words),
-        ]
-        rows.append(
-            doc.Row(
-                cells, tone="faint" if each.kl > FAR else "strong" if each is entry else "plain"
-            )
-        )
-    columns = [
-        doc.Column("after block", right=False),
-        doc.Column(f"p {_word(report, report.found.answer)}"),
-        doc.Column("rank"),
-        doc.Column("KL to end"),
-        doc.Column("most likely", right=False, cuts=True),
-    ]
-    hidden = len(report.found.blocks) - len(blocks)
-    return doc.Table(columns, rows, more=f"{hidden} more: --full" if hidden else "")
+    return doc.table(
+        blocks,
+        doc.Field(
+            "after block",
+            lambda each: report.block_name(each.block) + " = model" * (each is end),
+            right=False,
+        ),
+        doc.Field(f"p {_word(report, report.found.answer)}", lambda e: probability(e.probability)),
+        doc.Field("rank", lambda each: f"{each.rank:,}"),
+        doc.Field("KL to end", lambda each: "0" if each is end else _nats(each.kl)),
+        doc.Field("most likely", lambda e: _likely(report, e, words), right=False, cuts=True),
+        row=lambda one: {
+            "tone": "faint" if one.kl > FAR else "strong" if one is entry else "plain"
+        },
+        more=f"{hidden} more: --full" if hidden else "",
+    )
 
 
 def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
@@ -185,27 +176,25 @@ def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
     raises, lowers: the most words of a row.
     """
     scale = NumberScale.over(each.answer for each in report.ordered)
-    rows = []
-    for each in report.ordered:
-        label = report.labels.get(each.head)
-        cells = [
-            report.name(each.head),
-            scale.text(each.answer),
-            "" if label is None else known_text(label),
-            _changes(report, each.raises[:raises]),
-            _changes(report, each.lowers[:lowers]),
-        ]
-        tint = signed_tint(each.answer, scale.limit)
-        rows.append(doc.Row(cells, (each.answer, scale.limit), tint, tones={0: "strong"}))
-    columns = [
-        doc.Column("", right=False),
-        doc.Column(_word(report, report.found.answer) + scale.times),
-        doc.Column(label_title(report.labels.values()), right=False),
-        doc.Column("raises", right=False, cuts=True),
-        doc.Column("lowers", right=False, cuts=True),
-    ]
-    title = [("What heads write there", True), ("logits less their mean", False)]
-    return doc.Table(columns, rows, title, least=_LEAST_HEADS)
+    labels, answer = report.labels, _word(report, report.found.answer) + scale.times
+    return doc.table(
+        report.ordered,
+        doc.Field("", lambda each: report.name(each.head), right=False, tone="strong"),
+        doc.Field(answer, lambda each: scale.text(each.answer)),
+        doc.Field(
+            label_title(labels.values()),
+            lambda each: known_text(labels[each.head]) if each.head in labels else "",
+            right=False,
+        ),
+        doc.Field("raises", lambda e: _changes(report, e.raises[:raises]), False, cuts=True),
+        doc.Field("lowers", lambda e: _changes(report, e.lowers[:lowers]), False, cuts=True),
+        row=lambda one: {
+            "bar": (one.answer, scale.limit),
+            "tint": signed_tint(one.answer, scale.limit),
+        },
+        title=[("What heads write there", True), ("logits less their mean", False)],
+        least=_LEAST_HEADS,
+    )
 
 
 def _likely(report: LensReport, each: BlockReading, words: int) -> str:
