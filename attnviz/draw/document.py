@@ -167,7 +167,7 @@ class Table(NamedTuple):
         return f"{self.hidden} more: --full" if self.hidden else self.more
 
 
-class Field(NamedTuple, Generic[Entry]):
+class ColumnOf(NamedTuple, Generic[Entry]):
     """A column of a table of entries: its title, and the text that an entry has in it.
 
     write: returns the cell of an entry. right, tone, keep, wraps, cuts: those of ``Column``.
@@ -184,7 +184,7 @@ class Field(NamedTuple, Generic[Entry]):
 
 def table(
     entries: Iterable[Entry],
-    *columns: Field[Entry],
+    *columns: ColumnOf[Entry],
     row: Callable[[Entry], Mapping[str, Any]] = lambda entry: {},
     **fields: Any,
 ) -> Table:

@@ -154,15 +154,17 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
     entry = None if report.entry is None else report.found.blocks[report.entry]
     return doc.table(
         blocks,
-        doc.Field(
+        doc.ColumnOf(
             "after block",
             lambda each: report.block_name(each.block) + " = model" * (each is end),
             right=False,
         ),
-        doc.Field(f"p {_word(report, report.found.answer)}", lambda e: probability(e.probability)),
-        doc.Field("rank", lambda each: f"{each.rank:,}"),
-        doc.Field("KL to end", lambda each: "0" if each is end else _nats(each.kl)),
-        doc.Field("most likely", lambda e: _likely(report, e, words), right=False, cuts=True),
+        doc.ColumnOf(
+            f"p {_word(report, report.found.answer)}", lambda e: probability(e.probability)
+        ),
+        doc.ColumnOf("rank", lambda each: f"{each.rank:,}"),
+        doc.ColumnOf("KL to end", lambda each: "0" if each is end else _nats(each.kl)),
+        doc.ColumnOf("most likely", lambda e: _likely(report, e, words), right=False, cuts=True),
         row=lambda one: {
             "tone": "faint" if one.kl > FAR else "strong" if one is entry else "plain"
         },
@@ -179,15 +181,15 @@ def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
     labels, answer = report.labels, _word(report, report.found.answer) + scale.times
     return doc.table(
         report.ordered,
-        doc.Field("", lambda each: report.name(each.head), right=False, tone="strong"),
-        doc.Field(answer, lambda each: scale.text(each.answer)),
-        doc.Field(
+        doc.ColumnOf("", lambda each: report.name(each.head), right=False, tone="strong"),
+        doc.ColumnOf(answer, lambda each: scale.text(each.answer)),
+        doc.ColumnOf(
             label_title(labels.values()),
             lambda each: known_text(labels[each.head]) if each.head in labels else "",
             right=False,
         ),
-        doc.Field("raises", lambda e: _changes(report, e.raises[:raises]), False, cuts=True),
-        doc.Field("lowers", lambda e: _changes(report, e.lowers[:lowers]), False, cuts=True),
+        doc.ColumnOf("raises", lambda e: _changes(report, e.raises[:raises]), False, cuts=True),
+        doc.ColumnOf("lowers", lambda e: _changes(report, e.lowers[:lowers]), False, cuts=True),
         row=lambda one: {
             "bar": (one.answer, scale.limit),
             "tint": signed_tint(one.answer, scale.limit),

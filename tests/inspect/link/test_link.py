@@ -14,9 +14,9 @@ import pytest
 import attnviz
 from attnviz.draw.labels import width
 from attnviz.inspect.link.choice import LinkChoice, most_telling
-from attnviz.inspect.link.screen import pair_grid, part_table
 from attnviz.inspect.link.link import LinkPrompt, link
 from attnviz.inspect.link.request import LinkRequest
+from attnviz.inspect.link.screen import pair_grid, part_table
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
