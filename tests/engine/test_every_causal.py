@@ -20,7 +20,7 @@ from attnviz.models.third_party import third_party
 from attnviz.records import Input, Tokens
 
 from .causal_oracle import loss_of, removed, reported, runs
-from .every_causal import WORDS, causal_kinds, small_causal
+from ..every_causal import WORDS, causal_kinds, small_causal
 
 LENGTH = 13
 """Beyond every window, chunk and top-k of these models, and beyond the texts they are tried on."""

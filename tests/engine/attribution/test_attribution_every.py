@@ -19,7 +19,7 @@ from attnviz.records import Input
 
 from ...quick import one_in
 from ..causal_oracle import runs
-from ..every_causal import WORDS, causal_kinds, small_causal
+from ...every_causal import WORDS, causal_kinds, small_causal
 from .frozen_replay import FrozenReplay
 
 IDS = torch.randint(4, WORDS, (1, 13), generator=torch.Generator().manual_seed(3))

@@ -22,7 +22,7 @@ from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input
 
 from ...quick import one_in
-from ..every_causal import causal_kinds
+from ...every_causal import causal_kinds
 from .test_attribution_every import GIVEN, IDS, STREAMS, opened
 from .test_on_numpy import SHAPES, TEXT
 from .test_on_numpy import directory as directory

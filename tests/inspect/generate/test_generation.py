@@ -21,7 +21,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import ModelInfo, Tokens
 
 from ...engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
-from ...engine.every_causal import small_causal
+from ...every_causal import small_causal
 
 STEPS = 6
 CACHED = (

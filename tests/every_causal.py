@@ -87,7 +87,7 @@ def small_config(kind: str) -> Any:
     cls = transformers.CONFIG_MAPPING[kind]
     fields = _small(cls().to_dict())
     fields |= _SPECIAL.get(kind, {})
-    return cls(**fields)
+    return cls(**fields, architectures=[MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]])
 
 
 def small_causal(kind: str, attention: str | None = None) -> Any:
