@@ -19,8 +19,8 @@ from attnviz.models.prepare import prepared
 from attnviz.models.third_party import third_party
 from attnviz.records import Input, Tokens
 
-from .causal_oracle import loss_of, removed, reported, runs
 from ..every_causal import WORDS, causal_kinds, small_causal
+from .causal_oracle import loss_of, removed, reported, runs
 
 LENGTH = 13
 """Beyond every window, chunk and top-k of these models, and beyond the texts they are tried on."""

@@ -18,8 +18,8 @@ from attnviz.engine.effects import Variant
 from ..conftest import save_tokenizer
 from ..engine.architectures import observe_transformers
 from ..engine.causal_oracle import loss_of, removed
-from ..every_causal import small_causal
 from ..engine.scans import torch_scan
+from ..every_causal import small_causal
 
 TEXT = "the cat sat on the mat because the cat sat on the mat"
 

@@ -17,9 +17,9 @@ from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.third_party import third_party
 from attnviz.records import Input
 
+from ...every_causal import WORDS, causal_kinds, small_causal
 from ...quick import one_in
 from ..causal_oracle import runs
-from ...every_causal import WORDS, causal_kinds, small_causal
 from .frozen_replay import FrozenReplay
 
 IDS = torch.randint(4, WORDS, (1, 13), generator=torch.Generator().manual_seed(3))

@@ -21,8 +21,8 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input
 
-from ...quick import one_in
 from ...every_causal import causal_kinds
+from ...quick import one_in
 from .test_attribution_every import GIVEN, IDS, STREAMS, opened
 from .test_on_numpy import SHAPES, TEXT
 from .test_on_numpy import directory as directory

@@ -23,9 +23,9 @@ from attnviz.models.third_party import third_party
 from attnviz.records import Input
 
 from ...attention.test_families import stack as stack_of
+from ...every_causal import WORDS, causal_kinds, small_causal
 from ...quick import one_in
 from ..architectures import small_model, state_of
-from ...every_causal import WORDS, causal_kinds, small_causal
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_scores.json").read_text())
 """Of an implementation with hooks alone, in float64, which shares no code with the package."""
