@@ -116,14 +116,23 @@ NOT_RUN += ("check", "head", "prune", "report")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_the_short_help_are_read(run: Any, name: str) -> None:
+    for arguments in short_examples(run, name):
+        parsed(name).make_context(name, arguments[1:], resilient_parsing=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {*NOT_RUN}))
 def test_the_examples_of_the_short_help_run(redrawn: Any, name: str) -> None:
-    for line in redrawn(name, "-h").lines:
-        if line.startswith("  attnviz "):
-            arguments = shlex.split(line)[1:]
-            if name in NOT_RUN:
-                parsed(name).make_context(name, arguments[1:], resilient_parsing=True)
-            else:
-                assert redrawn(*arguments).code == 0, line
+    for arguments in short_examples(redrawn, name):
+        assert redrawn(*arguments).code == 0, arguments
+
+
+def short_examples(run: Any, name: str) -> list[list[str]]:
+    """The arguments of each example of a command's short help."""
+    lines = [line for line in run(name, "-h").lines if line.startswith("  attnviz ")]
+    assert lines
+    return [shlex.split(line)[1:] for line in lines]
 
 
 def test_the_last_help_asked_for_is_not_a_value(run: Any) -> None:
