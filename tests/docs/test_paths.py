@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDERS = ("attnviz", "configs", "tests", ".github", ".ci")
 PATH = re.compile(r"(?<![\w/.-])(?:attnviz|tests|\.github|\.ci)/[\w./-]*\w")
 EXAMPLES = ("entropy",)
-"""Words of the files that the worked examples of CONTRIBUTING make up."""
+"""Words of the files that the worked examples of the page on the design make up."""
 
 
 def written() -> list[Path]:

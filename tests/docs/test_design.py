@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING work as they stand there, in a copy of the package."""
+"""The worked examples of the page on the design work as they stand, in a copy of the package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 import attnviz
 
 PACKAGE = Path(attnviz.__file__).parent
-PAGE = (PACKAGE.parent / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGE = (PACKAGE / "docs" / "design.md").read_text(encoding="utf-8")
 TEXT = "The cat sat on the mat."
 
 
@@ -84,7 +84,7 @@ def test_a_command(copied: Path, python: Callable[..., str]) -> None:
         (copied / name).write_text(content, encoding="utf-8")
     for name, content in files(function).items():
         write_below(copied / name, (copied / name).read_text(encoding="utf-8"), f"\n\n{content}")
-    report = "from attnviz.inspect.entropy.records import EntropyReport"
+    report = "from attnviz.inspect.entropy.report import EntropyReport"
     write_below(copied / "attnviz/api/looking.py", "if TYPE_CHECKING:\n", f"    {report}\n")
     line = '        "entropy": "Show how evenly each head attends.",\n'
     write_below(copied / "attnviz/cli/app.py", '    "Look": {\n', line)
