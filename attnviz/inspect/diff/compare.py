@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.maps import ModelMaps, TextMaps
+from attnviz.inspect.diff.report import Floor, Predictions
 from attnviz.measures.assignment import cheapest_pairs
-from attnviz.measures.bootstrap import LEAST_TEXTS, bootstrap_interval
+from attnviz.measures.bootstrap import intervals
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.measures.sinks import without_sink
 
@@ -64,34 +65,27 @@ def divergences(
     The first query of a causal text, which sees only itself, does not count.
     """
     found = np.full((3, len(first.texts), len(pairs)), np.nan)
-    places = sorted(range(len(pairs)), key=lambda place: (pairs[place][0][0], pairs[place][1][0]))
+
+    def layers(place: int) -> tuple[int, int]:
+        return pairs[place][0][0], pairs[place][1][0]
+
+    groups = groupby(sorted(range(len(pairs)), key=layers), key=layers)
+    by_layers = {layers: list(places) for layers, places in groups}
     for number, (one, other) in enumerate(zip(first.texts, second.texts, strict=True)):
         rows = one.kept >= 1 if first.causal else np.ones(len(one.kept), bool)
         if not rows.any():
             rows[:] = True
-        for layers, group in groupby(
-            places, key=lambda place: (pairs[place][0][0], pairs[place][1][0])
-        ):
-            at = list(group)
-            heads = [[pairs[place][side][1] for place in at] for side in (0, 1)]
-            sides = (one, other)
-            weights = [
-                side.rows[layer][chosen][:, rows]
-                for side, layer, chosen in zip(sides, layers, heads, strict=True)
-            ]
+        for (a, b), at in by_layers.items():
+            left, right = ([pairs[place][side][1] for place in at] for side in (0, 1))
+            weights = one.rows[a][left][:, rows], other.rows[b][right][:, rows]
             found[0, number, at] = js_divergence(*weights).mean(-1)
             if bare:
-                left = [
-                    without_sink(each, side.sink) for each, side in zip(weights, sides, strict=True)
-                ]
-                found[1, number, at] = known_mean(js_divergence(*left))
-            outputs = [
-                side.outputs[layer][chosen][:, rows]
-                for side, layer, chosen in zip(sides, layers, heads, strict=True)
-                if layer in side.outputs
-            ]
-            if len(outputs) == 2 and outputs[0].shape == outputs[1].shape:
-                found[2, number, at] = 1 - cosine(*outputs).mean(-1)
+                bared = map(without_sink, weights, (one.sink, other.sink))
+                found[1, number, at] = known_mean(js_divergence(*bared))
+            if a in one.outputs and b in other.outputs:
+                outputs = one.outputs[a][left][:, rows], other.outputs[b][right][:, rows]
+                if outputs[0].shape == outputs[1].shape:
+                    found[2, number, at] = 1 - cosine(*outputs).mean(-1)
     return Divergences(*found)
 
 
@@ -107,92 +101,42 @@ def known_mean(values: Values) -> Values:
 # The floor -----------------------------------------------------------------------------------
 
 
-class Floor(NamedTuple):
-    """The noise floor of a comparison: the divergence that rounding alone causes.
-
-    js, output: as in ``Divergences``; twice the largest mean over texts of any head; one bound for
-        all heads.
-    """
-
-    js: float
-    output: float = math.nan
-
-
 def noise_floor(noise: Divergences) -> Floor:
     """Return the noise floor that is used for all heads.
 
     noise: the divergences of a model from itself, computed in another number format.
     """
-    return Floor(*(_ROUNDED * _largest(each) for each in (noise.js, noise.output)))
+    means = (known_mean(values.T) for values in (noise.js, noise.output))
+    return Floor(*(_ROUNDED * float(np.fmax.reduce(mean)) for mean in means))
 
 
-def _largest(values: Values) -> float:
-    means = known_mean(values.T)
-    return float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
+class MeanOverTexts(NamedTuple):
+    """A mean over texts; ends: of its 95% confidence interval, None for fewer than five texts."""
+
+    mean: float
+    ends: tuple[float, float] | None
+
+    def above(self, floor: float) -> bool:
+        """Return whether the interval lies above ``floor``; False if either is unknown."""
+        return self.ends is not None and self.ends[0] > floor
 
 
-class MeansOverTexts(NamedTuple):
-    """Means over texts with 95% confidence intervals, one for each column of numbers.
-
-    mean: the means. low, high: the ends of their intervals; None for fewer than five texts.
-    """
-
-    mean: Values
-    low: Values | None
-    high: Values | None
-
-    def ends(self, place: int) -> tuple[float, float] | None:
-        """Return the interval (low, high) of one column, or None if it has none.
-
-        place: the index of the column.
-        """
-        if self.low is None or self.high is None or not math.isfinite(self.low[place]):
-            return None
-        return float(self.low[place]), float(self.high[place])
-
-    def above(self, place: int, floor: float) -> bool:
-        """Return whether the interval of a column lies above ``floor``; False if either is unknown.
-
-        place: the index of the column.
-        """
-        ends = self.ends(place)
-        return ends is not None and ends[0] > floor
-
-
-def over_texts(values: Values, seed: int, *, positive: bool = True) -> MeansOverTexts:
+def over_texts(values: Values, seed: int, *, positive: bool = True) -> list[MeanOverTexts]:
     """Return the mean of each column over texts, with its bootstrap interval.
 
-    values: (text, column).
-    seed: of the bootstrap. positive: no value is below zero, so no end of an interval is.
+    values: (text, column). seed: of the bootstrap. positive: no value is below zero, so no end of
+    an interval is.
     """
-    mean = values.mean(axis=0)
-    if len(values) < LEAST_TEXTS:
-        return MeansOverTexts(mean, None, None)
-    low, high = bootstrap_interval(values, seed)
-    return MeansOverTexts(mean, np.maximum(low, 0.0) if positive else low, high)
+    means = []
+    for mean, ends in zip(values.mean(axis=0).tolist(), intervals(values, seed), strict=True):
+        known = ends if ends is not None and math.isfinite(ends[0]) else None
+        if known is not None and positive:
+            known = max(known[0], 0.0), known[1]
+        means.append(MeanOverTexts(mean, known))
+    return means
 
 
 # What the models predict ---------------------------------------------------------------------
-
-
-class Predictions(NamedTuple):
-    """The difference of two models' next-token predictions.
-
-    The numbers are those of llama.cpp's ``--kl-divergence``. kl: KL(A ‖ B), nats, mean over
-    positions. same_top: the share of positions with the same likeliest token. kl_error,
-    same_top_error: their standard errors over positions, s / √n and √(p(1 − p) / (n − 1)).
-    positions: how many. largest: the highest KL of one position. outside: None if both models
-        predict the same tokens; else the largest share of probability, in [0, 1], that either gives
-        at one position to tokens that the other lacks: both are then rescaled without these.
-    """
-
-    kl: float
-    kl_error: float
-    same_top: float
-    same_top_error: float
-    positions: int
-    largest: float
-    outside: float | None = None
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
@@ -226,35 +170,12 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
     )
 
 
-class Noise(NamedTuple):
-    """The effect of rounding alone on one model, or the larger effect on two models.
-
-    floor: the noise floor. words: a description of the model that was compared with itself in
-        another number format. predictions: how far that model's predictions differ in the other
-        format; None if unknown.
-    """
-
-    floor: Floor
-    words: str
-    predictions: Predictions | None = None
-
-    def or_more(self, other: Noise) -> Noise:
-        """Return the noise of two models: of each number the larger one.
-
-        A model stored in coarser numbers may already have lost what the other still has; then only
-        the other shows the loss.
-        """
-        if self.words == other.words:
-            return self
-        known = [each for each in (self.predictions, other.predictions) if each is not None]
-        return Noise(
-            Floor(*(float(np.fmax(*pair)) for pair in zip(self.floor, other.floor, strict=True))),
-            f"{self.words}, {other.words}",
-            max(known, key=lambda each: each.kl, default=None),
-        )
-
-
 # Which head is compared with which ------------------------------------------------------------
+
+
+def heads_of(counts: Mapping[int, int]) -> list[Head]:
+    """Return every (layer, head). counts: how many heads each layer has."""
+    return [(layer, head) for layer, count in counts.items() for head in range(count)]
 
 
 def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[Pair]:
@@ -262,12 +183,7 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 
     first, second: for each layer how many heads it has, in model A and in model B.
     """
-    return [
-        ((layer, head), (layer, head))
-        for layer in first
-        if layer in second
-        for head in range(min(first[layer], second[layer]))
-    ]
+    return [(head, head) for head in heads_of(first) if head[1] < second.get(head[0], 0)]
 
 
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
@@ -278,36 +194,30 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
     Raises UsageError if too many pairs of heads would have to be compared.
     """
     heads, others = first.heads, second.heads
-    groups = [(heads, others)]
+    groups = [(heads_of(heads), heads_of(others))]
     if len(heads) == len(others):
-        layers = zip(heads, others, strict=True)
-        groups = [({a: heads[a]}, {b: others[b]}) for a, b in layers]
-    tried = sum(sum(a.values()) * sum(b.values()) for a, b in groups)
+        layers = zip(heads.items(), others.items(), strict=True)
+        groups = [(heads_of(dict([a])), heads_of(dict([b]))) for a, b in layers]
+    tried = sum(len(lefts) * len(rights) for lefts, rights in groups)
     if tried > _MOST_PAIRS:
         raise UsageError(
             f"--match would hold {tried:,} pairs of heads against each other, at most "
             f"{_MOST_PAIRS:,} are: leave it out"
         )
-    found: list[Pair] = []
-    for a, b in groups:
-        lefts, rights = ([(at, head) for at in each for head in range(each[at])] for each in (a, b))
-        table = np.zeros((len(lefts), len(rights)))
-        for one, other in zip(first.texts, second.texts, strict=True):
-            table += _table(one, other, lefts, rights)
-        found += [(lefts[left], rights[right]) for left, right in cheapest_pairs(table)]
-    return sorted(found)
+    pairs: list[Pair] = []
+    for lefts, rights in groups:
+        texts = zip(first.texts, second.texts, strict=True)
+        table = sum(_table(one, other, lefts, rights) for one, other in texts)
+        pairs += [(lefts[left], rights[right]) for left, right in cheapest_pairs(np.asarray(table))]
+    return sorted(pairs)
 
 
-def _table(one: TextMaps, other: TextMaps, first: Sequence[Head], second: Sequence[Head]) -> Values:
-    """Return the divergence of each head of one model from each head of the other.
+def _table(one: TextMaps, other: TextMaps, lefts: Sequence[Head], rights: Sequence[Head]) -> Values:
+    """Return the divergence of each head of one model from each head of the other over one text.
 
-    The result is (head of A, head of B). one, other: the maps of both models over one text. first,
-    second: the heads of each.
+    The result is (head of A, head of B). lefts, rights: the heads of each.
     """
-    every = np.concatenate(list(other.rows.values()))
-    starts = np.cumsum([0, *(len(rows) for rows in other.rows.values())])
-    place = dict(zip(other.rows, starts.tolist(), strict=False))
-    chosen = every[[place[layer] + head for layer, head in second]]
+    chosen = np.stack([other.rows[layer][head] for layer, head in rights])
     return np.stack(
-        [js_divergence(one.rows[layer][head], chosen).mean(-1) for layer, head in first]
+        [js_divergence(one.rows[layer][head], chosen).mean(-1) for layer, head in lefts]
     )

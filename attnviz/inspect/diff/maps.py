@@ -101,7 +101,9 @@ def model_maps(
         queries, keys, seen = given.queries(kind), given.keys(kind), None
         if reads_sums(model.info, max(len(queries), len(keys)), reduce):
             try:
-                stride = stride or _stride(inputs, kind, run(_beginning(given), rows=(0,)))
+                if stride is None:
+                    target = None if given.target is None else given.target.cut(2)
+                    stride = _stride(inputs, kind, run(Input(given.text.cut(2), target), rows=(0,)))
                 if stride > 1 and len(queries) // stride < _LEAST_ROWS:
                     raise UsageError(
                         f"text {number + 1} has {len(keys):,} tokens, of which {_LEAST_ROWS} rows "
@@ -150,16 +152,10 @@ def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
 
 
-def _beginning(given: Input) -> Input:
-    """Return the first tokens of an input, of which a run shows the sizes of a model's arrays."""
-    return Input(given.text.cut(2), None if given.target is None else given.target.cut(2))
-
-
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
     """Return the stride between recorded queries with which all texts fit ``MOST_BYTES``.
 
-    inputs: all texts. kind: of attention. seen: the run over the first text, from whose sizes it is
-    computed.
+    seen: a run over some tokens, which shows the sizes of the model's arrays.
     """
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())

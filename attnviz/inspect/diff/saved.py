@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,7 +13,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
-from attnviz.inspect.diff.records import HeadState
+from attnviz.inspect.diff.report import HeadState
 from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
 from attnviz.inspect.patterns.data import read_scores
 from attnviz.reading import RESULT_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
@@ -78,20 +78,20 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
         raise ValueError("a head that is there twice" if heads else "no heads")
     if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
         raise ValueError("no such attention or head")
-    source = optional(data["source"], str) or ""
+    saved = SavedResult(path, command, info, data["kind"], heads)
+    saved = replace(saved, source=optional(data["source"], str) or "")
     if command == "patterns":
-        text = optional(data["text"], str)
-        return SavedResult(path, "patterns", info, data["kind"], heads, text, source=source)
+        return replace(saved, text=optional(data["text"], str))
     if data["unit"] != "head" or data["mode"] != "zero" or data["metric"] != "loss_delta":
         raise ValueError("expected single heads, --mode zero, and a loss")
     texts = data.get("texts") or [data]
     ids = tuple(tuple(typed(token, int) for token in text["token_ids"]) for text in texts)
-    return SavedResult(path, "ablate", info, data["kind"], heads, texts=ids, source=source)
+    return replace(saved, texts=ids)
 
 
 def _pattern_state(entry: dict[str, Any]) -> HeadState:
-    found = read_scores(entry)
-    return HeadState(found.label, found.scores, found.intervals)
+    scores = read_scores(entry)
+    return HeadState(scores.label, scores.scores, scores.intervals)
 
 
 def _effect_state(entry: dict[str, Any]) -> HeadState:

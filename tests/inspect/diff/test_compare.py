@@ -161,13 +161,13 @@ def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval() ->
     floor = noise_floor(Divergences(js, nothing, nothing))
     assert floor.js == pytest.approx(0.4)
     assert math.isnan(floor.output)
-    assert over_texts(js, 0).ends(0) is None
-    six = over_texts(np.tile(js, (3, 1)), 0)
-    low, high = six.ends(0) or (0, 0)
+    assert over_texts(js, 0)[0].ends is None
+    six = over_texts(np.tile(js, (3, 1)), 0)[0]
+    low, high = six.ends or (0, 0)
     assert low < 0.2 < high
-    assert not six.above(0, low)
-    assert six.above(0, low - 1e-9)
-    assert not six.above(0, math.nan)
+    assert not six.above(low)
+    assert six.above(low - 1e-9)
+    assert not six.above(math.nan)
 
 
 @pytest.mark.parametrize("name", ["tiny", "gpt2", "llama", "bert"])

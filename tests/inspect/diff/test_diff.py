@@ -73,7 +73,7 @@ def test_two_sides_that_are_the_same_are_not_measured(
     text = ("--text", "the cat sat on the mat")
     measured = run("diff", first, *text, "--text-b", "the cat sat on the cat", "--json").document
     with monkeypatch.context() as patched:
-        patched.setattr("attnviz.inspect.diff.live.model_maps", lambda *_: pytest.fail("measured"))
+        patched.setattr("attnviz.inspect.diff.diff.model_maps", lambda *_: pytest.fail("measured"))
         for sides in (("tiny",), ("tiny", "tiny"), (first, "--importance"), (first, second)):
             found = run("diff", *sides, *text, "--json", "-q").document
             assert found.keys() == measured.keys()
