@@ -36,18 +36,11 @@ from attnviz.inspect.check.baseline import (
 )
 from attnviz.inspect.check.ci import github_lines
 from attnviz.inspect.check.initial import baseline_path, initial_rules
-from attnviz.inspect.check.judge import outcome
+from attnviz.inspect.check.kinds import BaselineRule, ScoreRule, outcome
 from attnviz.inspect.check.measure import CheckedModel
-from attnviz.inspect.check.records import (
-    BaselineRule,
-    Bounds,
-    CheckReport,
-    Outcome,
-    Rule,
-    ScoreRule,
-)
+from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, Rule
 from attnviz.inspect.check.rules import read_rules
-from attnviz.inspect.check.words import value_text
+from attnviz.inspect.check.screen import value_text
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
