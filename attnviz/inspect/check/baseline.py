@@ -35,11 +35,8 @@ DISTANCES = (0, 1, 2, 4, 8, 16)
 """The furthest key of each step of distance; keys further away are one more step."""
 
 _DECIMALS = 6
-_OPENING = 200
-"""The first bytes of a baseline, damaged or not, which contain its schema."""
-
-_OFF = 1e-3
-"""How far the sum of rounded shares may be from one."""
+_OPENING = 200  # the first bytes of a baseline, damaged or not, which contain its schema
+_OFF = 1e-3  # how far the sum of rounded shares may be from one
 
 
 def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.float64]:
@@ -120,15 +117,14 @@ def check_finite(baseline: Baseline) -> None:
     The error is a LoadError if parameters of the model are not finite; else a UsageError.
     """
     lost = [
-        head
-        for head, shares in baseline.shares.items()
-        if not np.isfinite(shares).all() or set(baseline.scores[head].values()) <= {None}
+        f"L{layer}H{head}"
+        for (layer, head), shares in baseline.shares.items()
+        if not np.isfinite(shares).all() or set(baseline.scores[layer, head].values()) <= {None}
     ]
     if lost:
-        layer, number = lost[0]
         told = (
             f"no baseline: the attention of {len(lost)} of {len(baseline.shares)} heads "
-            f"(L{layer}H{number} first) is no number, so that nothing can be held against it"
+            f"({lost[0]} first) is no number, so that nothing can be held against it"
         )
         if broken := broken_words(baseline.info.not_finite):
             raise LoadError(f"{told}: {broken[0]}")
@@ -169,10 +165,10 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 
 
 def check_beside(path: Path, rules: Path) -> None:
-    """Raise an error if a baseline must not be written to ``path``.
+    """Raise an error unless ``path`` is writable and in the directory of the rules or below.
 
-    It must be writable and in the directory of the rules or below. rules: the file of rules, which
-    may be a stranger's: neither a name in it nor a link may lead a baseline elsewhere.
+    rules: the file of rules, which may be a stranger's: neither a name in it nor a link may lead a
+    baseline elsewhere.
     """
     folder = os.path.realpath(rules.parent)
     if not Path(os.path.realpath(path)).is_relative_to(folder):

@@ -30,8 +30,7 @@ from attnviz.progress import UNWATCHED, Advance
 _LONG = 2_048
 """The tokens of a text from which a model runs in torch, which reads it without whole maps."""
 
-_BUILT_IN = "tiny"
-"""The model to check if neither the file nor the person names one."""
+_BUILT_IN = "tiny"  # the model to check if neither the file nor the person names one
 
 
 def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) -> RuleFile | None:

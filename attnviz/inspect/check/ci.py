@@ -66,16 +66,13 @@ def github_lines(report: CheckReport, environment: Mapping[str, str] = os.enviro
         where = {"file": path.as_posix(), "title": outcome.rule.name}
         if outcome.rule.line:
             where["line"] = str(outcome.rule.line)
-        given = ",".join(f"{key}={_property(visible(value))}" for key, value in where.items())
-        yield f"::{level} {given}::{_escaped(f'{brief(outcome)}; {_measured(outcome)}')}"
+        given = (f"{key}={_escaped(visible(value), ':,')}" for key, value in where.items())
+        yield f"::{level} {','.join(given)}::{_escaped(f'{brief(outcome)}; {_measured(outcome)}')}"
 
 
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+def _escaped(text: str, more: str = "") -> str:
+    """Return the text with percent signs, line ends and ``more`` signs as GitHub escapes them."""
+    return "".join(f"%{ord(sign):02X}" if sign in f"%\r\n{more}" else sign for sign in text)
 
 
 def add_summary(document: Document) -> None:

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,15 +35,10 @@ if TYPE_CHECKING:  # rules of params alone load no model
 BOUNDS = ("at_least", "at_most")
 
 _AGAINST = ("js_divergence", "score_change")
-_FURTHEST = 3
-"""How many of the heads beyond a bound are named."""
-
+_FURTHEST = 3  # how many of the heads beyond a bound are named
 _NAME_COLUMNS = 40
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)[ ]?%")
-_ROW_SUM = 1e-4
-"""How far the sum of a row may be from one by default; float32 stays within 1e-6."""
-
-_Kind = TypeVar("_Kind", bound="MeasuredRule")
+_ROW_SUM = 1e-4  # how far the sum of a row may be from one by default; float32 stays within 1e-6
 
 
 class Given(NamedTuple):
@@ -71,12 +66,12 @@ class Given(NamedTuple):
 
     def made(
         self,
-        kind: type[_Kind],
+        kind: type[MeasuredRule],
         name: str,
         said: str = "",
         bounds: Bounds | None = None,
         **more: Any,
-    ) -> _Kind:
+    ) -> MeasuredRule:
         """Return the rule. name: if it has none. said: that name with display names of measures."""
         given, bounds = self.word("name", name), bounds or bounds_of(self.table)
         return kind(given, bounds, said if given == name else "", **self.common, **more)
@@ -137,7 +132,10 @@ def _measure(what: str, name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class MeasuredRule(Rule):
-    """A rule of one kind."""
+    """A rule of one kind. texts: those that it is about. path: of a file that it names."""
+
+    texts: tuple[str, ...] = ()
+    path: Path | None = None
 
     @abstractmethod
     def measured(self, model: CheckedModel) -> Outcome:
@@ -155,7 +153,7 @@ class ScoreRule(MeasuredRule):
     score: str = ""
 
     @classmethod
-    def read(cls, given: Given) -> ScoreRule:
+    def read(cls, given: Given) -> MeasuredRule:
         """Return the rule of a table; raise ValueError if the table is wrong."""
         head, score = given.word("head"), _measure("score", given.word("score"), MEASURES)
         said = f"{head} {said_name(score)}"
@@ -168,9 +166,10 @@ class ScoreRule(MeasuredRule):
         if known and all(scores.get(self.score) is None for scores in known):
             why = model.patterns.not_measured.get(self.score, "it is measured of no head")
             raise UsageError(f"no score {self.score!r} here: {why}")
-        unit = MEASURES[self.score].unit.replace("share", "")
-        lost = Outcome(self, math.nan, model.probed, PROBES, unit, _without_number([head]))
-        return lost if value is None else replace(lost, value=value, detail="")
+        unit, detail = MEASURES[self.score].unit.replace("share", ""), ""
+        if value is None:
+            value, detail = math.nan, _without_number([head])
+        return Outcome(self, value, model.probed, PROBES, unit, detail)
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class LabelRule(MeasuredRule):
     label: str = ""
 
     @classmethod
-    def read(cls, given: Given) -> LabelRule:
+    def read(cls, given: Given) -> MeasuredRule:
         label = _measure("label", given.word("heads_labelled"), LABELS)
         name, said = f"heads labelled {label}", f"heads labelled {label_named(label).said}"
         return given.made(cls, name, said, label=label)
@@ -221,7 +220,7 @@ class BaselineRule(MeasuredRule):
     share: float = 1.0
 
     @classmethod
-    def read(cls, given: Given) -> BaselineRule:
+    def read(cls, given: Given) -> MeasuredRule:
         asked = [key for key in _AGAINST if key in given.table]
         if len(asked) != 1 or not isinstance(given.table[asked[0]], dict):
             raise ValueError(
@@ -270,23 +269,17 @@ class BaselineRule(MeasuredRule):
 
 @dataclass(frozen=True)
 class LossRule(MeasuredRule):
-    """A rule on the mean loss in nats per token over texts.
-
-    texts: if empty, the built-in ones. path: the file of the texts, if any.
-    """
-
-    texts: tuple[str, ...] = ()
-    path: Path | None = None
+    """A rule on the mean loss in nats per token over texts, without any over the built-in ones."""
 
     @classmethod
-    def of_text(cls, given: Given) -> LossRule:
+    def of_text(cls, given: Given) -> MeasuredRule:
         text = given.word("loss_on")
         if text == "built-in texts":
             return given.made(cls, "loss on built-in texts")
         return given.made(cls, f"loss on “{cut(text, _NAME_COLUMNS)}”", texts=(text,))
 
     @classmethod
-    def of_file(cls, given: Given) -> LossRule:
+    def of_file(cls, given: Given) -> MeasuredRule:
         from attnviz.texts import read_texts_file
 
         path = given.path("loss_on_file")
@@ -323,13 +316,12 @@ class SpanRule(MeasuredRule):
         ``all``. head: one head as typed; empty for all.
     """
 
-    text: str = ""
     span: str = ""
     queries: str = "last"
     head: str = ""
 
     @classmethod
-    def read(cls, given: Given) -> SpanRule:
+    def read(cls, given: Given) -> MeasuredRule:
         if given.text is None and "text" not in given.table:
             raise ValueError(
                 'a span stands in a text: add text = "…" here or at the top of the file'
@@ -338,11 +330,11 @@ class SpanRule(MeasuredRule):
         queries = given.word("mass_from", "last")
         head = given.word("head") if "head" in given.table else ""
         name = " ".join(part for part in (head, f"mass from {queries} on “{span}”") if part)
-        return given.made(cls, name, text=text, span=span, queries=queries, head=head)
+        return given.made(cls, name, texts=(text,), span=span, queries=queries, head=head)
 
     def measured(self, model: CheckedModel) -> Outcome:
         probing = model.probing
-        given = _whole(probing, self.text)
+        given = _whole(probing, self.texts[0])
         tokens = given.keys(probing.kind)
         key = self._found(self.span, tokens)
         rows = range(len(tokens)) if self.queries == "all" else range(len(tokens))[-1:]
@@ -366,7 +358,7 @@ class SpanRule(MeasuredRule):
         """Return the positions of some words in the text; raise UsageError without them."""
         found = find_in(tokens, words)
         if found is None:
-            known = set(re.findall(r"\w+", self.text))
+            known = set(re.findall(r"\w+", self.texts[0]))
             raise UsageError(
                 f"{visible(words)!r} does not stand in its text{nearest(words, known)}"
             )
@@ -383,7 +375,7 @@ class CountRule(MeasuredRule):
     number: str = "total"
 
     @classmethod
-    def read(cls, given: Given) -> CountRule:
+    def read(cls, given: Given) -> MeasuredRule:
         number = given.word("params")
         return given.made(cls, f"params {number}", number=number)
 
@@ -403,7 +395,7 @@ class RowsRule(MeasuredRule):
     """
 
     @classmethod
-    def read(cls, given: Given) -> RowsRule:
+    def read(cls, given: Given) -> MeasuredRule:
         if given.table["rows_sum_to_one"] is not True:
             raise ValueError("expected rows_sum_to_one = true")
         bounds = None if set(BOUNDS) & set(given.table) else Bounds(at_most=_ROW_SUM)

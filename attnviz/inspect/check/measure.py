@@ -31,8 +31,7 @@ from attnviz.texts import built_in_texts
 if TYPE_CHECKING:  # rules of params alone load no model
     from attnviz.inspect.patterns.records import PatternReport
 
-_SEEDS = 3
-"""How many draws of random tokens are used, the same as in ``patterns``."""
+_SEEDS = 3  # how many draws of random tokens are used, the same as in patterns
 
 PROBES, TEXTS, BASELINE = "probes", "texts", "baseline"
 """The sources of rules: the texts of ``patterns``, the built-in texts, these and the baseline."""

@@ -14,7 +14,7 @@ from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, table_of
 from attnviz.records import ModelInfo
 
-_COLUMNS = ["name", "passed", "value", "at_least", "at_most", "unit", "warning", "measured_on"]
+_COLUMNS = ("name", "passed", "value", "at_least", "at_most", "unit", "warning", "measured_on")
 
 
 def on_github() -> bool:

@@ -11,18 +11,8 @@ from typing import Any
 
 from attnviz.draw.labels import visible
 from attnviz.errors import UsageError
-from attnviz.inspect.check.kinds import (
-    BOUNDS,
-    KINDS,
-    BaselineRule,
-    CountRule,
-    Given,
-    LossRule,
-    MeasuredRule,
-    SpanRule,
-    nearest_or_all,
-    shown,
-)
+from attnviz.inspect.check import kinds
+from attnviz.inspect.check.kinds import KINDS, nearest_or_all, shown
 from attnviz.reading import TABLES_BYTES, parse_toml, read_bytes
 
 _TOP = ("model", "text", "check")
@@ -40,31 +30,29 @@ class RuleFile:
     """
 
     path: Path
-    rules: tuple[MeasuredRule, ...]
+    rules: tuple[kinds.MeasuredRule, ...]
     model: str | None = None
 
     @property
     def of_config(self) -> bool:
         """Return whether every rule is about the config alone."""
-        return all(isinstance(rule, CountRule) for rule in self.rules)
+        return all(isinstance(rule, kinds.CountRule) for rule in self.rules)
 
     @property
     def baselines(self) -> tuple[Path, ...]:
         """Return the paths of the baselines that rules name, each once."""
-        paths = [rule.path for rule in self.rules if isinstance(rule, BaselineRule)]
+        paths = [rule.path for rule in self.rules if isinstance(rule, kinds.BaselineRule)]
         return tuple(dict.fromkeys(paths))
 
     @property
     def texts(self) -> tuple[str, ...]:
         """Return the texts of the rules; rules on the built-in texts have none."""
-        losses = [text for rule in self.rules if isinstance(rule, LossRule) for text in rule.texts]
-        return (*losses, *(rule.text for rule in self.rules if isinstance(rule, SpanRule)))
+        return tuple(text for rule in self.rules for text in rule.texts)
 
     @property
     def read(self) -> tuple[Path, ...]:
         """Return the paths of all files that a check reads: rules, their baselines, their texts."""
-        texts = [rule.path for rule in self.rules if isinstance(rule, LossRule) and rule.path]
-        return (self.path, *self.baselines, *texts)
+        return (self.path, *(rule.path for rule in self.rules if rule.path is not None))
 
 
 def read_rules(path: Path) -> RuleFile:
@@ -76,10 +64,9 @@ def read_rules(path: Path) -> RuleFile:
     file = visible(str(path))
     content = read_bytes(path, name=repr(file), most=TABLES_BYTES)
     data, text = parse_toml(content, f"{file} is no TOML", UsageError), content.decode("utf-8-sig")
-    for key in data:
-        if key not in _TOP:
-            nearest = nearest_or_all(key, _TOP)
-            raise UsageError(f"{file} has an unknown key {visible(key)!r}{nearest}")
+    if unknown := [key for key in data if key not in _TOP]:
+        nearest = nearest_or_all(unknown[0], _TOP)
+        raise UsageError(f"{file} has an unknown key {visible(unknown[0])!r}{nearest}")
     tables = data.get("check", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise UsageError(f"{file}: expected rules as tables [[check]], got {shown(tables)}")
@@ -114,24 +101,24 @@ def read_rules(path: Path) -> RuleFile:
     return RuleFile(path, tuple(rules), model)
 
 
-def _rule(table: dict[str, Any], line: int, folder: Path, text: str | None) -> MeasuredRule:
+def _rule(table: dict[str, Any], line: int, folder: Path, text: str | None) -> kinds.MeasuredRule:
     """Return the rule of a table; raise ValueError if it is wrong."""
-    kinds = [key for key in KINDS if key in table]
-    if not kinds:
+    asked = [key for key in KINDS if key in table]
+    if not asked:
         every = {key for _, keys in KINDS.values() for key in keys}
-        asked = next((key for key in table if key not in {*_COMMON, *BOUNDS, *every}), "")
+        name = next((key for key in table if key not in {*_COMMON, *kinds.BOUNDS, *every}), "")
         raise ValueError(
             f"expected what to check ({', '.join(KINDS)}), got "
-            f"{visible(asked) or 'none of them'!r}{nearest_or_all(asked, KINDS)}"
+            f"{visible(name) or 'none of them'!r}{nearest_or_all(name, KINDS)}"
         )
-    if len(kinds) > 1:
-        raise ValueError(f"{kinds[0]} and {kinds[1]} are two rules: part them")
-    read, keys = KINDS[kinds[0]]
-    known = (kinds[0], *keys, *_COMMON, *(() if kinds[0] == "against" else BOUNDS))
+    if len(asked) > 1:
+        raise ValueError(f"{asked[0]} and {asked[1]} are two rules: part them")
+    read, keys = KINDS[asked[0]]
+    known = (*asked, *keys, *_COMMON, *(() if asked[0] == "against" else kinds.BOUNDS))
     for key in table:
         if key not in known:
             raise ValueError(f"unknown key {visible(key)!r}{nearest_or_all(key, known)}")
     warning = table.get("warning", False)
     if not isinstance(warning, bool):
         raise ValueError(f"expected warning = true or false, got {shown(warning)}")
-    return read(Given(table, {"warning": warning, "line": line}, folder, text))
+    return read(kinds.Given(table, {"warning": warning, "line": line}, folder, text))

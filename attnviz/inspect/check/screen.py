@@ -17,9 +17,7 @@ from attnviz.records import Tokens
 _TONES: dict[str, Tone] = {"✗": "bad", "!": "strong", "✓": "good"}
 """The signs of outcomes with their styles, in the order in which the rules are listed."""
 
-_NAMED, _NAME = 2, 40
-"""How many rules the finding names, and the columns of a name."""
-
+_NAMED, _NAME = 2, 40  # how many rules the finding names, and the columns of a name
 _LEAST_ROWS = 3
 _LEAD = 9
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +33,7 @@ _ROUNDED = 2.0
 """The ratio of the floor to the divergence between a rounded and an exact side. If both sides are
 rounded, squared errors add up, and a divergence is a squared error to first order."""
 
-_MOST_PAIRS = 2**18
-"""The most pairs of heads that are compared to find a match."""
+_MOST_PAIRS = 2**18  # the most pairs of heads that are compared to find a match
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +63,9 @@ def divergences(
     The first query of a causal text, which sees only itself, does not count.
     """
     found = np.full((3, len(first.texts), len(pairs)), np.nan)
-
-    def layers(place: int) -> tuple[int, int]:
-        return pairs[place][0][0], pairs[place][1][0]
-
-    groups = groupby(sorted(range(len(pairs)), key=layers), key=layers)
-    by_layers = {layers: list(places) for layers, places in groups}
+    by_layers: dict[tuple[int, int], list[int]] = {}
+    for place, ((a, _), (b, _)) in enumerate(pairs):
+        by_layers.setdefault((a, b), []).append(place)
     for number, (one, other) in enumerate(zip(first.texts, second.texts, strict=True)):
         rows = one.kept >= 1 if first.causal else np.ones(len(one.kept), bool)
         if not rows.any():
@@ -151,21 +146,19 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
         if p is None or q is None or np.isnan([p.max(), q.max()]).any():
             return None
         if (shared := min(p.shape[-1], q.shape[-1])) < max(p.shape[-1], q.shape[-1]):
-            kept = [np.logaddexp.reduce(each[:, :shared], -1, keepdims=True) for each in (p, q)]
-            p, q = (each[:, :shared] - all_ for each, all_ in zip((p, q), kept, strict=True))
-            outside = max(outside or 0.0, *(float(-np.expm1(each.min())) for each in kept))
+            kept = [np.logaddexp.reduce(logs[:, :shared], -1, keepdims=True) for logs in (p, q)]
+            p, q = p[:, :shared] - kept[0], q[:, :shared] - kept[1]
+            outside = max(outside or 0.0, *(float(-np.expm1(logs.min())) for logs in kept))
         apart.append(kl_divergence(p, q))
         same.append(p.argmax(-1) == q.argmax(-1))
-    kl, top = np.concatenate(apart), np.concatenate(same)
-    count, share = len(kl), float(top.mean())
-    spare = max(count - 1, 1)
+    kl, share = np.concatenate(apart), float(np.concatenate(same).mean())
+    spare = max(len(kl) - 1, 1)
     return Predictions(
         kl=float(kl.mean()),
-        kl_error=float(kl.std(ddof=min(1, count - 1)) / math.sqrt(count)),
+        kl_error=float(kl.std(ddof=min(1, len(kl) - 1)) / math.sqrt(len(kl))),
         same_top=share,
         same_top_error=math.sqrt(share * (1 - share) / spare),
-        positions=count,
-        largest=float(kl.max()),
+        positions=len(kl),
         outside=outside,
     )
 

@@ -19,18 +19,7 @@ from attnviz.draw.numbers import counted
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.inspect.diff.compare import (
-    Divergences,
-    Pair,
-    divergences,
-    heads_of,
-    known_mean,
-    matched_pairs,
-    noise_floor,
-    over_texts,
-    pairs_by_index,
-    predictions,
-)
+from attnviz.inspect.diff import compare
 from attnviz.inspect.diff.maps import ModelMaps, model_maps
 from attnviz.inspect.diff.report import (
     ChangedMaps,
@@ -57,22 +46,16 @@ from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_fli
 from attnviz.models.model import Model
 from attnviz.models.other_numbers import in_other_numbers
 from attnviz.progress import UNWATCHED, Advance
-from attnviz.records import Floats, Input, Kind
+from attnviz.records import Floats, Input
 
 Open = Callable[[LiveSide], Model]
 
 Scanning = Callable[[], AbstractContextManager[Advance]]
 """Opens a progress bar; not while a model is loaded, which shows its own."""
 
-_RATE = 0.05
-"""The false-discovery rate of the changes that are called significant."""
-
-_SEEDS = 3
-"""How many draws of random tokens are used, the same as in ``patterns``."""
-
-_LARGEST = 40
-"""The most tokens of a text whose maps are shown, if one is that short."""
-
+_RATE = 0.05  # the false-discovery rate of the changes that are called significant
+_SEEDS = 3  # how many draws of random tokens are used, the same as in patterns
+_LARGEST = 40  # the most tokens of a text whose maps are shown, if one is that short
 _EFFECT: Final = "loss_delta"
 
 
@@ -149,18 +132,18 @@ def _of_models(
             same=same,
             two_texts=two_texts,
         )
-        alone: tuple[str, ...] = ()
+        lacking: list[str] = []
         if not same:
             try:
                 noise = noise.or_more(_noise(request, "B", second, other))
             except (LoadError, UnsupportedError) as error:  # a quantised one, or no memory for it
-                alone = (f"the noise floor is that of A alone: {error}",)
+                lacking.append(f"the noise floor is that of A alone: {error}")
         report = _held(request, first, second, noise)
-    apart, lacking = (None, ()) if two_texts else _comparable(first, second)
+    apart, why = (None, ()) if two_texts else _comparable(first, second)
     return replace(
         report,
         source=a.texts.source,
-        notes=(*report.notes, *alone, *lacking, *notes),
+        notes=(*report.notes, *lacking, *why, *notes),
         condition=_condition(request, a, b, two_texts),
         predictions=apart,
     )
@@ -210,8 +193,8 @@ def _measured(
 ) -> MeasuredSide:
     """Measure one side of a comparison: its attention maps, its heads and their effects.
 
-    first: the measurements of A, if this is B. advance: is called with the share that is done.
-    same: whether B is loaded as A is. two_texts: whether B runs on other texts than A.
+    first: the measurements of A, if this is B. same: whether B is loaded as A is. two_texts:
+        whether B runs on other texts than A.
     """
     probing = open_probing(model, request.kind)
     inputs = side_inputs(probing, side, request.truncate)
@@ -225,8 +208,7 @@ def _measured(
     states = first.heads if first is not None and same else _scored(probing, request.seed)
     if request.importance:
         states = _ablated(
-            *(model, inputs, probing.kind, states, request.seed),
-            lambda done: advance(share + (1 - share) * done),
+            probing, inputs, states, request.seed, lambda done: advance(share + (1 - share) * done)
         )
     return MeasuredSide(maps, tuple(inputs), states)
 
@@ -248,9 +230,8 @@ def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, 
 
 
 def _ablated(
-    model: Model,
+    probing: Probing,
     inputs: Sequence[Input],
-    kind: Kind,
     states: Mapping[Head, HeadState],
     seed: int,
     advance: Advance,
@@ -264,43 +245,40 @@ def _ablated(
     from attnviz.engine.effects import Variant
     from attnviz.engine.scan.run import open_scan  # few comparisons ablate heads
 
-    scan = open_scan(model, inputs, kind=kind)
-    heads = heads_of(scan.heads)
+    scan = open_scan(probing.model, inputs, kind=probing.kind)
+    heads = compare.heads_of(scan.heads)
     effects = np.full((len(inputs), len(heads)), np.nan)
     every = dict.fromkeys(range(len(inputs)), range(len(heads)))
     for piece in scan.scan_all(every, [Variant((head,)) for head in heads]):
         if _EFFECT not in piece.metrics:
             raise UsageError(
-                f"{model.info.name!r} predicts no words: it has no loss that ablation could "
-                "change, leave out --importance"
+                f"{probing.model.info.name!r} predicts no words: it has no loss that ablation "
+                "could change, leave out --importance"
             )
         effects[piece.text, list(piece.variants)] = piece.metrics[_EFFECT]
         advance((piece.text + 1) / len(inputs))
-    found = {}
-    means = over_texts(effects, seed, positive=False)
-    for head, effect, by_text in zip(heads, means, effects.T.tolist(), strict=True):
+    ablated = {}
+    means = compare.over_texts(effects, seed, positive=False)
+    for head, (mean, ends), by_text in zip(heads, means, effects.T.tolist(), strict=True):
         state = states.get(head, HeadState())
         every_text = {**state.by_text, _EFFECT: tuple(by_text)}
-        found[head] = replace(
-            state, effect=effect.mean, effect_ends=effect.ends, by_text=every_text
-        )
-    return found
+        ablated[head] = replace(state, effect=mean, effect_ends=ends, by_text=every_text)
+    return ablated
 
 
 def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
     """Return the noise floor: the given one, or one measured by comparing a model with itself.
 
-    name: A or B. side: its measurements. model: a torch model that was loaded by name is converted
-        to another number format.
+    name: A or B. model: a torch model that was loaded by name is converted to other numbers.
     """
     if request.noise_floor is not None:
         return Noise(Floor(request.noise_floor), "given")
     whole, other = side.maps, in_other_numbers(model)
     probing = Probing(other.model, whole.kind, whole.causal)
     rounded = model_maps(probing, side.inputs, whole.stride, reduce=request.reduce)
-    pairs = pairs_by_index(whole.heads, whole.heads)
-    floor = noise_floor(divergences(whole, rounded, pairs, bare=False))
-    return Noise(floor, f"{name} {other.words}", predictions(whole, rounded))
+    pairs = compare.pairs_by_index(whole.heads, whole.heads)
+    floor = compare.noise_floor(compare.divergences(whole, rounded, pairs, bare=False))
+    return Noise(floor, f"{name} {other.words}", compare.predictions(whole, rounded))
 
 
 def _comparable(
@@ -310,18 +288,16 @@ def _comparable(
     ids = [[given.predicted.ids for given in side.inputs] for side in (first, second)]
     if ids[0] != ids[1]:
         return None, ("predictions are not compared: A and B number the same tokens differently",)
-    apart = predictions(first.maps, second.maps)
-    rows = {
-        name: [text.predictions for text in side.maps.texts]
-        for name, side in (("A", first), ("B", second))
-    }
+    apart = compare.predictions(first.maps, second.maps)
+    rows = [[text.predictions for text in side.maps.texts] for side in (first, second)]
     if apart is None:
-        without = [name for name, texts in rows.items() if any(text is None for text in texts)]
+        lacks = [any(row is None for row in side) for side in rows]
+        without = [name for name, lacking in zip("AB", lacks, strict=True) if lacking]
         why = f"{' and '.join(without)} predict no tokens" if without else "some are not finite"
         return None, (f"predictions are not compared: {why}",)
     if apart.outside is None:
         return apart, ()
-    a, b = (texts[0].shape[-1] for texts in rows.values() if texts[0] is not None)
+    a, b = (side[0].shape[-1] for side in rows if side[0] is not None)
     return apart, (
         f"A predicts {a:,} tokens, B {b:,}: KL and the likeliest token are of the first "
         f"{min(a, b):,}, rescaled; up to {apart.outside:.1%} of the probability lies on others",
@@ -334,51 +310,19 @@ def _comparable(
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, noise: Noise
 ) -> DiffReport:
-    """Return the report that compares two measured models.
+    """Return the report that compares two measured models, A and B.
 
-    first, second: the measurements of A and B. noise: above whose floor a change counts.
+    noise: above whose floor a change counts.
     """
-    a, b = first.maps, second.maps
-    pairs = matched_pairs(a, b) if request.match else pairs_by_index(a.heads, b.heads)
+    a, b, seed = first.maps, second.maps, request.seed
+    by_index = compare.pairs_by_index(a.heads, b.heads)
+    pairs = compare.matched_pairs(a, b) if request.match else by_index
     if not pairs:
         raise UsageError("the models share no layer with heads: add --match to pair them")
-    apart = divergences(a, b, pairs)
-    notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
-    if a.heads != b.heads:
-        notes.append("the models differ in shape: heads without a partner are left out")
-    lefts, rights = (set(heads) for heads in zip(*pairs, strict=True))
-    changes = _changes(first, second, pairs, apart, noise.floor, request.seed)
-    changes, family = _with_moves(changes, request.seed)
-    report = DiffReport(
-        a=a.info,
-        b=b.info,
-        kind=a.kind,
-        causal=a.causal,
-        texts=len(a.texts),
-        tokens=sum(len(text.queries) for text in a.texts),
-        changes=changes,
-        noise=noise,
-        unmatched_a=tuple(head for head in heads_of(a.heads) if head not in lefts),
-        unmatched_b=tuple(head for head in heads_of(b.heads) if head not in rights),
-        family=family,
-        stride=a.stride,
-        importance=request.importance,
-        notes=tuple(dict.fromkeys(notes)),
-    )
-    return replace(report, example=_example(report, a, b, apart.js))
-
-
-def _changes(
-    first: MeasuredSide,
-    second: MeasuredSide,
-    pairs: Sequence[Pair],
-    apart: Divergences,
-    floor: Floor,
-    seed: int,
-) -> tuple[HeadChange, ...]:
-    js, output = over_texts(apart.js, seed), over_texts(apart.output, seed)
-    no_sink = known_mean(apart.no_sink.T)
-    return tuple(
+    apart = compare.divergences(a, b, pairs)
+    js, output = compare.over_texts(apart.js, seed), compare.over_texts(apart.output, seed)
+    no_sink = compare.known_mean(apart.no_sink.T)
+    changes = [
         HeadChange(
             left,
             right,
@@ -389,11 +333,33 @@ def _changes(
             no_sink=float(no_sink[place]),
             output=output[place].mean,
             output_ends=output[place].ends,
-            changed=js[place].above(floor.js),
-            output_changed=output[place].above(floor.output),
+            changed=js[place].above(noise.floor.js),
+            output_changed=output[place].above(noise.floor.output),
         )
         for place, (left, right) in enumerate(pairs)
+    ]
+    moved, family = _with_moves(changes, seed)
+    notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
+    if a.heads != b.heads:
+        notes.append("the models differ in shape: heads without a partner are left out")
+    lefts, rights = (set(heads) for heads in zip(*pairs, strict=True))
+    report = DiffReport(
+        a=a.info,
+        b=b.info,
+        kind=a.kind,
+        causal=a.causal,
+        texts=len(a.texts),
+        tokens=sum(len(text.queries) for text in a.texts),
+        changes=moved,
+        noise=noise,
+        unmatched_a=tuple(head for head in compare.heads_of(a.heads) if head not in lefts),
+        unmatched_b=tuple(head for head in compare.heads_of(b.heads) if head not in rights),
+        family=family,
+        stride=a.stride,
+        importance=request.importance,
+        notes=tuple(dict.fromkeys(notes)),
     )
+    return replace(report, example=_example(report, a, b, apart.js))
 
 
 def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> ChangedMaps | None:
@@ -433,14 +399,11 @@ def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadCha
         same = [place for place, (_, _, values) in enumerate(tests) if len(values) == texts]
         p[same] = sign_flip_p(np.stack([tests[place][2] for place in same], axis=1), seed)
     clear = benjamini_hochberg(p) <= _RATE
-    moves: list[list[Move]] = [[] for _ in changes]
+    moved = list(changes)
     for (place, name, values), chance, significant in zip(tests, p, clear, strict=True):
         move = Move(name, float(values.mean()), float(chance), len(values), bool(significant))
-        moves[place].append(move)
-    told = (
-        replace(change, moves=tuple(moved)) for change, moved in zip(changes, moves, strict=True)
-    )
-    return tuple(told), len(tests)
+        moved[place] = replace(moved[place], moves=(*moved[place].moves, move))
+    return tuple(moved), len(tests)
 
 
 def _paired(change: HeadChange) -> Iterator[tuple[str, Floats]]:
@@ -519,18 +482,18 @@ def _measured_again(
         )
     model = open_model(side)
     probing = open_probing(model, saved.kind)
-    if saved.command == "patterns":
-        with scanning():
-            states = _scored(probing, request.seed, saved.text)
-        return replace(saved, info=model.info, heads=states)
-    inputs = side_inputs(probing, side, request.truncate)
+    inputs = [] if saved.command == "patterns" else side_inputs(probing, side, request.truncate)
     if tuple(given.text.ids for given in inputs) != saved.texts:
         raise UsageError(
             f"{saved.path} was measured over other texts, or another tokenizer's tokens: give "
             "the same ones with --texts or --text"
         )
     with scanning() as advance:
-        states = _ablated(model, inputs, probing.kind, {}, request.seed, advance)
+        states = (
+            _scored(probing, request.seed, saved.text)
+            if saved.command == "patterns"
+            else _ablated(probing, inputs, {}, request.seed, advance)
+        )
     return replace(saved, info=model.info, heads=states)
 
 

@@ -23,8 +23,7 @@ from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
 from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
 
-_LEAST_ROWS = 8
-"""The fewest rows of a long text that are compared."""
+_LEAST_ROWS = 8  # the fewest rows of a long text that are compared
 
 MOST_BYTES = 2**28
 """The most that is kept of one model: 256 MiB hold all heads of GPT-2 over some 900 tokens."""
@@ -135,17 +134,14 @@ def model_maps(
 
 
 def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """Raise an error that names the head if its weights or outputs contain NaN or infinity.
-
-    The error is that of ``require_number``. seen: the run over one text. text: its index, from 0.
-    """
+    """Raise the error of ``require_number`` for a head whose weights or outputs are not finite."""
     for layer, rows in seen.weights.items():
         whole = np.isfinite(rows).all((1, 2))
         if layer in seen.outputs:
             whole &= np.isfinite(seen.outputs[layer]).all((1, 2))
         if not whole.all():
-            what = f"attention of L{layer}H{whole.argmin()} over text {text + 1}"
-            require_number(what, math.nan, info)
+            name = f"attention of L{layer}H{whole.argmin()} over text {text + 1}"
+            require_number(name, math.nan, info)
 
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:

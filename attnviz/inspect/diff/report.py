@@ -41,9 +41,9 @@ class Predictions(NamedTuple):
     The numbers are those of llama.cpp's ``--kl-divergence``. kl: KL(A ‖ B), nats, mean over
     positions. same_top: the share of positions with the same likeliest token. kl_error,
     same_top_error: their standard errors over positions, s / √n and √(p(1 − p) / (n − 1)).
-    positions: how many. largest: the highest KL of one position. outside: None if both models
-        predict the same tokens; else the largest share of probability, in [0, 1], that either gives
-        at one position to tokens that the other lacks: both are then rescaled without these.
+    positions: how many. outside: None if both models predict the same tokens; else the largest
+        share of probability, in [0, 1], that either gives at one position to tokens that the other
+        lacks: both are then rescaled without these.
     """
 
     kl: float
@@ -51,7 +51,6 @@ class Predictions(NamedTuple):
     same_top: float
     same_top_error: float
     positions: int
-    largest: float
     outside: float | None = None
 
 
@@ -70,8 +69,7 @@ class Noise(NamedTuple):
     def or_more(self, other: Noise) -> Noise:
         """Return the noise of two models: of each number the larger one.
 
-        A model stored in coarser numbers may already have lost what the other still has; then only
-        the other shows the loss.
+        A model stored in coarser numbers may have lost already what only the other then shows.
         """
         if self.words == other.words:
             return self
@@ -158,8 +156,7 @@ class HeadChange:
     @property
     def labels(self) -> tuple[str, ...]:
         """Return the names of the labels that the head has in A or in B, each once."""
-        named = (name for name in (self.a.label, self.b.label) if name is not None)
-        return tuple(dict.fromkeys(named))
+        return tuple(dict.fromkeys(filter(None, (self.a.label, self.b.label))))
 
     @property
     def size(self) -> float:
@@ -167,12 +164,9 @@ class HeadChange:
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)
-        effect = abs(self.b.effect - self.a.effect)
-        moved = [
-            abs((self.a.scores.get(name) or 0.0) - (self.b.scores.get(name) or 0.0))
-            for name in self.labels
-        ]
-        return max([*moved, *([effect] if math.isfinite(effect) else [])], default=0.0)
+        pairs = [(self.a.scores.get(name), self.b.scores.get(name)) for name in self.labels]
+        moved = [abs((a or 0.0) - (b or 0.0)) for a, b in (*pairs, (self.a.effect, self.b.effect))]
+        return max(filter(math.isfinite, moved), default=0.0)
 
 
 class ChangedMaps(NamedTuple):
@@ -253,10 +247,9 @@ class DiffReport(Report, Provenance):
             "token_count": self.tokens,
             "stride": self.stride,
             "matched": self.matched,
-            "noise_floor": None if noise is None else noise.floor.js,
-            "noise": None
-            if noise is None
-            else {
+            "noise_floor": noise and noise.floor.js,
+            "noise": noise
+            and {
                 "against": noise.words,
                 "output_change": noise.floor.output,
                 **_predicted(noise.predictions),

@@ -69,17 +69,17 @@ def read_saved(name: str) -> SavedResult:
 
 def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
     info = model_of(data["model"])
-    read = _pattern_state if command == "patterns" else _effect_state
     entries = [entry for entry in data["heads"] if entry["head"] is not None]
     heads = {
-        (typed(entry["layer"], int), typed(entry["head"], int)): read(entry) for entry in entries
+        (typed(entry["layer"], int), typed(entry["head"], int)): _state(command, entry)
+        for entry in entries
     }
     if not heads or len(heads) < len(entries):
         raise ValueError("a head that is there twice" if heads else "no heads")
     if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
         raise ValueError("no such attention or head")
-    saved = SavedResult(path, command, info, data["kind"], heads)
-    saved = replace(saved, source=optional(data["source"], str) or "")
+    source = optional(data["source"], str) or ""
+    saved = SavedResult(path, command, info, data["kind"], heads, source=source)
     if command == "patterns":
         return replace(saved, text=optional(data["text"], str))
     if data["unit"] != "head" or data["mode"] != "zero" or data["metric"] != "loss_delta":
@@ -89,12 +89,10 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
     return replace(saved, texts=ids)
 
 
-def _pattern_state(entry: dict[str, Any]) -> HeadState:
-    scores = read_scores(entry)
-    return HeadState(scores.label, scores.scores, scores.intervals)
-
-
-def _effect_state(entry: dict[str, Any]) -> HeadState:
+def _state(command: str, entry: dict[str, Any]) -> HeadState:
+    if command == "patterns":
+        scores = read_scores(entry)
+        return HeadState(scores.label, scores.scores, scores.intervals)
     value, low, high = (entry.get(name) for name in ("loss_delta", "ci_low", "ci_high"))
-    known = None if low is None or high is None else (finite(low), finite(high))
-    return HeadState(effect=math.nan if value is None else finite(value), effect_ends=known)
+    ends = None if low is None or high is None else (finite(low), finite(high))
+    return HeadState(effect=math.nan if value is None else finite(value), effect_ends=ends)

@@ -32,37 +32,33 @@ from attnviz.records import Floats, ModelInfo, Tokens
 if TYPE_CHECKING:
     from attnviz.draw.page.data import Page
 
-_MARK = "*"
-"""The mark after a number that went up or down significantly."""
-
-_EXACT = 1e-12
-"""Bits below which a divergence is only the rounding error of its formula."""
-
+_MARK = "*"  # the mark after a number that went up or down significantly
+_EXACT = 1e-12  # bits below which a divergence is only the rounding error of its formula
 _LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005
 """The least changes of a score and of a loss increase that are seen when rounded."""
 
-_NAMED = 4
-"""How many heads of a layer are named."""
-
+_NAMED = 4  # how many heads of a layer are named
 _GAP, _LEAD = 3, 7
-_CELL = 6
-"""Columns of a cell with a number."""
-
+_CELL = 6  # columns of a cell with a number
 _LEAST_ROWS = 3
-_AROUND = 11
-"""Lines of titles, keys and blanks around the table and the maps."""
-
+_AROUND = 11  # lines of titles, keys and blanks around the table and the maps
 _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
 """Lines of a map on a first screen, columns of its cells, and columns for its tokens."""
 
-_LOOK = 4
-"""How many changes a page offers to look at."""
+_LOOK = 4  # how many changes a page offers to look at
 
 
 def document(report: DiffReport) -> doc.Document:
     """Return the document of a comparison."""
     example, cause = report.example, _earliest(report)
-    every = [head_table(report, report.changes, [("Every head", True)])] if report.changes else []
+    size = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
+    measured = f"measured with both models on the same texts: {size}."
+    if report.saved:
+        measured = "scores that A saved are compared with those of B, of today."
+    clear = any(change.differs for change in report.changes)
+    most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
+    ranked = [head_table(report, report.ranked[: report.top], [(most, True)])]
+    every = [head_table(report, report.changes, [("Every head", True)])]
     return doc.Document(
         name=f"heads of {report.a.name} and {report.b.name}",
         title=f"{report.a.name} and {report.b.name}",
@@ -71,24 +67,17 @@ def document(report: DiffReport) -> doc.Document:
             notes_group(report.notes, example.queries if example else Tokens((), (), ())),
             doc.Group([*_predicted(report), *([doc.Note(cause)] if cause else [])]),
             doc.Group(_grids(report), beside=doc.Beside(0, _GAP)),
-            doc.Group(_ranked(report)),
+            doc.Group(ranked if report.changes and report.ranked[0].size > _EXACT else []),
             doc.Group(_example_maps(report, example) if example else []),
-            doc.Group(every, full=True),
+            doc.Group(every if report.changes else [], full=True),
         ],
-        explain=doc.Explanation("diff", _measured(report)),
+        explain=doc.Explanation("diff", measured),
         hints=doc.next_steps(_hints(report)),
         heading=_heading(report),
         finding=finding(report),
         first=partial(_first, report),
         page=partial(_page, report, example) if example else None,
     )
-
-
-def _measured(report: DiffReport) -> str:
-    if report.saved:
-        return "scores that A saved are compared with those of B, of today."
-    size = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
-    return f"measured with both models on the same texts: {size}."
 
 
 def _hints(report: DiffReport) -> list[str]:
@@ -132,29 +121,19 @@ def _about(report: DiffReport) -> Iterator[tuple[str, str]]:
         stride = f", one query in {report.stride}" if report.stride > 1 else ""
         yield "over", f"{counted(report.texts, 'text')}, {report.tokens:,} tokens{source}{stride}"
     if report.noise is not None:
+        how = f": twice the most that rounding moves any head ({report.noise.words})"
         if report.noise.words == "given":
-            given = f"given as {amount(report.noise.floor.js)} bits"
-            yield "floor", f"noise floor {_floor(report)} ({given}); outputs are not tested"
-        else:
-            most = f"noise floor {_floor(report)}: twice the most that rounding moves any head"
-            yield "floor", f"{most} ({report.noise.words})"
+            how = f" (given as {amount(report.noise.floor.js)} bits); outputs are not tested"
+        yield "floor", f"noise floor {_floor(report)}{how}"
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
-            yield (
-                "ranked",
-                (
-                    "by the larger of JS divergence, as a share of its most, ln 2 nats, and cosine "
-                    "distance of the output"
-                ),
-            )
+            js = "JS divergence, as a share of its most, ln 2 nats,"
+            yield "ranked", f"by the larger of {js} and cosine distance of the output"
     elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:
-        yield (
-            "signs",
-            f"{_MARK} is significant among {counted(report.family, 'test')} "
-            "(sign flips over texts, Benjamini-Hochberg, 5%)",
-        )
+        how = "sign flips over texts, Benjamini-Hochberg, 5%"
+        yield "signs", f"{_MARK} is significant among {counted(report.family, 'test')} ({how})"
     if pairs := _pairs(report):
         yield "pairs", pairs
 
@@ -382,15 +361,6 @@ def _grid(
 
 
 # The heads -----------------------------------------------------------------------------------
-
-
-def _ranked(report: DiffReport) -> list[doc.Part]:
-    """Return the table of the heads that changed most; empty if nothing changed."""
-    if not report.changes or report.ranked[0].size <= _EXACT:
-        return []
-    clear = any(change.differs for change in report.changes)
-    most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
-    return [head_table(report, report.ranked[: report.top], [(most, True)])]
 
 
 def head_table(

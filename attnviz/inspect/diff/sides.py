@@ -13,14 +13,7 @@ from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
-from attnviz.models.checkpoint_files import (
-    ADAPTER,
-    file_names,
-    local_directory,
-    read_config,
-    side_files,
-    weight_files,
-)
+from attnviz.models import checkpoint_files as files
 from attnviz.models.model import Model, NumpyModel
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens, refuse_ignored
 from attnviz.models.stored_tensors import StoredTensors
@@ -38,8 +31,7 @@ _ABLATED = 2
 _LONG = 2_048
 """The tokens of a text from which a model runs in torch, which reads it without whole maps."""
 
-_LEAST = 2
-"""The fewest tokens of a text: the first query of a causal text sees only itself."""
+_LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees only itself
 
 
 @dataclass(frozen=True)
@@ -56,13 +48,8 @@ class LiveSide:
     loaded: Model | None = None
 
     def of_model(self, other: LiveSide) -> bool:
-        """Return whether both sides have the same model.
-
-        Two loaded models may share a name without being the same.
-        """
-        if self.loaded is not None or other.loaded is not None:
-            return self.loaded is other.loaded
-        return self.name == other.name
+        """Return whether both sides have the same model, not only two loaded ones of one name."""
+        return self.loaded is other.loaded and (self.loaded is not None or self.name == other.name)
 
     def opened(self) -> Model:
         """Return the model of the side, loaded if it was given by its name."""
@@ -190,7 +177,9 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
         return True
     if a.loaded is not None or b.loaded is not None:
         return False
-    folders = {side.name: local_directory(side.name, side.options.revision) for side in (a, b)}
+    folders = {
+        side.name: files.local_directory(side.name, side.options.revision) for side in (a, b)
+    }
     if None in folders.values():
         return False
     first, second = (_digest(name, folder) for name, folder in folders.items() if folder)
@@ -200,16 +189,16 @@ def are_same(a: LiveSide, b: LiveSide) -> bool:
 def _digest(name: str, folder: Path) -> str | None:
     """Return a digest of config, tensors and tokenizer; None for pickles and with an adapter."""
     with damaged(repr(name)):
-        names = file_names(folder)
-        if ADAPTER in names:
+        names = files.file_names(folder)
+        if files.ADAPTER in names:
             return None
-        fields = read_config(name, folder)
-        weights = weight_files(name, names, folder.joinpath, allow_pickle=True)
+        fields = files.read_config(name, folder)
+        weights = files.weight_files(name, names, folder.joinpath, allow_pickle=True)
         if not weights[0].endswith(".safetensors"):
             return None
         digest = StoredTensors([folder / file for file in weights], fields).digest()
         hashed = hashlib.sha256(digest.encode())
-        for file in side_files(names, False):
+        for file in files.side_files(names, False):
             hashed.update(file.encode() + (folder / file).read_bytes())
     return hashed.hexdigest()
 
