@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +54,10 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     """
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
-    apart = max(each.apart for each in measured.built_in)
+    apart = max(text.apart for text in measured.built_in)
     counts = _counts(measured)
     other = in_other_numbers(measured.model)
-    noise = measured.beside(other.model)
+    noise = replace(measured, open_model=lambda: other.model, baselines={})
     check_finite(noise.baseline)
     margins = _margins(now, noise.baseline)
     lines = [

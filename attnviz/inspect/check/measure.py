@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,7 @@ from attnviz.inspect.check.baseline import Baseline, by_distance
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import Model
-from attnviz.progress import Advance
+from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import Input, Kind
 from attnviz.texts import built_in_texts
 
@@ -53,36 +54,26 @@ class _Pass(NamedTuple):
     losses: NDArray[np.float64] | None
 
 
+@dataclass(eq=False)
 class CheckedModel:
     """The model that rules are about; it makes and stores the measurements that rules need.
 
     name: as the user typed it. open_model: loads it when the first rule needs it. count: returns
     the object of ``params --json``. seed: of the random tokens. reduce: how long texts are read.
+    advance: is called with the share of the probes that is scored. baselines: those that were read.
     """
 
-    def __init__(
-        self,
-        name: str,
-        open_model: Callable[[], Model],
-        count: Callable[[], Mapping[str, Any]],
-        seed: int,
-        reduce: Reduce = "auto",
-    ) -> None:
-        self.name, self.reduce = name, reduce
-        self._open, self._count, self._seed = open_model, count, seed
-        self.baselines: dict[Path, Baseline] = {}
-        self.advance: Advance = lambda share: None
-        """Called with the share of the probes that is scored."""
+    name: str
+    open_model: Callable[[], Model]
+    count: Callable[[], Mapping[str, Any]]
+    seed: int
+    reduce: Reduce = "auto"
+    advance: Advance = UNWATCHED
+    baselines: dict[Path, Baseline] = field(default_factory=dict)
 
     @cached_property
     def model(self) -> Model:
-        return self._open()
-
-    def beside(self, model: Model) -> CheckedModel:
-        """Return another model as a ``CheckedModel`` with the same options, for comparisons."""
-        other = CheckedModel(self.name, lambda: model, self._count, self._seed, self.reduce)
-        other.advance = self.advance
-        return other
+        return self.open_model()
 
     @property
     def loaded(self) -> bool:
@@ -96,7 +87,7 @@ class CheckedModel:
     @cached_property
     def params(self) -> dict[str, float]:
         """Return the numbers that ``params --json`` prints, by their keys joined with dots."""
-        return dict(_numbers(self._count()))
+        return dict(_numbers(self.count()))
 
     @cached_property
     def patterns(self) -> PatternReport:
@@ -105,7 +96,7 @@ class CheckedModel:
 
         return score_patterns(
             self.model,
-            seeds=range(self._seed, self._seed + _SEEDS),
+            seeds=range(self.seed, self.seed + _SEEDS),
             progress=lambda done, total: self.advance(done / total),
             examples=False,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,14 +35,12 @@ rounded, squared errors add up, and a divergence is a squared error to first ord
 _MOST_PAIRS = 2**18  # the most pairs of heads that are compared to find a match
 
 
-@dataclass(frozen=True, eq=False)
-class Divergences:
-    """The divergences of two models' heads over each text: (text, head pair).
+class Divergences(NamedTuple):
+    """The divergences of two models' heads over each text: (text, head pair); NaN if unknown.
 
-    Each head pair is a head of one model and one of the other. NaN is not available. js:
-    Jensen–Shannon divergence of the attention rows in bits, mean over queries. no_sink: the same
-    without the attention sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs, mean
-    over queries.
+    js: Jensen–Shannon divergence of the attention rows in bits, mean over queries. no_sink: the
+    same without the attention sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs,
+    mean over queries.
     """
 
     js: Values
@@ -56,8 +53,7 @@ def divergences(
 ) -> Divergences:
     """Return the divergences of each pair of heads (one of each model) over each text.
 
-    first, second: the attention maps of model A and model B over the same texts. pairs: a head of A
-        and a head of B each, ((layer, head), (layer, head)). bare: False leaves out ``no_sink``,
+    first, second: the maps of A and of B over the same texts. bare: False leaves out ``no_sink``,
         which a noise floor does not need.
 
     The first query of a causal text, which sees only itself, does not count.
@@ -97,10 +93,7 @@ def known_mean(values: Values) -> Values:
 
 
 def noise_floor(noise: Divergences) -> Floor:
-    """Return the noise floor that is used for all heads.
-
-    noise: the divergences of a model from itself, computed in another number format.
-    """
+    """Return the noise floor. noise: a model's divergences from itself in other numbers."""
     means = (known_mean(values.T) for values in (noise.js, noise.output))
     return Floor(*(_ROUNDED * float(np.fmax.reduce(mean)) for mean in means))
 
@@ -182,9 +175,8 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
     """Return the pairs of heads with the least sum of divergences: (head of A, head of B).
 
-    first, second: the attention maps of model A and model B over the same texts. Heads are paired
-        within layers if both models have equally many layers, else over the whole model.
-    Raises UsageError if too many pairs of heads would have to be compared.
+    Heads are paired within layers if both models have equally many layers, else over the whole
+    model. Raises UsageError if too many pairs of heads would have to be compared.
     """
     heads, others = first.heads, second.heads
     groups = [(heads_of(heads), heads_of(others))]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -59,12 +59,11 @@ _LARGEST = 40  # the most tokens of a text whose maps are shown, if one is that 
 _EFFECT: Final = "loss_delta"
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredSide:
+class MeasuredSide(NamedTuple):
     """The measurements of one model of a comparison over its texts.
 
     maps: its attention. inputs: its texts. heads: the label, scores and, if requested, ablation
-        effect of each (layer, head).
+    effect of each (layer, head).
     """
 
     maps: ModelMaps
