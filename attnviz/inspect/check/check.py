@@ -93,7 +93,14 @@ def checked_model(
     loading = options(name)
 
     def opened() -> Model:
-        return loaded or load(name, replace(loading, tokens=_reckoned_length(rules, request)))
+        from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+
+        if loaded is not None:
+            return loaded
+        longest = max(map(reckoned_tokens, () if rules is None else rules.texts), default=0)
+        torch = request.reduce == "fused" or longest >= _LONG
+        tokens = None if torch else reckoned_probe_tokens(None, None)
+        return load(name, replace(loading, tokens=tokens))
 
     def count() -> Mapping[str, Any]:
         from attnviz.count.params.cases import NamedModel, requested_cases
@@ -104,15 +111,6 @@ def checked_model(
         return params_data(requested_cases([case], ParamsRequest(**counting)))
 
     return CheckedModel(name, opened, count, seed, request.reduce)
-
-
-def _reckoned_length(rules: RuleFile | None, request: CheckRequest) -> int | None:
-    """Return about how many tokens the model runs on; None if it must be torch."""
-    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
-
-    longest = max(map(reckoned_tokens, () if rules is None else rules.texts), default=0)
-    long = request.reduce == "fused" or longest >= _LONG
-    return None if long else reckoned_probe_tokens(None, None)
 
 
 def check(

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
     apart = max(text.apart for text in measured.built_in)
-    counts = _counts(measured)
+    counts = {}
+    with suppress(UsageError):  # a model that params cannot count gets no rules on counts
+        counts = {name: measured.params[name] for name in _COUNTS if measured.params.get(name)}
     other = in_other_numbers(measured.model)
     noise = replace(measured, open_model=lambda: other.model, baselines={})
     check_finite(noise.baseline)
@@ -166,14 +169,6 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
     every = float(np.concatenate(losses).sum())
     require_number("loss over the built-in texts", every, measured.model.info)
     return losses
-
-
-def _counts(measured: CheckedModel) -> dict[str, float]:
-    """Return the counts for which rules are written, by name; empty if none can be counted."""
-    try:
-        return {name: measured.params[name] for name in _COUNTS if measured.params.get(name)}
-    except UsageError:
-        return {}
 
 
 def _model(name: str, path: Path) -> str:

@@ -64,17 +64,10 @@ class Given(NamedTuple):
             raise ValueError(f"expected {key} as a text, got {shown(value)}")
         return value
 
-    def made(
-        self,
-        kind: type[MeasuredRule],
-        name: str,
-        said: str = "",
-        bounds: Bounds | None = None,
-        **more: Any,
-    ) -> MeasuredRule:
-        """Return the rule. name: if it has none. said: that name with display names of measures."""
-        given, bounds = self.word("name", name), bounds or bounds_of(self.table)
-        return kind(given, bounds, said if given == name else "", **self.common, **more)
+    def made(self, kind: type[MeasuredRule], name: str, said: str = "", **own: Any) -> MeasuredRule:
+        """Return the rule. name: if none is given; said: that name as it is shown."""
+        given, bounds = self.word("name", name), own.pop("bounds", None) or bounds_of(self.table)
+        return kind(given, bounds, said if given == name else "", **self.common, **own)
 
     def path(self, key: str) -> Path:
         """Return the path under a key of the rule, relative to the file's folder.

@@ -70,19 +70,18 @@ def _rule_table(report: CheckReport, least: int = 0) -> doc.Table:
     0 for the whole table.
     """
     order = [*_TONES]
+
+    def measured_on(outcome: Outcome) -> str:
+        detail = outcome.detail if least and not outcome.passed else ""
+        return ", ".join(filter(None, (outcome.over, outcome.unit, detail)))
+
     return doc.table(
         sorted(report.outcomes, key=lambda outcome: order.index(_sign(outcome))),
         doc.ColumnOf("", _sign, right=False),
-        doc.ColumnOf("rule", lambda each: each.rule.said, right=False, cuts=True),
+        doc.ColumnOf("rule", lambda outcome: outcome.rule.said, right=False, cuts=True),
         doc.ColumnOf("value", value_text),
-        doc.ColumnOf("bound", lambda each: _bound_text(each.rule.bounds), right=False),
-        doc.ColumnOf(
-            "measured on",
-            lambda each: _measured_on(each, detailed=bool(least)),
-            right=False,
-            tone="faint",
-            cuts=True,
-        ),
+        doc.ColumnOf("bound", lambda outcome: _bound_text(outcome.rule.bounds), right=False),
+        doc.ColumnOf("measured on", measured_on, right=False, tone="faint", cuts=True),
         row=lambda outcome: {"tones": {0: _TONES[_sign(outcome)]}},
         lead=2,
         least=least,
@@ -181,12 +180,3 @@ def _bound_text(bounds: Bounds) -> str:
     if len(ends) == 2:
         return f"= {ends[0]}" if bounds.at_least == bounds.at_most else " to ".join(ends)
     return f"{'≤' if bounds.at_least is None else '≥'} {ends[0]}"
-
-
-def _measured_on(outcome: Outcome, *, detailed: bool) -> str:
-    """Return the texts or heads that a value was measured on, and its unit, as a string.
-
-    detailed: if the rule does not hold, add ``outcome.detail``, such as the heads beyond a bound.
-    """
-    detail = outcome.detail if detailed and not outcome.passed else ""
-    return ", ".join(word for word in (outcome.over, outcome.unit, detail) if word)

@@ -122,7 +122,7 @@ def _options(
 ) -> list[LoadOptions]:
     """Return the options with which A and B are loaded, on the same backend.
 
-    a, b: a name or a loaded model. options: for models given by name. texts: what A and B read.
+    options: for models given by name. texts: what A and B read.
     """
     both = []
     for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
