@@ -84,14 +84,6 @@ def test_what_is_no_file_of_rules(
     assert said in refused(code, "check", path)
 
 
-@pytest.mark.parametrize("options", [("--init", "--update"), ("--force",), ("--update",)])
-def test_options_that_do_not_go_together(
-    refused: Any, tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    (tmp_path / "checks.toml").write_text(GOOD, encoding="utf-8")
-    refused(2, "check", "checks.toml", *options)
-
-
 AGAINST = '[[check]]\nagainst = "{}"\njs_divergence = {{ at_most = 0.1 }}\n'
 COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
 
@@ -117,21 +109,24 @@ def test_nothing_is_written_over_what_is_read(
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "said"),
+    ("content", "option", "code", "said"),
     [
-        (AGAINST.format("notes.txt"), 2, "is no baseline"),
-        (AGAINST.format("c.toml"), 2, "is no baseline"),
-        (AGAINST.format("."), 2, "it is a directory"),
-        (AGAINST.format("none/b.json"), 3, "there is no directory"),
-        (AGAINST.format("b.json") + GOOD.replace("L1H2", "L9H2"), 2, "no layer 9"),
+        (AGAINST.format("notes.txt"), "--update", 2, "is no baseline"),
+        (AGAINST.format("c.toml"), "--update", 2, "is no baseline"),
+        (AGAINST.format("."), "--update", 2, "it is a directory"),
+        (AGAINST.format("none/b.json"), "--update", 3, "there is no directory"),
+        (AGAINST.format("b.json") + GOOD.replace("L1H2", "L9H2"), "--update", 2, "no layer 9"),
+        (GOOD, "--update", 2, "there is nothing to update"),
+        (GOOD, "--init --update", 2, "give one of the two"),
+        (GOOD, "--force", 2, "--force is for --init"),
     ],
 )
 def test_update_renews_baselines_and_nothing_else(
-    refused: Any, tmp_path: Path, content: str, code: int, said: str
+    refused: Any, tmp_path: Path, content: str, option: str, code: int, said: str
 ) -> None:
     for name, text in (("c.toml", content), ("notes.txt", "mine")):
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert said in refused(code, "check", "c.toml", "--update")
+    assert said in refused(code, "check", "c.toml", *option.split())
     found = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     assert found == {"c.toml": content, "notes.txt": "mine"}
 

@@ -141,9 +141,9 @@ def test_the_effect_of_ablation(run: Any, permuted: str, tmp_path: Path) -> None
 @pytest.mark.long
 def test_heads_in_another_order_are_matched(run: Any, tuned: Any) -> None:
     order = [2, 0, 3, 1]
+    rows = np.concatenate([np.arange(32 * head, 32 * head + 32) for head in order])
 
     def shuffle(tensors: Any) -> None:
-        rows = np.concatenate([np.arange(32 * head, 32 * head + 32) for head in order])
         for name in list(tensors):
             if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
                 tensors[name] = np.ascontiguousarray(tensors[name][rows])
@@ -189,9 +189,8 @@ def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn: Any, permuted: str)
     assert len(re.findall(r"\bbits\b", full)) == 1
     found = redrawn(*asked, "--json").document
     most = max(head["js_divergence"] for head in found["heads"])
-    assert f"attention {most * math.log(2):.3f} nats apart".replace(" 0.", " .") in " ".join(
-        shown.split()
-    )
+    apart = f"attention {most * math.log(2):.3f} nats apart".replace(" 0.", " .")
+    assert apart in " ".join(shown.split())
     assert (found["changed"], found["output_changed"]) == (1, 0)
 
 
