@@ -18,7 +18,7 @@ from attnviz.ranks import follows
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
-    from attnviz.inspect.check.records import CheckReport
+    from attnviz.inspect.check.report import CheckReport
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -73,24 +73,21 @@ def check(
     from attnviz.cli.outlet import open_outlet
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
-    from attnviz.inspect.check.measure import CheckedModel
-    from attnviz.inspect.check.words import written_words
+    from attnviz.inspect.check.screen import written_words
 
     outlet = open_outlet(output)
     if junit.junit is not None:
         check_writable(junit.junit, named=True)
     also = [*output.save, *([junit.junit] if junit.junit else [])]
     rules = question.rules_of(file.file, request, also)
-    name = model.model or (rules.model if rules is not None else None) or question.BUILT_IN
-    options = shared.load_options(name, loading, model.seed)
-    tokens = question.reckoned_length(rules, request)
-    checked = CheckedModel(
-        name,
-        lambda: outlet.load(name, replace(options, tokens=tokens)),
-        question.counted(name, revision=loading.revision, offline=loading.offline),
-        model.seed,
+    checked = question.checked_model(
+        *(model.model, rules, request, model.seed),
+        options=lambda name: shared.load_options(name, loading, model.seed),
+        load=outlet.load,
+        revision=loading.revision,
+        offline=loading.offline,
     )
-    if question.needs_model(rules):
+    if rules is None or not rules.of_config:
         _ = checked.model  # loads it under its own spinner
     with outlet.advancing("scoring heads") as advance:
         report = question.check(checked, file.file, request, rules, advance)
@@ -108,7 +105,7 @@ def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
     """
     from attnviz.cli.terminal import discard_output
     from attnviz.inspect.check import ci
-    from attnviz.inspect.check.words import on_github
+    from attnviz.inspect.check.report import on_github
 
     lost: list[AttnvizError] = []
     try:

@@ -104,7 +104,7 @@ def diff(
 
     def open_model(side: LiveSide) -> Model:
         with outlet.loading(side.name, side.options) as watched:
-            return question.opened(replace(side, options=watched))
+            return replace(side, options=watched).opened()
 
     report = question.diff(
         a, b, request, open_model=open_model, scanning=lambda: outlet.advancing("comparing heads")

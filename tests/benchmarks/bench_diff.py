@@ -29,7 +29,7 @@ from attnviz.engine import patchable
 from attnviz.models.bundled import Bundled
 from attnviz.texts import built_in_texts, natural_texts
 
-from ..diff.planted import (
+from ..inspect.diff.planted import (
     EVERY,
     LAYERS,
     Tensors,

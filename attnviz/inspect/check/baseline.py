@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import short_name, visible
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.values import json_values, model_facts
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
@@ -35,37 +35,25 @@ DISTANCES = (0, 1, 2, 4, 8, 16)
 """The furthest key of each step of distance; keys further away are one more step."""
 
 _DECIMALS = 6
-_OPENING = 200
-"""The first bytes of a baseline, damaged or not, which contain its schema."""
-
-_OFF = 1e-3
-"""How far the sum of rounded shares may be from one."""
-
-
-def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.int64]:
-    """Return the bin (query, key) of the distance from each query to each key.
-
-    tokens: the length of the text. sink: (token,) whether a token belongs to the attention sink.
-    causal: whether a query sees no later key.
-    Bin 0 is the sink; then come the bins of distances back and, if not causal, as many ahead.
-    """
-    apart = np.arange(tokens)[:, None] - np.arange(tokens)
-    steps = 1 + np.searchsorted(DISTANCES, np.abs(apart))
-    if not causal:
-        steps = np.where(apart < 0, steps + len(DISTANCES), steps)
-    steps[:, sink] = 0
-    return np.asarray(steps)
+_OPENING = 200  # the first bytes of a baseline, damaged or not, which contain its schema
+_OFF = 1e-3  # how far the sum of rounded shares may be from one
 
 
 def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.float64]:
     """Return attention weights (head, query, key) summed over queries by distance: (head, bin).
 
-    The bins are those of ``key_steps``. sink: (key,) whether a key belongs to the sink. causal:
-    whether a query sees no later key. The first query of a causal text, which sees only itself,
-    does not count.
+    Bin 0 is the sink; then come the bins of distances back and, if not causal, as many ahead.
+    sink: (key,) whether a key belongs to the sink. causal: whether a query sees no later key. The
+    first query of a causal text, which sees only itself, does not count.
     """
-    steps = key_steps(weights.shape[-1], sink, causal)
-    count = 1 + (1 if causal else 2) * (len(DISTANCES) + 1) - (0 if causal else 1)
+    tokens = weights.shape[-1]
+    apart = np.arange(tokens)[:, None] - np.arange(tokens)
+    steps = 1 + np.searchsorted(DISTANCES, np.abs(apart))
+    count = len(DISTANCES) + 2
+    if not causal:
+        steps = np.where(apart < 0, steps + len(DISTANCES), steps)
+        count += len(DISTANCES)
+    steps[:, sink] = 0
     first = 1 if causal and weights.shape[1] > 1 else 0
     flat = steps[first:].ravel()
     rows = weights[:, first:].reshape(len(weights), -1)
@@ -99,11 +87,10 @@ class Baseline:
         The value for each (layer, head) is the Jensen–Shannon divergence in bits; NaN if a number
         of either is not finite.
         """
+        pairs = {head: (shares, other.shares[head]) for head, shares in self.shares.items()}
         return {
-            head: float(js_divergence(shares, other.shares[head]))
-            if np.isfinite([shares, other.shares[head]]).all()
-            else math.nan
-            for head, shares in self.shares.items()
+            head: float(js_divergence(*pair)) if np.isfinite(pair).all() else math.nan
+            for head, pair in pairs.items()
         }
 
     def score_change(self, other: Baseline) -> dict[Head, float]:
@@ -130,15 +117,14 @@ def check_finite(baseline: Baseline) -> None:
     The error is a LoadError if parameters of the model are not finite; else a UsageError.
     """
     lost = [
-        head
-        for head, shares in baseline.shares.items()
-        if not np.isfinite(shares).all() or set(baseline.scores[head].values()) <= {None}
+        f"L{layer}H{head}"
+        for (layer, head), shares in baseline.shares.items()
+        if not np.isfinite(shares).all() or set(baseline.scores[layer, head].values()) <= {None}
     ]
     if lost:
-        layer, number = lost[0]
         told = (
             f"no baseline: the attention of {len(lost)} of {len(baseline.shares)} heads "
-            f"(L{layer}H{number} first) is no number, so that nothing can be held against it"
+            f"({lost[0]} first) is no number, so that nothing can be held against it"
         )
         if broken := broken_words(baseline.info.not_finite):
             raise LoadError(f"{told}: {broken[0]}")
@@ -152,10 +138,10 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     """
     check_finite(baseline)
     info = model_facts(baseline.info)
-    named = {name: info[name] for name in ("name", "revision", "architecture", "layers", "heads")}
-    head = {
+    named = ("name", "revision", "architecture", "layers", "heads", "dtype")
+    facts = {
         "schema": SCHEMA,
-        "model": {**named, "dtype": info["dtype"]},
+        "model": {name: info[name] for name in named},
         "kind": baseline.kind,
         "tokenizer": baseline.tokenizer,
         "distances": ["sink", *DISTANCES, "further"],
@@ -163,26 +149,26 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     lines = [
         {
             "layer": layer,
-            "head": number,
+            "head": head,
             "by_distance": [round(float(share), _DECIMALS) for share in shares],
             "scores": {
-                name: None if json_number(value) is None else round(float(value or 0), _DECIMALS)
-                for name, value in baseline.scores[layer, number].items()
+                name: None if value is None else round(float(value), _DECIMALS)
+                for name, value in baseline.scores[layer, head].items()
             },
         }
-        for (layer, number), shares in baseline.shares.items()
+        for (layer, head), shares in baseline.shares.items()
     ]
-    heads = ",\n".join(json.dumps(line, allow_nan=False) for line in lines)
-    content = f'{json.dumps(head)[:-1]},\n"heads": [\n{heads}\n]}}\n'
+    heads = ",\n".join(json.dumps(json_values(line), allow_nan=False) for line in lines)
+    content = f'{json.dumps(facts)[:-1]},\n"heads": [\n{heads}\n]}}\n'
     with whole_file(path) as stream:
         stream.write(content.encode("ascii"))
 
 
 def check_beside(path: Path, rules: Path) -> None:
-    """Raise an error if a baseline must not be written to ``path``.
+    """Raise an error unless ``path`` is writable and in the directory of the rules or below.
 
-    It must be writable and in the directory of the rules or below. rules: the file of rules, which
-    may be a stranger's: neither a name in it nor a link may lead a baseline elsewhere.
+    rules: the file of rules, which may be a stranger's: neither a name in it nor a link may lead a
+    baseline elsewhere.
     """
     folder = os.path.realpath(rules.parent)
     if not Path(os.path.realpath(path)).is_relative_to(folder):
@@ -228,38 +214,28 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
         raise UsageError(f"{shown} holds {got}, expected {SCHEMA!r}: {renew}")
     with damaged(shown, renew):
         saved = _read(data, now)
-        ties = _ties(data["model"], saved, now)
-    for what, old, new in ties:
+        ties = {
+            "architecture": (data["model"]["architecture"], now.info.architecture),
+            "number of layers": (data["model"]["layers"], now.info.layers),
+            "number of heads": (len(saved.shares), len(now.shares)),
+            "attention": (saved.kind, now.kind),
+            "tokenizer": (saved.tokenizer, now.tokenizer),
+        }
+    for fact, (old, new) in ties.items():
         if old != new:
-            was, found = (visible(str(each))[:60] for each in (old, new))
+            was, here = (visible(str(each))[:60] for each in (old, new))
             raise UsageError(
-                f"{shown} is the baseline of another model: its {what} is {was}, here {found}; "
+                f"{shown} is the baseline of another model: its {fact} is {was}, here {here}; "
                 f"{renew}"
             )
     return saved
 
 
-def _ties(
-    model: Mapping[str, Any], saved: Baseline, now: Baseline
-) -> tuple[tuple[str, object, object], ...]:
-    """Return the facts that must be equal in two baselines: (name, saved value, present value)."""
-    return (
-        ("architecture", model["architecture"], now.info.architecture),
-        ("number of layers", model["layers"], now.info.layers),
-        ("number of heads", len(saved.shares), len(now.shares)),
-        ("attention", saved.kind, now.kind),
-        ("tokenizer", saved.tokenizer, now.tokenizer),
-    )
-
-
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
     """Return the saved baseline from the parsed JSON of its file.
 
-    Its facts are those of ``now``, except name, revision and dtype. data: the JSON. now: the
-    baseline of the present model.
+    Its facts are those of ``now``, except name, revision and dtype.
     """
-    from dataclasses import replace
-
     model = data["model"]
     info = replace(
         now.info,

@@ -6,14 +6,15 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.markdown import document_markdown
 from attnviz.draw.whole_file import whole_file
-from attnviz.inspect.check.records import CheckReport, Outcome
-from attnviz.inspect.check.words import brief, said
+from attnviz.inspect.check.report import CheckReport, Outcome, said
+from attnviz.inspect.check.screen import brief
 
 
 def write_junit(path: Path, report: CheckReport) -> None:
@@ -23,21 +24,21 @@ def write_junit(path: Path, report: CheckReport) -> None:
     """
     from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # for this alone
 
-    failed = len(report.failed)
-    counts = {"tests": str(len(report.outcomes)), "failures": str(failed), "errors": "0"}
+    total, failed = len(report.outcomes), len(report.failed)
+    counts = {"tests": str(total), "failures": str(failed), "errors": "0"}
     suites = Element("testsuites", counts)
     told = {"name": f"attnviz check {visible(report.path.name)}", "time": f"{report.seconds:.3f}"}
     suite = SubElement(suites, "testsuite", {**told, **counts, "skipped": "0"})
     for outcome in report.outcomes:
         name = {"classname": "attnviz.check", "name": visible(outcome.rule.name)}
         case = SubElement(suite, "testcase", name)
-        if outcome in report.failed:
-            failure = {"message": brief(outcome), "type": type(outcome.rule).__name__}
-            SubElement(case, "failure", failure).text = _measured(outcome)
-        else:
+        if outcome.passed or outcome.rule.warning:
             warning = "" if outcome.passed else "warning: "
             text = f"{warning}{brief(outcome)}; {_measured(outcome)}"
             SubElement(case, "system-out").text = text
+        else:
+            failure = {"message": brief(outcome), "type": type(outcome.rule).__name__}
+            SubElement(case, "failure", failure).text = _measured(outcome)
     indent(suites)
     with whole_file(path, named=True) as stream:
         ElementTree(suites).write(stream, encoding="utf-8", xml_declaration=True)
@@ -55,31 +56,23 @@ def github_lines(report: CheckReport, environment: Mapping[str, str] = os.enviro
 
     Files are named from the root of the checkout, whatever the working directory.
     """
-    path = _from_root(report.path, environment.get("GITHUB_WORKSPACE") or ".")
+    path = report.path
+    with suppress(OSError):  # the working directory is gone
+        whole = Path(os.path.realpath(path))
+        root = os.path.realpath(environment.get("GITHUB_WORKSPACE") or ".")
+        path = whole.relative_to(root) if whole.is_relative_to(root) else path
     for outcome in (*report.failed, *report.warned):
         level = "warning" if outcome.rule.warning else "error"
         where = {"file": path.as_posix(), "title": outcome.rule.name}
         if outcome.rule.line:
             where["line"] = str(outcome.rule.line)
-        given = ",".join(f"{key}={_property(visible(value))}" for key, value in where.items())
-        yield f"::{level} {given}::{_escaped(f'{brief(outcome)}; {_measured(outcome)}')}"
+        given = (f"{key}={_escaped(visible(value), ':,')}" for key, value in where.items())
+        yield f"::{level} {','.join(given)}::{_escaped(f'{brief(outcome)}; {_measured(outcome)}')}"
 
 
-def _from_root(path: Path, root: str) -> Path:
-    """Return a path relative to the root of the checkout; unchanged if it lies elsewhere."""
-    try:
-        whole, top = Path(os.path.realpath(path)), Path(os.path.realpath(root))
-    except OSError:  # the working directory is gone
-        return path
-    return whole.relative_to(top) if whole.is_relative_to(top) else path
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+def _escaped(text: str, more: str = "") -> str:
+    """Return the text with percent signs, line ends and ``more`` signs as GitHub escapes them."""
+    return "".join(f"%{ord(sign):02X}" if sign in f"%\r\n{more}" else sign for sign in text)
 
 
 def add_summary(document: Document) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +55,12 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     """
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
-    apart = max(each.apart for each in measured.built_in)
-    counts = _counts(measured)
+    apart = max(text.apart for text in measured.built_in)
+    counts = {}
+    with suppress(UsageError):  # a model that params cannot count gets no rules on counts
+        counts = {name: measured.params[name] for name in _COUNTS if measured.params.get(name)}
     other = in_other_numbers(measured.model)
-    noise = measured.beside(other.model)
+    noise = replace(measured, open_model=lambda: other.model, baselines={})
     check_finite(noise.baseline)
     margins = _margins(now, noise.baseline)
     lines = [
@@ -70,45 +74,48 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     ]
     if measured.model.info.weights == "random":
         lines += ["# Random weights: no head has a label."]
+
+    def add(*rule: str) -> None:
+        lines.extend(("", "[[check]]", *rule))
+
     for label in report.labels:
         heads = report.labelled(label)
         if not heads:
             continue
         best, least = heads[0], sum(_keeps_label(report, entry, margins) for entry in heads)
         floor = math.floor(((best.score or 0.0) - margins[label in RELATIONS]) * 1000) / 1000
-        lines += _rule(f'head = "L{best.layer}H{best.head}"', f'score = "{said_name(label)}"',
-                       f"at_least = {floor:g}")  # fmt: skip
+        score = f'score = "{said_name(label)}"'
+        add(f'head = "L{best.layer}H{best.head}"', score, f"at_least = {floor:g}")
         if least:
-            lines += _rule(f'heads_labelled = "{label_named(label).said}"', f"at_least = {least}")
+            add(f'heads_labelled = "{label_named(label).said}"', f"at_least = {least}")
     floor = _above(max(_JS_FACTOR * _js_noise(measured, noise), _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
-    lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound)
+    add(f"against = {_quoted(baseline_path(path).name)}", bound)
     if losses is not None:
         coarse = _losses(noise) or losses
         moves = [abs(b.mean() - a.mean()) for a, b in zip(losses, coarse, strict=True) if len(a)]
         wider = max(_FACTOR * max(moves), _LEAST_LOSS)
         at_most = math.ceil((np.concatenate(losses).mean() + wider) * 10_000) / 10_000
-        lines += _rule('loss_on = "built-in texts"', f"at_most = {at_most:g}")
-    rows = max(_FACTOR * max(each.apart for each in noise.built_in), _FACTOR * apart, _LEAST_ROW)
-    lines += _rule("rows_sum_to_one = true", f"at_most = {_above(rows):g}")
-    for number, count in counts:
+        add('loss_on = "built-in texts"', f"at_most = {at_most:g}")
+    apart = max(apart, *(each.apart for each in noise.built_in))
+    add("rows_sum_to_one = true", f"at_most = {_above(max(_FACTOR * apart, _LEAST_ROW)):g}")
+    for number, count in counts.items():
         value = f"{count:g}" if count != int(count) else str(int(count))
-        lines += _rule(f'params = "{number}"', f"at_least = {value}", f"at_most = {value}")
+        add(f'params = "{number}"', f"at_least = {value}", f"at_most = {value}")
     return "\n".join(lines) + "\n"
 
 
 def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
     """Return the largest divergence that noise causes in any head: in bits, mean over texts.
 
-    The noise is that of another number format. measured, noise: the same model in its own format
-    and in another. The result is at least the divergence of the means, in which opposite changes of
-    single texts cancel.
+    measured, noise: the same model in its own number format and in another. The result is at least
+    the divergence of the means, in which opposite changes of single texts cancel.
     """
     moved = [
-        js_divergence(*(each.sums / each.sums.sum(-1, keepdims=True) for each in pair))
+        js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
         for pair in zip(measured.built_in, noise.built_in, strict=True)
     ]
-    queries = [each.sums.sum() for each in measured.built_in]
+    queries = [text.sums.sum() for text in measured.built_in]
     return float(np.average(moved, axis=0, weights=queries).max())
 
 
@@ -121,9 +128,8 @@ def _above(value: float) -> float:
 def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
     """Return margins for scores: twice the largest change of any score by noise.
 
-    The key True is for relations, False for all other scores. now, noise: the baselines of the same
-    model in its own and in another number format. A relation changes by whole word pairs, so its
-    margin would hide changes of the other scores.
+    The key True is for relations, False for all other scores. A relation changes by whole word
+    pairs, so its margin would hide changes of the other scores.
     """
     moved = {True: [_LEAST_SCORE], False: [_LEAST_SCORE]}
     for head, scores in now.scores.items():
@@ -131,15 +137,11 @@ def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
             other = noise.scores[head][name]
             if score is not None and other is not None:
                 moved[name in RELATIONS].append(_FACTOR * abs(score - other))
-    return {relation: max(each) for relation, each in moved.items()}
+    return {relation: max(changes) for relation, changes in moved.items()}
 
 
 def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bool, float]) -> bool:
-    """Return whether a head keeps its label if noise lowers its score and raises all others.
-
-    report: of all heads. head: the head's scores. margins: how much noise may change a score, by
-        whether it is a relation: the result of ``_margins``.
-    """
+    """Return whether a head keeps its label if noise lowers its score and raises all others."""
     scores = {
         name: None
         if score is None
@@ -161,7 +163,7 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
     None if the model predicts no tokens. Raises LoadError or UsageError if a loss is not finite.
     """
-    losses = [each.losses for each in measured.built_in if each.losses is not None]
+    losses = [text.losses for text in measured.built_in if text.losses is not None]
     if len(losses) < len(measured.built_in):
         return None
     every = float(np.concatenate(losses).sum())
@@ -169,28 +171,10 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
     return losses
 
 
-def _counts(measured: CheckedModel) -> list[tuple[str, float]]:
-    """Return the counts of ``params`` for which rules are written, as (name, number).
-
-    The list is empty if ``params`` cannot count the model.
-    """
-    try:
-        return [(name, measured.params[name]) for name in _COUNTS if measured.params.get(name)]
-    except UsageError:
-        return []
-
-
-def _rule(*lines: str) -> Iterator[str]:
-    yield ""
-    yield "[[check]]"
-    yield from lines
-
-
 def _model(name: str, path: Path) -> str:
-    """Return a model's name as it is written into the file of rules.
+    """Return a model's name as it is written into the file of rules at ``path``.
 
     name: as it was typed; a relative directory is made relative to the folder of ``path``.
-    path: of the file of rules.
     """
     if name[:1] != "." or not os.path.isdir(name):
         return name

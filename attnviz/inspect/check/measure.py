@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,30 +25,26 @@ from attnviz.inspect.check.baseline import Baseline, by_distance
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import Model
-from attnviz.progress import Advance
+from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import Input, Kind
 from attnviz.texts import built_in_texts
 
 if TYPE_CHECKING:  # rules of params alone load no model
     from attnviz.inspect.patterns.records import PatternReport
 
-_SEEDS = 3
-"""How many draws of random tokens are used, the same as in ``patterns``."""
+_SEEDS = 3  # how many draws of random tokens are used, the same as in patterns
 
 PROBES, TEXTS, BASELINE = "probes", "texts", "baseline"
 """The sources of rules: the texts of ``patterns``, the built-in texts, these and the baseline."""
-
-Params = Callable[[], Mapping[str, Any]]
-"""A function that returns the object of ``params --json``."""
 
 
 class _Pass(NamedTuple):
     """The measurements of one run of the model over a text.
 
     tokens: how many it has. heads: (layer, head), for the rows of ``sums``, which is the attention
-        by distance, (head, bin of ``key_steps``). apart: the largest distance of a query's weight
-        sum from one, NaN if a weight is not finite. losses: nats of each predicted token; None if
-        the model predicts none.
+        by distance, (head, bin). apart: the largest distance of a query's weight sum from one, NaN
+        if a weight is not finite. losses: nats of each predicted token; None if the model predicts
+        none.
     """
 
     tokens: int
@@ -57,34 +54,26 @@ class _Pass(NamedTuple):
     losses: NDArray[np.float64] | None
 
 
+@dataclass(eq=False)
 class CheckedModel:
     """The model that rules are about; it makes and stores the measurements that rules need.
 
-    name: as the user typed it. open_model: loads it when the first rule needs it.
-    params: counts its parameters. seed: of the random tokens.
+    name: as the user typed it. open_model: loads it when the first rule needs it. count: returns
+    the object of ``params --json``. seed: of the random tokens. reduce: how long texts are read.
+    advance: is called with the share of the probes that is scored. baselines: those that were read.
     """
 
-    def __init__(
-        self, name: str, open_model: Callable[[], Model], params: Params, seed: int
-    ) -> None:
-        self.name = name
-        self._open = open_model
-        self._params = params
-        self._seed = seed
-        self.baselines: dict[Path, Baseline] = {}
-        self.reduce: Reduce = "auto"
-        self.advance: Advance = lambda share: None
-        """Called with the share of the probes that is scored."""
+    name: str
+    open_model: Callable[[], Model]
+    count: Callable[[], Mapping[str, Any]]
+    seed: int
+    reduce: Reduce = "auto"
+    advance: Advance = UNWATCHED
+    baselines: dict[Path, Baseline] = field(default_factory=dict)
 
     @cached_property
     def model(self) -> Model:
-        return self._open()
-
-    def beside(self, model: Model) -> CheckedModel:
-        """Return another model as a ``CheckedModel`` with the same options, for comparisons."""
-        other = CheckedModel(self.name, lambda: model, self._params, self._seed)
-        other.advance, other.reduce = self.advance, self.reduce
-        return other
+        return self.open_model()
 
     @property
     def loaded(self) -> bool:
@@ -98,7 +87,7 @@ class CheckedModel:
     @cached_property
     def params(self) -> dict[str, float]:
         """Return the numbers that ``params --json`` prints, by their keys joined with dots."""
-        return dict(_numbers(self._params()))
+        return dict(_numbers(self.count()))
 
     @cached_property
     def patterns(self) -> PatternReport:
@@ -107,7 +96,7 @@ class CheckedModel:
 
         return score_patterns(
             self.model,
-            seeds=range(self._seed, self._seed + _SEEDS),
+            seeds=range(self.seed, self.seed + _SEEDS),
             progress=lambda done, total: self.advance(done / total),
             examples=False,
         )
@@ -124,23 +113,23 @@ class CheckedModel:
         }
 
     @property
-    def probed(self) -> str:
-        return f"{self._probe_texts} probe texts"
+    def _probes(self) -> int:
+        return sum(probe.texts for probe in self.patterns.probes)
 
     @property
-    def _probe_texts(self) -> int:
-        return sum(probe.texts for probe in self.patterns.probes)
+    def probed(self) -> str:
+        return f"{self._probes} probe texts"
 
     @property
     def sources(self) -> dict[str, str]:
         """Return descriptions of the texts used so far, by the names in ``Outcome.over``."""
-        found = {}
+        used = {}
         if "patterns" in vars(self):
-            found[PROBES] = f"{self._probe_texts} texts"
+            used[PROBES] = f"{self._probes} texts"
         if "built_in" in vars(self):
-            found[TEXTS] = f"{len(self.built_in)} built-in, {self.tokens:,} tokens"
-        origins = dict.fromkeys(each.origin for each in self.baselines.values())
-        return found | {BASELINE: ", ".join(origins)}
+            used[TEXTS] = f"{len(self.built_in)} built-in, {self.tokens:,} tokens"
+        origins = dict.fromkeys(baseline.origin for baseline in self.baselines.values())
+        return used | {BASELINE: ", ".join(origins)}
 
     # Texts -----------------------------------------------------------------------------------
 
@@ -149,7 +138,7 @@ class CheckedModel:
         return [self.probing.input_of(text) for text in built_in_texts().texts]
 
     @cached_property
-    def run(self) -> Callable[[Input], HeadRun]:
+    def _run(self) -> Callable[[Input], HeadRun]:
         probing = self.probing
         in_order = probing.causal if probing.kind == "self" else probing.kind != "encoder"
         run, _ = backend_of(probing.model).open_heads(probing.kind, self._inputs[0], in_order)
@@ -158,20 +147,21 @@ class CheckedModel:
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
         """Return the measurements of one run over each built-in text."""
-        return tuple(map(self.passed, self._inputs))
+        return tuple(map(self._passed, self._inputs))
 
-    def passed(self, given: Input) -> _Pass:
+    def _passed(self, given: Input) -> _Pass:
         kind, causal = self.probing.kind, self.probing.causal
-        seen, keys = self.run(given), given.keys(kind)
-        layers = sorted(seen.weights)
-        weights = [seen.weights[layer] for layer in layers]
-        heads = [(layer, head) for layer in layers for head in range(len(seen.weights[layer]))]
-        rows = np.concatenate([each.sum(-1, dtype=np.float64).ravel() for each in weights])
-        apart = float(np.abs(rows - 1).max())
+        seen, keys = self._run(given), given.keys(kind)
+        weights = {layer: seen.weights[layer] for layer in sorted(seen.weights)}
+        rows = np.concatenate([each.sum(-1, dtype=np.float64).ravel() for each in weights.values()])
         sink = sink_keys(keys, causal)
-        sums = np.concatenate([by_distance(each, sink, causal) for each in weights])
-        losses = None if seen.logits is None else token_losses(seen.logits, given.predicted.ids)
-        return _Pass(len(keys), tuple(heads), sums, apart, losses)
+        return _Pass(
+            tokens=len(keys),
+            heads=tuple((layer, head) for layer in weights for head in range(len(weights[layer]))),
+            sums=np.concatenate([by_distance(each, sink, causal) for each in weights.values()]),
+            apart=float(np.abs(rows - 1).max()),
+            losses=None if seen.logits is None else token_losses(seen.logits, given.predicted.ids),
+        )
 
     def losses(self, given: Input) -> NDArray[np.float64] | None:
         """Return nats of each predicted token; over a long text their mean stands for each."""
@@ -181,7 +171,7 @@ class CheckedModel:
             (piece,) = scan.scan_all({0: [0]}, [Variant(((max(scan.heads), 0),))])
             if "loss" in piece.baseline:
                 return np.full(len(given.text) - 1, piece.baseline["loss"])
-        return self.passed(given).losses
+        return self._passed(given).losses
 
     def masses(self, given: Input, rows: range, keys: range) -> dict[int, NDArray[np.float64]]:
         """Return by layer the weight (head,) of some queries on some keys, mean over the queries.
@@ -196,9 +186,9 @@ class CheckedModel:
                 if self.reduce == "fused":
                     raise
             else:
-                return reader.found
+                return reader.masses
         part = np.s_[:, rows.start : rows.stop, keys.start : keys.stop]
-        weights = self.run(given).weights.items()
+        weights = self._run(given).weights.items()
         return {layer: each[part].sum(-1, dtype=np.float64).mean(-1) for layer, each in weights}
 
     def _is_long(self, given: Input) -> bool:
@@ -219,18 +209,14 @@ class CheckedModel:
         from attnviz.resume import digest
 
         sums = np.sum([each.sums for each in self.built_in], axis=0)
-        heads = self.built_in[0].heads
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = sums / sums.sum(-1, keepdims=True)
-        told = [
-            [list(given.text.ids), [visible(text) for text in given.text.texts]]
-            for given in self._inputs
-        ]
+        texts = [given.text for given in self._inputs]
         return Baseline(
             self.model.info,
             self.probing.kind,
-            digest(told),
-            dict(zip(heads, shares, strict=True)),
+            digest([[list(text.ids), [*map(visible, text.texts)]] for text in texts]),
+            dict(zip(self.built_in[0].heads, shares, strict=True)),
             {(entry.layer, entry.head): entry.scores for entry in self.patterns.heads},
         )
 
@@ -240,8 +226,8 @@ class CheckedModel:
         typed: such as ``L1H2``. Raises UsageError if it names none or several.
         """
         info = self.model.info
-        found = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
-        heads = [(layer, head) for layer, chosen in found.items() for head in chosen]
+        chosen = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
+        heads = [(layer, head) for layer, heads in chosen.items() for head in heads]
         if len(heads) != 1:
             raise UsageError(f"expected one head such as L1H2, got {typed!r}")
         return heads[0]
@@ -254,25 +240,23 @@ class _Masses:
         self._kind, self._rows = kind, rows
         self._column = np.zeros((tokens, 1))
         self._column[list(keys)] = 1
-        self.found: dict[int, NDArray[np.float64]] = {}
+        self.masses: dict[int, NDArray[np.float64]] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind
 
     def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
         mixed = found.reduced(self._column).mixed[:, self._rows.start : self._rows.stop, 0]
-        self.found[layer] = mixed.mean(-1, dtype=np.float64)
+        self.masses[layer] = mixed.mean(-1, dtype=np.float64)
 
 
-def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:
-    """Return the numbers of a JSON object as (name, number); nested keys are joined with dots.
+def _numbers(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a JSON object as (name, number); nested keys are joined with dots.
 
     before: the start of every name.
     """
-    found: list[tuple[str, float]] = []
     for name, value in data.items():
         if isinstance(value, dict):
-            found += _numbers(value, f"{before}{name}.")
+            yield from _numbers(value, f"{before}{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found.append((before + name, value))
-    return found
+            yield before + name, value

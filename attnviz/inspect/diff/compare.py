@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +17,9 @@ from numpy.typing import NDArray
 from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.maps import ModelMaps, TextMaps
+from attnviz.inspect.diff.report import Floor, Predictions
 from attnviz.measures.assignment import cheapest_pairs
-from attnviz.measures.bootstrap import LEAST_TEXTS, bootstrap_interval
+from attnviz.measures.bootstrap import intervals
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.measures.sinks import without_sink
 
@@ -33,18 +32,15 @@ _ROUNDED = 2.0
 """The ratio of the floor to the divergence between a rounded and an exact side. If both sides are
 rounded, squared errors add up, and a divergence is a squared error to first order."""
 
-_MOST_PAIRS = 2**18
-"""The most pairs of heads that are compared to find a match."""
+_MOST_PAIRS = 2**18  # the most pairs of heads that are compared to find a match
 
 
-@dataclass(frozen=True, eq=False)
-class Divergences:
-    """The divergences of two models' heads over each text: (text, head pair).
+class Divergences(NamedTuple):
+    """The divergences of two models' heads over each text: (text, head pair); NaN if unknown.
 
-    Each head pair is a head of one model and one of the other. NaN is not available. js:
-    Jensen–Shannon divergence of the attention rows in bits, mean over queries. no_sink: the same
-    without the attention sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs, mean
-    over queries.
+    js: Jensen–Shannon divergence of the attention rows in bits, mean over queries. no_sink: the
+    same without the attention sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs,
+    mean over queries.
     """
 
     js: Values
@@ -57,41 +53,30 @@ def divergences(
 ) -> Divergences:
     """Return the divergences of each pair of heads (one of each model) over each text.
 
-    first, second: the attention maps of model A and model B over the same texts. pairs: a head of A
-        and a head of B each, ((layer, head), (layer, head)). bare: False leaves out ``no_sink``,
+    first, second: the maps of A and of B over the same texts. bare: False leaves out ``no_sink``,
         which a noise floor does not need.
 
     The first query of a causal text, which sees only itself, does not count.
     """
     found = np.full((3, len(first.texts), len(pairs)), np.nan)
-    places = sorted(range(len(pairs)), key=lambda place: (pairs[place][0][0], pairs[place][1][0]))
+    by_layers: dict[tuple[int, int], list[int]] = {}
+    for place, ((a, _), (b, _)) in enumerate(pairs):
+        by_layers.setdefault((a, b), []).append(place)
     for number, (one, other) in enumerate(zip(first.texts, second.texts, strict=True)):
         rows = one.kept >= 1 if first.causal else np.ones(len(one.kept), bool)
         if not rows.any():
             rows[:] = True
-        for layers, group in groupby(
-            places, key=lambda place: (pairs[place][0][0], pairs[place][1][0])
-        ):
-            at = list(group)
-            heads = [[pairs[place][side][1] for place in at] for side in (0, 1)]
-            sides = (one, other)
-            weights = [
-                side.rows[layer][chosen][:, rows]
-                for side, layer, chosen in zip(sides, layers, heads, strict=True)
-            ]
+        for (a, b), at in by_layers.items():
+            left, right = ([pairs[place][side][1] for place in at] for side in (0, 1))
+            weights = one.rows[a][left][:, rows], other.rows[b][right][:, rows]
             found[0, number, at] = js_divergence(*weights).mean(-1)
             if bare:
-                left = [
-                    without_sink(each, side.sink) for each, side in zip(weights, sides, strict=True)
-                ]
-                found[1, number, at] = known_mean(js_divergence(*left))
-            outputs = [
-                side.outputs[layer][chosen][:, rows]
-                for side, layer, chosen in zip(sides, layers, heads, strict=True)
-                if layer in side.outputs
-            ]
-            if len(outputs) == 2 and outputs[0].shape == outputs[1].shape:
-                found[2, number, at] = 1 - cosine(*outputs).mean(-1)
+                bared = map(without_sink, weights, (one.sink, other.sink))
+                found[1, number, at] = known_mean(js_divergence(*bared))
+            if a in one.outputs and b in other.outputs:
+                outputs = one.outputs[a][left][:, rows], other.outputs[b][right][:, rows]
+                if outputs[0].shape == outputs[1].shape:
+                    found[2, number, at] = 1 - cosine(*outputs).mean(-1)
     return Divergences(*found)
 
 
@@ -107,92 +92,39 @@ def known_mean(values: Values) -> Values:
 # The floor -----------------------------------------------------------------------------------
 
 
-class Floor(NamedTuple):
-    """The noise floor of a comparison: the divergence that rounding alone causes.
-
-    js, output: as in ``Divergences``; twice the largest mean over texts of any head; one bound for
-        all heads.
-    """
-
-    js: float
-    output: float = math.nan
-
-
 def noise_floor(noise: Divergences) -> Floor:
-    """Return the noise floor that is used for all heads.
-
-    noise: the divergences of a model from itself, computed in another number format.
-    """
-    return Floor(*(_ROUNDED * _largest(each) for each in (noise.js, noise.output)))
+    """Return the noise floor. noise: a model's divergences from itself in other numbers."""
+    means = (known_mean(values.T) for values in (noise.js, noise.output))
+    return Floor(*(_ROUNDED * float(np.fmax.reduce(mean)) for mean in means))
 
 
-def _largest(values: Values) -> float:
-    means = known_mean(values.T)
-    return float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
+class MeanOverTexts(NamedTuple):
+    """A mean over texts; ends: of its 95% confidence interval, None for fewer than five texts."""
+
+    mean: float
+    ends: tuple[float, float] | None
+
+    def above(self, floor: float) -> bool:
+        """Return whether the interval lies above ``floor``; False if either is unknown."""
+        return self.ends is not None and self.ends[0] > floor
 
 
-class MeansOverTexts(NamedTuple):
-    """Means over texts with 95% confidence intervals, one for each column of numbers.
-
-    mean: the means. low, high: the ends of their intervals; None for fewer than five texts.
-    """
-
-    mean: Values
-    low: Values | None
-    high: Values | None
-
-    def ends(self, place: int) -> tuple[float, float] | None:
-        """Return the interval (low, high) of one column, or None if it has none.
-
-        place: the index of the column.
-        """
-        if self.low is None or self.high is None or not math.isfinite(self.low[place]):
-            return None
-        return float(self.low[place]), float(self.high[place])
-
-    def above(self, place: int, floor: float) -> bool:
-        """Return whether the interval of a column lies above ``floor``; False if either is unknown.
-
-        place: the index of the column.
-        """
-        ends = self.ends(place)
-        return ends is not None and ends[0] > floor
-
-
-def over_texts(values: Values, seed: int, *, positive: bool = True) -> MeansOverTexts:
+def over_texts(values: Values, seed: int, *, positive: bool = True) -> list[MeanOverTexts]:
     """Return the mean of each column over texts, with its bootstrap interval.
 
-    values: (text, column).
-    seed: of the bootstrap. positive: no value is below zero, so no end of an interval is.
+    values: (text, column). seed: of the bootstrap. positive: no value is below zero, so no end of
+    an interval is.
     """
-    mean = values.mean(axis=0)
-    if len(values) < LEAST_TEXTS:
-        return MeansOverTexts(mean, None, None)
-    low, high = bootstrap_interval(values, seed)
-    return MeansOverTexts(mean, np.maximum(low, 0.0) if positive else low, high)
+    means = []
+    for mean, ends in zip(values.mean(axis=0).tolist(), intervals(values, seed), strict=True):
+        known = ends if ends is not None and math.isfinite(ends[0]) else None
+        if known is not None and positive:
+            known = max(known[0], 0.0), known[1]
+        means.append(MeanOverTexts(mean, known))
+    return means
 
 
 # What the models predict ---------------------------------------------------------------------
-
-
-class Predictions(NamedTuple):
-    """The difference of two models' next-token predictions.
-
-    The numbers are those of llama.cpp's ``--kl-divergence``. kl: KL(A ‖ B), nats, mean over
-    positions. same_top: the share of positions with the same likeliest token. kl_error,
-    same_top_error: their standard errors over positions, s / √n and √(p(1 − p) / (n − 1)).
-    positions: how many. largest: the highest KL of one position. outside: None if both models
-        predict the same tokens; else the largest share of probability, in [0, 1], that either gives
-        at one position to tokens that the other lacks: both are then rescaled without these.
-    """
-
-    kl: float
-    kl_error: float
-    same_top: float
-    same_top_error: float
-    positions: int
-    largest: float
-    outside: float | None = None
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
@@ -207,54 +139,29 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
         if p is None or q is None or np.isnan([p.max(), q.max()]).any():
             return None
         if (shared := min(p.shape[-1], q.shape[-1])) < max(p.shape[-1], q.shape[-1]):
-            kept = [np.logaddexp.reduce(each[:, :shared], -1, keepdims=True) for each in (p, q)]
-            p, q = (each[:, :shared] - all_ for each, all_ in zip((p, q), kept, strict=True))
-            outside = max(outside or 0.0, *(float(-np.expm1(each.min())) for each in kept))
+            kept = [np.logaddexp.reduce(logs[:, :shared], -1, keepdims=True) for logs in (p, q)]
+            p, q = p[:, :shared] - kept[0], q[:, :shared] - kept[1]
+            outside = max(outside or 0.0, *(float(-np.expm1(logs.min())) for logs in kept))
         apart.append(kl_divergence(p, q))
         same.append(p.argmax(-1) == q.argmax(-1))
-    kl, top = np.concatenate(apart), np.concatenate(same)
-    count, share = len(kl), float(top.mean())
-    spare = max(count - 1, 1)
+    kl, share = np.concatenate(apart), float(np.concatenate(same).mean())
+    spare = max(len(kl) - 1, 1)
     return Predictions(
         kl=float(kl.mean()),
-        kl_error=float(kl.std(ddof=min(1, count - 1)) / math.sqrt(count)),
+        kl_error=float(kl.std(ddof=min(1, len(kl) - 1)) / math.sqrt(len(kl))),
         same_top=share,
         same_top_error=math.sqrt(share * (1 - share) / spare),
-        positions=count,
-        largest=float(kl.max()),
+        positions=len(kl),
         outside=outside,
     )
 
 
-class Noise(NamedTuple):
-    """The effect of rounding alone on one model, or the larger effect on two models.
-
-    floor: the noise floor. words: a description of the model that was compared with itself in
-        another number format. predictions: how far that model's predictions differ in the other
-        format; None if unknown.
-    """
-
-    floor: Floor
-    words: str
-    predictions: Predictions | None = None
-
-    def or_more(self, other: Noise) -> Noise:
-        """Return the noise of two models: of each number the larger one.
-
-        A model stored in coarser numbers may already have lost what the other still has; then only
-        the other shows the loss.
-        """
-        if self.words == other.words:
-            return self
-        known = [each for each in (self.predictions, other.predictions) if each is not None]
-        return Noise(
-            Floor(*(float(np.fmax(*pair)) for pair in zip(self.floor, other.floor, strict=True))),
-            f"{self.words}, {other.words}",
-            max(known, key=lambda each: each.kl, default=None),
-        )
-
-
 # Which head is compared with which ------------------------------------------------------------
+
+
+def heads_of(counts: Mapping[int, int]) -> list[Head]:
+    """Return every (layer, head). counts: how many heads each layer has."""
+    return [(layer, head) for layer, count in counts.items() for head in range(count)]
 
 
 def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[Pair]:
@@ -262,52 +169,40 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 
     first, second: for each layer how many heads it has, in model A and in model B.
     """
-    return [
-        ((layer, head), (layer, head))
-        for layer in first
-        if layer in second
-        for head in range(min(first[layer], second[layer]))
-    ]
+    return [(head, head) for head in heads_of(first) if head[1] < second.get(head[0], 0)]
 
 
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
     """Return the pairs of heads with the least sum of divergences: (head of A, head of B).
 
-    first, second: the attention maps of model A and model B over the same texts. Heads are paired
-        within layers if both models have equally many layers, else over the whole model.
-    Raises UsageError if too many pairs of heads would have to be compared.
+    Heads are paired within layers if both models have equally many layers, else over the whole
+    model. Raises UsageError if too many pairs of heads would have to be compared.
     """
     heads, others = first.heads, second.heads
-    groups = [(heads, others)]
+    groups = [(heads_of(heads), heads_of(others))]
     if len(heads) == len(others):
-        layers = zip(heads, others, strict=True)
-        groups = [({a: heads[a]}, {b: others[b]}) for a, b in layers]
-    tried = sum(sum(a.values()) * sum(b.values()) for a, b in groups)
+        layers = zip(heads.items(), others.items(), strict=True)
+        groups = [(heads_of(dict([a])), heads_of(dict([b]))) for a, b in layers]
+    tried = sum(len(lefts) * len(rights) for lefts, rights in groups)
     if tried > _MOST_PAIRS:
         raise UsageError(
             f"--match would hold {tried:,} pairs of heads against each other, at most "
             f"{_MOST_PAIRS:,} are: leave it out"
         )
-    found: list[Pair] = []
-    for a, b in groups:
-        lefts, rights = ([(at, head) for at in each for head in range(each[at])] for each in (a, b))
-        table = np.zeros((len(lefts), len(rights)))
-        for one, other in zip(first.texts, second.texts, strict=True):
-            table += _table(one, other, lefts, rights)
-        found += [(lefts[left], rights[right]) for left, right in cheapest_pairs(table)]
-    return sorted(found)
+    pairs: list[Pair] = []
+    for lefts, rights in groups:
+        texts = zip(first.texts, second.texts, strict=True)
+        table = sum(_table(one, other, lefts, rights) for one, other in texts)
+        pairs += [(lefts[left], rights[right]) for left, right in cheapest_pairs(np.asarray(table))]
+    return sorted(pairs)
 
 
-def _table(one: TextMaps, other: TextMaps, first: Sequence[Head], second: Sequence[Head]) -> Values:
-    """Return the divergence of each head of one model from each head of the other.
+def _table(one: TextMaps, other: TextMaps, lefts: Sequence[Head], rights: Sequence[Head]) -> Values:
+    """Return the divergence of each head of one model from each head of the other over one text.
 
-    The result is (head of A, head of B). one, other: the maps of both models over one text. first,
-    second: the heads of each.
+    The result is (head of A, head of B). lefts, rights: the heads of each.
     """
-    every = np.concatenate(list(other.rows.values()))
-    starts = np.cumsum([0, *(len(rows) for rows in other.rows.values())])
-    place = dict(zip(other.rows, starts.tolist(), strict=False))
-    chosen = every[[place[layer] + head for layer, head in second]]
+    chosen = np.stack([other.rows[layer][head] for layer, head in rights])
     return np.stack(
-        [js_divergence(one.rows[layer][head], chosen).mean(-1) for layer, head in first]
+        [js_divergence(one.rows[layer][head], chosen).mean(-1) for layer, head in lefts]
     )

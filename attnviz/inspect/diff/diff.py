@@ -1,29 +1,74 @@
-"""``diff``: from two sides to a report; two models are measured in turn."""
+"""``diff``: from two sides to a report; two models are measured in turn, then compared.
+
+A side may be a result that was saved earlier, which has numbers of heads and no maps. Then a head
+counts as changed if two 95 % intervals do not overlap: those of the score behind its label, then or
+now, or of its ablation effect.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from attnviz.inspect.diff.from_saved import compared_saved
-from attnviz.inspect.diff.live import Open, Scanning, compared
-from attnviz.inspect.diff.records import DiffReport
+import numpy as np
+
+from attnviz.draw.numbers import counted
+from attnviz.engine.head_run import Head
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.inspect.diff import compare
+from attnviz.inspect.diff.maps import ModelMaps, model_maps
+from attnviz.inspect.diff.report import (
+    ChangedMaps,
+    DiffReport,
+    Floor,
+    HeadChange,
+    HeadState,
+    Move,
+    Noise,
+    Predictions,
+)
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.inspect.diff.sides import LiveSide, Side
+from attnviz.inspect.diff.saved import SavedResult
+from attnviz.inspect.diff.sides import (
+    LiveSide,
+    Side,
+    are_same,
+    distinct,
+    require_alike,
+    side_inputs,
+)
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
-from attnviz.models.resolve import load
-from attnviz.progress import Advance
+from attnviz.models.other_numbers import in_other_numbers
+from attnviz.progress import UNWATCHED, Advance
+from attnviz.records import Floats, Input
+
+Open = Callable[[LiveSide], Model]
+
+Scanning = Callable[[], AbstractContextManager[Advance]]
+"""Opens a progress bar; not while a model is loaded, which shows its own."""
+
+_RATE = 0.05  # the false-discovery rate of the changes that are called significant
+_SEEDS = 3  # how many draws of random tokens are used, the same as in patterns
+_LARGEST = 40  # the most tokens of a text whose maps are shown, if one is that short
+_EFFECT: Final = "loss_delta"
 
 
-def opened(side: LiveSide) -> Model:
-    """Return the model of one side of a comparison, loaded if it was given by its name."""
-    return side.loaded if side.loaded is not None else load(side.name, side.options)
+class MeasuredSide(NamedTuple):
+    """The measurements of one model of a comparison over its texts.
 
+    maps: its attention. inputs: its texts. heads: the label, scores and, if requested, ablation
+    effect of each (layer, head).
+    """
 
-@contextmanager
-def unwatched() -> Iterator[Advance]:
-    """Yield a function for the progress of a measurement that does nothing."""
-    yield lambda done: None
+    maps: ModelMaps
+    inputs: tuple[Input, ...]
+    heads: Mapping[Head, HeadState]
 
 
 def diff(
@@ -31,8 +76,8 @@ def diff(
     b: Side,
     request: DiffRequest,
     *,
-    open_model: Open = opened,
-    scanning: Scanning = unwatched,
+    open_model: Open = LiveSide.opened,
+    scanning: Scanning = lambda: nullcontext(UNWATCHED),
 ) -> DiffReport:
     """Compare two models head by head, beyond a noise floor that is measured in the same run.
 
@@ -44,6 +89,419 @@ def diff(
     Raises UsageError if the sides cannot be compared, LoadError for a model that cannot be read,
     UnsupportedError if its attention cannot be observed.
     """
+    began = time.monotonic()
     if isinstance(a, LiveSide) and isinstance(b, LiveSide):
-        return compared(request, a, b, open_model, scanning)
-    return compared_saved(request, a, b, open_model, scanning)
+        report = _of_models(request, a, b, open_model, scanning)
+    else:
+        report = _with_saved(request, a, b, open_model, scanning)
+    return replace(
+        report,
+        matched=request.match,
+        seed=request.seed,
+        top=request.top,
+        index_base=request.index_base,
+        seconds=time.monotonic() - began,
+    )
+
+
+# Two models ----------------------------------------------------------------------------------
+
+
+def _of_models(
+    request: DiffRequest, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
+) -> DiffReport:
+    """Compare two models; each is loaded once, the second after the first is measured."""
+    same = a.of_model(b) and a.options == b.options
+    two_texts = a.texts is not b.texts
+    a, b, repeated = distinct(a, b)
+    notes = [f"{counted(repeated, 'repeated text')} left out"] if repeated else []
+    model = open_model(a)
+    if are_same(a, b):
+        return _unmeasured(request, a, b, model, notes)
+    with scanning() as advance:
+        first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
+        noise = _noise(request, "A", first, model)
+    del model
+    other = open_model(b)
+    with scanning() as advance:
+        advance(0.5)
+        second = _measured(
+            *(request, b, other, first),
+            lambda done: advance(0.5 + 0.4 * done),
+            same=same,
+            two_texts=two_texts,
+        )
+        lacking: list[str] = []
+        if not same:
+            try:
+                noise = noise.or_more(_noise(request, "B", second, other))
+            except (LoadError, UnsupportedError) as error:  # a quantised one, or no memory for it
+                lacking.append(f"the noise floor is that of A alone: {error}")
+        report = _held(request, first, second, noise)
+    apart, why = (None, ()) if two_texts else _comparable(first, second)
+    return replace(
+        report,
+        source=a.texts.source,
+        notes=(*report.notes, *lacking, *why, *notes),
+        condition=_condition(request, a, b, two_texts),
+        predictions=apart,
+    )
+
+
+def _unmeasured(
+    request: DiffRequest, a: LiveSide, b: LiveSide, model: Model, notes: Sequence[str]
+) -> DiffReport:
+    """Return the report on two equal sides, for which every number would be zero."""
+    probing = open_probing(model, request.kind)
+    inputs = side_inputs(probing, a, request.truncate)
+    return DiffReport(
+        a=model.info,
+        b=replace(model.info, name=b.name),
+        kind=probing.kind,
+        causal=probing.causal,
+        source=a.texts.source,
+        texts=len(inputs),
+        tokens=sum(len(given.queries(probing.kind)) for given in inputs),
+        changes=(),
+        same=True,
+        importance=request.importance,
+        notes=(*model.info.notes, *notes),
+        condition=_condition(request, a, b, two_texts=False),
+    )
+
+
+def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
+    """Return how B differs from A if both are the same model, as a string; else empty."""
+    if not a.of_model(b):
+        return ""
+    words = [f"{name} {value}" for name, value in request.named_condition().items()]
+    if two_texts:
+        words.append("other texts" if b.texts.lines else "another text")
+    return ", ".join(words) or "compared with itself"
+
+
+def _measured(
+    request: DiffRequest,
+    side: LiveSide,
+    model: Model,
+    first: MeasuredSide | None,
+    advance: Advance,
+    *,
+    same: bool = False,
+    two_texts: bool = False,
+) -> MeasuredSide:
+    """Measure one side of a comparison: its attention maps, its heads and their effects.
+
+    first: the measurements of A, if this is B. same: whether B is loaded as A is. two_texts:
+        whether B runs on other texts than A.
+    """
+    probing = open_probing(model, request.kind)
+    inputs = side_inputs(probing, side, request.truncate)
+    if first is not None:
+        require_alike(first.inputs, inputs, probing.kind, two_texts=two_texts)
+    stride = None if first is None else first.maps.stride
+    share = 0.3 if request.importance else 0.6
+    maps = model_maps(
+        probing, inputs, stride, lambda done: advance(share * done), reduce=request.reduce
+    )
+    states = first.heads if first is not None and same else _scored(probing, request.seed)
+    if request.importance:
+        states = _ablated(
+            probing, inputs, states, request.seed, lambda done: advance(share + (1 - share) * done)
+        )
+    return MeasuredSide(maps, tuple(inputs), states)
+
+
+def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, HeadState]:
+    """Return the label and pattern scores of every head, by (layer, head).
+
+    seed: of the probes' random tokens, the first of several. text: used in place of the probes of
+        ``patterns``, if given.
+    """
+    model = probing.model
+    tokens = None if text is None else (model.encode(text, model.context),)
+    seeds = range(seed, seed + _SEEDS)
+    heads = score_patterns(model, tokens, seeds=seeds, examples=False, probing=probing).heads
+    return {
+        (head.layer, head.head): HeadState(head.label, head.scores, head.intervals, head.by_text)
+        for head in heads
+    }
+
+
+def _ablated(
+    probing: Probing,
+    inputs: Sequence[Input],
+    states: Mapping[Head, HeadState],
+    seed: int,
+    advance: Advance,
+) -> dict[Head, HeadState]:
+    """Return the states of all heads with their ablation effects over the inputs and intervals.
+
+    states: what else is known of the heads. seed: of the bootstrap. advance: is called with the
+    share that is done.
+    Raises UsageError for a model without a loss, UnsupportedError if heads cannot be ablated.
+    """
+    from attnviz.engine.effects import Variant
+    from attnviz.engine.scan.run import open_scan  # few comparisons ablate heads
+
+    scan = open_scan(probing.model, inputs, kind=probing.kind)
+    heads = compare.heads_of(scan.heads)
+    effects = np.full((len(inputs), len(heads)), np.nan)
+    every = dict.fromkeys(range(len(inputs)), range(len(heads)))
+    for piece in scan.scan_all(every, [Variant((head,)) for head in heads]):
+        if _EFFECT not in piece.metrics:
+            raise UsageError(
+                f"{probing.model.info.name!r} predicts no words: it has no loss that ablation "
+                "could change, leave out --importance"
+            )
+        effects[piece.text, list(piece.variants)] = piece.metrics[_EFFECT]
+        advance((piece.text + 1) / len(inputs))
+    ablated = {}
+    means = compare.over_texts(effects, seed, positive=False)
+    for head, (mean, ends), by_text in zip(heads, means, effects.T.tolist(), strict=True):
+        state = states.get(head, HeadState())
+        every_text = {**state.by_text, _EFFECT: tuple(by_text)}
+        ablated[head] = replace(state, effect=mean, effect_ends=ends, by_text=every_text)
+    return ablated
+
+
+def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
+    """Return the noise floor: the given one, or one measured by comparing a model with itself.
+
+    name: A or B. model: a torch model that was loaded by name is converted to other numbers.
+    """
+    if request.noise_floor is not None:
+        return Noise(Floor(request.noise_floor), "given")
+    whole, other = side.maps, in_other_numbers(model)
+    probing = Probing(other.model, whole.kind, whole.causal)
+    rounded = model_maps(probing, side.inputs, whole.stride, reduce=request.reduce)
+    pairs = compare.pairs_by_index(whole.heads, whole.heads)
+    floor = compare.noise_floor(compare.divergences(whole, rounded, pairs, bare=False))
+    return Noise(floor, f"{name} {other.words}", compare.predictions(whole, rounded))
+
+
+def _comparable(
+    first: MeasuredSide, second: MeasuredSide
+) -> tuple[Predictions | None, tuple[str, ...]]:
+    """Return how far the predictions of two models differ, and what a reader must know of that."""
+    ids = [[given.predicted.ids for given in side.inputs] for side in (first, second)]
+    if ids[0] != ids[1]:
+        return None, ("predictions are not compared: A and B number the same tokens differently",)
+    apart = compare.predictions(first.maps, second.maps)
+    rows = [[text.predictions for text in side.maps.texts] for side in (first, second)]
+    if apart is None:
+        lacks = [any(row is None for row in side) for side in rows]
+        without = [name for name, lacking in zip("AB", lacks, strict=True) if lacking]
+        why = f"{' and '.join(without)} predict no tokens" if without else "some are not finite"
+        return None, (f"predictions are not compared: {why}",)
+    if apart.outside is None:
+        return apart, ()
+    a, b = (side[0].shape[-1] for side in rows if side[0] is not None)
+    return apart, (
+        f"A predicts {a:,} tokens, B {b:,}: KL and the likeliest token are of the first "
+        f"{min(a, b):,}, rescaled; up to {apart.outside:.1%} of the probability lies on others",
+    )
+
+
+# The comparison ------------------------------------------------------------------------------
+
+
+def _held(
+    request: DiffRequest, first: MeasuredSide, second: MeasuredSide, noise: Noise
+) -> DiffReport:
+    """Return the report that compares two measured models, A and B.
+
+    noise: above whose floor a change counts.
+    """
+    a, b, seed = first.maps, second.maps, request.seed
+    by_index = compare.pairs_by_index(a.heads, b.heads)
+    pairs = compare.matched_pairs(a, b) if request.match else by_index
+    if not pairs:
+        raise UsageError("the models share no layer with heads: add --match to pair them")
+    apart = compare.divergences(a, b, pairs)
+    js, output = compare.over_texts(apart.js, seed), compare.over_texts(apart.output, seed)
+    no_sink = compare.known_mean(apart.no_sink.T)
+    changes = [
+        HeadChange(
+            left,
+            right,
+            first.heads.get(left, HeadState()),
+            second.heads.get(right, HeadState()),
+            js=js[place].mean,
+            ends=js[place].ends,
+            no_sink=float(no_sink[place]),
+            output=output[place].mean,
+            output_ends=output[place].ends,
+            changed=js[place].above(noise.floor.js),
+            output_changed=output[place].above(noise.floor.output),
+        )
+        for place, (left, right) in enumerate(pairs)
+    ]
+    moved, family = _with_moves(changes, seed)
+    notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
+    if a.heads != b.heads:
+        notes.append("the models differ in shape: heads without a partner are left out")
+    lefts, rights = (set(heads) for heads in zip(*pairs, strict=True))
+    report = DiffReport(
+        a=a.info,
+        b=b.info,
+        kind=a.kind,
+        causal=a.causal,
+        texts=len(a.texts),
+        tokens=sum(len(text.queries) for text in a.texts),
+        changes=moved,
+        noise=noise,
+        unmatched_a=tuple(head for head in compare.heads_of(a.heads) if head not in lefts),
+        unmatched_b=tuple(head for head in compare.heads_of(b.heads) if head not in rights),
+        family=family,
+        stride=a.stride,
+        importance=request.importance,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+    return replace(report, example=_example(report, a, b, apart.js))
+
+
+def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> ChangedMaps | None:
+    """Return the maps of all heads over a short text with a large change of the one that most did.
+
+    a, b: the maps of both models. js: the divergences (text, change). None if no attention changed,
+        or no text was recorded whole.
+    """
+    whole = [place for place, text in enumerate(a.texts) if text.whole]
+    short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
+    if not report.changed or not short:
+        return None
+    most = report.changes.index(max(report.changed, key=lambda change: change.js))
+    text = max(short, key=lambda place: js[place, most])
+    one, other = a.texts[text], b.texts[text]
+    maps = []
+    for change in report.changes:
+        (layer, head), (layer_b, head_b) = change.place, change.other
+        maps.append((one.rows[layer][head], other.rows[layer_b][head_b]))
+    return ChangedMaps(most, text, one.queries, one.keys, maps)
+
+
+def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadChange, ...], int]:
+    """Return the head changes with all their tested moves, and how many moves were tested.
+
+    A move is the change of one number, such as a score. Tested are the scores behind the labels, in
+    A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign flips
+    over paired texts. All are one family, with a false-discovery rate of at most 5 %.
+    """
+    tests = [
+        (place, name, values)
+        for place, change in enumerate(changes)
+        for name, values in _paired(change)
+    ]
+    p = np.ones(len(tests))
+    for texts in {len(values) for _, _, values in tests}:
+        same = [place for place, (_, _, values) in enumerate(tests) if len(values) == texts]
+        p[same] = sign_flip_p(np.stack([tests[place][2] for place in same], axis=1), seed)
+    clear = benjamini_hochberg(p) <= _RATE
+    moved = list(changes)
+    for (place, name, values), chance, significant in zip(tests, p, clear, strict=True):
+        move = Move(name, float(values.mean()), float(chance), len(values), bool(significant))
+        moved[place] = replace(moved[place], moves=(*moved[place].moves, move))
+    return tuple(moved), len(tests)
+
+
+def _paired(change: HeadChange) -> Iterator[tuple[str, Floats]]:
+    """Yield (name, B minus A over each paired text) for the numbers of a head that are tested.
+
+    Those of fewer than five texts, or of unequal numbers of texts, are left out.
+    """
+    for name in (*(change.labels if change.differs else ()), _EFFECT):
+        one, other = change.a.by_text.get(name, ()), change.b.by_text.get(name, ())
+        if len(one) == len(other) >= LEAST_TEXTS:
+            yield name, np.asarray(other) - np.asarray(one)
+
+
+# With a saved result --------------------------------------------------------------------------
+
+
+def _with_saved(
+    request: DiffRequest, a: Side, b: Side, open_model: Open, scanning: Scanning
+) -> DiffReport:
+    """Compare two sides, at least one of them a saved result, with heads paired by index.
+
+    Raises UsageError if they are results of different commands, or were measured over different
+    texts.
+    """
+    saved = [side for side in (a, b) if isinstance(side, SavedResult)]
+    first, last = saved[0], saved[-1]
+    if first.command != last.command:
+        raise UsageError(
+            f"{first.path} is of attnviz {first.command}, {last.path} of attnviz "
+            f"{last.command}: compare two of one kind"
+        )
+    if (first.text, first.texts, first.source) != (last.text, last.texts, last.source):
+        raise UsageError(f"{first.path} and {last.path} were measured over different texts")
+    if len(saved) == 2 and first.command == "ablate" and len(first.texts) < LEAST_TEXTS:
+        raise UsageError(
+            f"{first.path} was measured over {len(first.texts)} texts, at least {LEAST_TEXTS} are "
+            "needed for intervals"
+        )
+    one, other = (
+        side
+        if isinstance(side, SavedResult)
+        else _measured_again(request, side, first, open_model, scanning)
+        for side in (a, b)
+    )
+    shared = [head for head in one.heads if head in other.heads]
+    if one.kind != other.kind or not shared:
+        raise UsageError(
+            f"nothing to compare: A has {one.kind} attention, B {other.kind}"
+            if one.kind != other.kind
+            else "the two sides share no head"
+        )
+    return DiffReport(
+        a=one.info,
+        b=other.info,
+        kind=one.kind,
+        causal=False,
+        source=first.source,
+        texts=len(first.texts),
+        tokens=sum(map(len, first.texts)),
+        changes=tuple(_changed(head, one.heads[head], other.heads[head]) for head in shared),
+        saved=True,
+        unmatched_a=tuple(head for head in one.heads if head not in other.heads),
+        unmatched_b=tuple(head for head in other.heads if head not in one.heads),
+        importance=first.command == "ablate",
+        notes=tuple(dict.fromkeys((*one.info.notes, *other.info.notes))),
+    )
+
+
+def _measured_again(
+    request: DiffRequest, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
+) -> SavedResult:
+    """Measure a model in the way in which the saved result on the other side was measured."""
+    if saved.command == "patterns" and saved.text is None and saved.source:
+        raise UsageError(
+            f"{saved.path} was scored on {saved.source}: save one of the built-in probes"
+        )
+    model = open_model(side)
+    probing = open_probing(model, saved.kind)
+    inputs = [] if saved.command == "patterns" else side_inputs(probing, side, request.truncate)
+    if tuple(given.text.ids for given in inputs) != saved.texts:
+        raise UsageError(
+            f"{saved.path} was measured over other texts, or another tokenizer's tokens: give "
+            "the same ones with --texts or --text"
+        )
+    with scanning() as advance:
+        states = (
+            _scored(probing, request.seed, saved.text)
+            if saved.command == "patterns"
+            else _ablated(probing, inputs, {}, request.seed, advance)
+        )
+    return replace(saved, info=model.info, heads=states)
+
+
+def _changed(head: Head, a: HeadState, b: HeadState) -> HeadChange:
+    change = HeadChange(head, head, a, b)
+    ends = [(a.intervals.get(name), b.intervals.get(name)) for name in change.labels]
+    apart = [
+        one[1] < other[0] or other[1] < one[0]
+        for one, other in (*ends, (a.effect_ends, b.effect_ends))
+        if one is not None and other is not None
+    ]
+    return replace(change, changed=any(apart))

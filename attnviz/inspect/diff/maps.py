@@ -23,8 +23,7 @@ from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
 from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
 
-_LEAST_ROWS = 8
-"""The fewest rows of a long text that are compared."""
+_LEAST_ROWS = 8  # the fewest rows of a long text that are compared
 
 MOST_BYTES = 2**28
 """The most that is kept of one model: 256 MiB hold all heads of GPT-2 over some 900 tokens."""
@@ -101,7 +100,9 @@ def model_maps(
         queries, keys, seen = given.queries(kind), given.keys(kind), None
         if reads_sums(model.info, max(len(queries), len(keys)), reduce):
             try:
-                stride = stride or _stride(inputs, kind, run(_beginning(given), rows=(0,)))
+                if stride is None:
+                    target = None if given.target is None else given.target.cut(2)
+                    stride = _stride(inputs, kind, run(Input(given.text.cut(2), target), rows=(0,)))
                 if stride > 1 and len(queries) // stride < _LEAST_ROWS:
                     raise UsageError(
                         f"text {number + 1} has {len(keys):,} tokens, of which {_LEAST_ROWS} rows "
@@ -133,33 +134,24 @@ def model_maps(
 
 
 def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """Raise an error that names the head if its weights or outputs contain NaN or infinity.
-
-    The error is that of ``require_number``. seen: the run over one text. text: its index, from 0.
-    """
+    """Raise the error of ``require_number`` for a head whose weights or outputs are not finite."""
     for layer, rows in seen.weights.items():
         whole = np.isfinite(rows).all((1, 2))
         if layer in seen.outputs:
             whole &= np.isfinite(seen.outputs[layer]).all((1, 2))
         if not whole.all():
-            what = f"attention of L{layer}H{whole.argmin()} over text {text + 1}"
-            require_number(what, math.nan, info)
+            name = f"attention of L{layer}H{whole.argmin()} over text {text + 1}"
+            require_number(name, math.nan, info)
 
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
 
 
-def _beginning(given: Input) -> Input:
-    """Return the first tokens of an input, of which a run shows the sizes of a model's arrays."""
-    return Input(given.text.cut(2), None if given.target is None else given.target.cut(2))
-
-
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
     """Return the stride between recorded queries with which all texts fit ``MOST_BYTES``.
 
-    inputs: all texts. kind: of attention. seen: the run over the first text, from whose sizes it is
-    computed.
+    seen: a run over some tokens, which shows the sizes of the model's arrays.
     """
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,7 +13,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
-from attnviz.inspect.diff.records import HeadState
+from attnviz.inspect.diff.report import HeadState
 from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
 from attnviz.inspect.patterns.data import read_scores
 from attnviz.reading import RESULT_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
@@ -69,32 +69,30 @@ def read_saved(name: str) -> SavedResult:
 
 def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
     info = model_of(data["model"])
-    read = _pattern_state if command == "patterns" else _effect_state
     entries = [entry for entry in data["heads"] if entry["head"] is not None]
     heads = {
-        (typed(entry["layer"], int), typed(entry["head"], int)): read(entry) for entry in entries
+        (typed(entry["layer"], int), typed(entry["head"], int)): _state(command, entry)
+        for entry in entries
     }
     if not heads or len(heads) < len(entries):
         raise ValueError("a head that is there twice" if heads else "no heads")
     if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
         raise ValueError("no such attention or head")
     source = optional(data["source"], str) or ""
+    saved = SavedResult(path, command, info, data["kind"], heads, source=source)
     if command == "patterns":
-        text = optional(data["text"], str)
-        return SavedResult(path, "patterns", info, data["kind"], heads, text, source=source)
+        return replace(saved, text=optional(data["text"], str))
     if data["unit"] != "head" or data["mode"] != "zero" or data["metric"] != "loss_delta":
         raise ValueError("expected single heads, --mode zero, and a loss")
     texts = data.get("texts") or [data]
     ids = tuple(tuple(typed(token, int) for token in text["token_ids"]) for text in texts)
-    return SavedResult(path, "ablate", info, data["kind"], heads, texts=ids, source=source)
+    return replace(saved, texts=ids)
 
 
-def _pattern_state(entry: dict[str, Any]) -> HeadState:
-    found = read_scores(entry)
-    return HeadState(found.label, found.scores, found.intervals)
-
-
-def _effect_state(entry: dict[str, Any]) -> HeadState:
+def _state(command: str, entry: dict[str, Any]) -> HeadState:
+    if command == "patterns":
+        scores = read_scores(entry)
+        return HeadState(scores.label, scores.scores, scores.intervals)
     value, low, high = (entry.get(name) for name in ("loss_delta", "ci_low", "ci_high"))
-    known = None if low is None or high is None else (finite(low), finite(high))
-    return HeadState(effect=math.nan if value is None else finite(value), effect_ends=known)
+    ends = None if low is None or high is None else (finite(low), finite(high))
+    return HeadState(effect=math.nan if value is None else finite(value), effect_ends=ends)

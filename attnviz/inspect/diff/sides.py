@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 
 from attnviz.draw.labels import visible
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
+from attnviz.models import checkpoint_files as files
 from attnviz.models.model import Model, NumpyModel
-from attnviz.models.resolve import LoadOptions, reckoned_tokens, refuse_ignored
+from attnviz.models.resolve import LoadOptions, load, reckoned_tokens, refuse_ignored
+from attnviz.models.stored_tensors import StoredTensors
+from attnviz.reading import damaged
 from attnviz.records import Input, Kind
 from attnviz.texts import Texts, built_in_texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
-_TOKENS = 6_000
-"""About how many tokens the probes of ``patterns`` and the built-in texts have together."""
-
-_TEXTS = 80
-"""In about how many texts."""
+_TOKENS, _TEXTS = 6_000, 80
+"""About how many tokens and texts the probes of ``patterns`` and the built-in texts have."""
 
 _ABLATED = 2
 """How many times as much there is to run with every head ablated, in a model that NumPy runs."""
@@ -29,8 +31,7 @@ _ABLATED = 2
 _LONG = 2_048
 """The tokens of a text from which a model runs in torch, which reads it without whole maps."""
 
-_LEAST = 2
-"""The fewest tokens of a text: the first query of a causal text sees only itself."""
+_LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees only itself
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,19 @@ class LiveSide:
     loaded: Model | None = None
 
     def of_model(self, other: LiveSide) -> bool:
-        """Return whether both sides have the same model.
+        """Return whether both sides have the same model, not only two loaded ones of one name."""
+        return self.loaded is other.loaded and (self.loaded is not None or self.name == other.name)
 
-        Two loaded models may share a name without being the same.
-        """
-        if self.loaded is not None or other.loaded is not None:
-            return self.loaded is other.loaded
-        return self.name == other.name
+    def opened(self) -> Model:
+        """Return the model of the side, loaded if it was given by its name."""
+        return load(self.name, self.options) if self.loaded is None else self.loaded
+
+    def taken(self, places: Sequence[int]) -> LiveSide:
+        """Return the side with some of its texts. places: their indices."""
+        texts, lines = self.texts.texts, self.texts.lines
+        kept = tuple(texts[place] for place in places)
+        some = tuple(lines[place] for place in places if lines)
+        return replace(self, texts=self.texts._replace(texts=kept, lines=some))
 
 
 Side = LiveSide | SavedResult
@@ -75,9 +82,9 @@ def both_sides(
 
     Raises UsageError for options that do not go together, LoadError for files that cannot be read.
     """
-    named = [side for side in (a, b) if isinstance(side, str)]
+    named, condition = [side for side in (a, b) if isinstance(side, str)], request.named_condition()
     unused = not named and options != LoadOptions(seed=request.seed)
-    if unused or (not isinstance(b, str) and request.named_condition()):
+    if unused or (not isinstance(b, str) and condition):
         raise UsageError(
             "device, dtype, backend and revision are for a model that is loaded by its name: this "
             "one is loaded"
@@ -86,26 +93,61 @@ def both_sides(
         raise UsageError("texts_b is what b reads in place of texts: give texts as well")
     texts = texts or built_in_texts()
     if any(map(is_saved, named)):
-        given = [*request.named_condition(), *(["text"] if texts_b is not None else [])]
-        if given:
+        if given := [*condition, *(["text"] if texts_b is not None else [])]:
             raise UsageError(f"a saved result is compared as it stands: leave out --{given[0]}-b")
         if request.match:
             raise UsageError("--match pairs heads by their maps, which a saved result has none of")
-    if texts_b is not None and len(texts.texts) != len(texts_b.texts):
+    texts_b = texts if texts_b is None else texts_b
+    if len(texts.texts) != len(texts_b.texts):
         raise UsageError(
             f"texts are compared one by one: expected as many for B as for A, got "
             f"{len(texts.texts)} and {len(texts_b.texts)}"
         )
-    found: list[Side] = []
-    read = (texts, texts if texts_b is None else texts_b)
-    each_options = _options(request, a, b, options, [*read[0].texts, *read[1].texts])
-    for side, each, own in zip((a, b), each_options, read, strict=True):
-        if not isinstance(side, str):
-            found.append(LiveSide(side.info.name, each, own, side))
-        else:
-            found.append(read_saved(side) if is_saved(side) else LiveSide(side, each, own))
-    first, second = found
-    return first, second
+    first, second = _options(request, a, b, options, [*texts.texts, *texts_b.texts])
+    return _side(a, first, texts), _side(b, second, texts_b)
+
+
+def _side(given: str | Model, options: LoadOptions, texts: Texts) -> Side:
+    if not isinstance(given, str):
+        return LiveSide(given.info.name, options, texts, given)
+    return read_saved(given) if is_saved(given) else LiveSide(given, options, texts)
+
+
+def _options(
+    request: DiffRequest,
+    a: str | Model,
+    b: str | Model,
+    options: LoadOptions,
+    texts: Sequence[str],
+) -> list[LoadOptions]:
+    """Return the options with which A and B are loaded, on the same backend.
+
+    options: for models given by name. texts: what A and B read.
+    """
+    both = []
+    for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
+        if not isinstance(side, str) or is_saved(side):
+            both.append(LoadOptions(seed=request.seed))
+            continue
+        if side in _BUILT_IN and side != a:  # the options are for A's checkpoint
+            own = replace(own, revision=request.revision_b, device="cpu", backend="auto")
+        refuse_ignored(side, own, ())
+        both.append(own)
+    # Both run in torch if one of them or a long text needs it.
+    torch = request.reduce == "fused" or max(map(reckoned_tokens, texts)) >= _LONG
+    torch = torch or any(
+        not isinstance(side, str | NumpyModel)
+        or own.backend == "torch"
+        or own.dtype not in ("auto", "float32")
+        or own.device != "cpu"
+        for side, own in zip((a, b), both, strict=True)
+    )
+    much = _ABLATED if request.importance else 1
+    tokens = [None if torch and own.backend != "numpy" else much * _TOKENS for own in both]
+    return [
+        replace(own, tokens=some, texts=much * _TEXTS)
+        for own, some in zip(both, tokens, strict=True)
+    ]
 
 
 def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
@@ -116,59 +158,49 @@ def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
     first: dict[tuple[str, str], int] = {}
     for place, pair in enumerate(zip(a.texts.texts, b.texts.texts, strict=True)):
         first.setdefault(pair, place)
-    kept = first.values()
-    one, other = (
-        replace(
-            side,
-            texts=side.texts._replace(
-                texts=tuple(side.texts.texts[place] for place in kept),
-                lines=tuple(side.texts.lines[place] for place in kept if side.texts.lines),
-            ),
-        )
-        for side in (a, b)
-    )
-    return one, other, len(a.texts.texts) - len(kept)
+    kept = [*first.values()]
+    return a.taken(kept), b.taken(kept), len(a.texts.texts) - len(kept)
 
 
-def _options(
-    request: DiffRequest,
-    a: str | Model,
-    b: str | Model,
-    options: LoadOptions,
-    texts: Sequence[str],
-) -> tuple[LoadOptions, LoadOptions]:
-    """Return the options with which A and B are loaded.
+# Sides that are the same ----------------------------------------------------------------------
 
-    a, b: a name or a loaded model. options: for models given by name. texts: what A and B read.
+
+def are_same(a: LiveSide, b: LiveSide) -> bool:
+    """Return whether both sides have the same parameters, tokenizer, texts, dtype and backend.
+
+    Two directories are compared by digests of their files. Raises LoadError for files that cannot
+    be read.
     """
-    found = []
-    for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
-        if not isinstance(side, str) or is_saved(side):
-            found.append(LoadOptions(seed=request.seed))
-            continue
-        if side in _BUILT_IN and side != a:  # the options are for A's checkpoint
-            own = replace(own, revision=request.revision_b, device="cpu", backend="auto")
-        refuse_ignored(side, own, ())
-        found.append(own)
-    # Both sides run on the same backend: torch, if one of them or a long text needs it.
-    long = request.reduce == "fused" or max(map(reckoned_tokens, texts)) >= _LONG
-    torch = long or any(
-        (not isinstance(side, str | NumpyModel))
-        or each.backend == "torch"
-        or each.dtype not in ("auto", "float32")
-        or each.device != "cpu"
-        for side, each in zip((a, b), found, strict=True)
-    )
-    much = _ABLATED if request.importance else 1
-    one, other = (
-        replace(
-            each,
-            tokens=None if torch and each.backend != "numpy" else much * _TOKENS,
-            texts=much * _TEXTS,
-        )
-        for each in found
-    )
-    return one, other
+    if a.texts.texts != b.texts.texts or a.options != b.options:
+        return False
+    if a.of_model(b):
+        return True
+    if a.loaded is not None or b.loaded is not None:
+        return False
+    folders = {
+        side.name: files.local_directory(side.name, side.options.revision) for side in (a, b)
+    }
+    if None in folders.values():
+        return False
+    first, second = (_digest(name, folder) for name, folder in folders.items() if folder)
+    return first is not None and first == second
+
+
+def _digest(name: str, folder: Path) -> str | None:
+    """Return a digest of config, tensors and tokenizer; None for pickles and with an adapter."""
+    with damaged(repr(name)):
+        names = files.file_names(folder)
+        if files.ADAPTER in names:
+            return None
+        fields = files.read_config(name, folder)
+        weights = files.weight_files(name, names, folder.joinpath, allow_pickle=True)
+        if not weights[0].endswith(".safetensors"):
+            return None
+        digest = StoredTensors([folder / file for file in weights], fields).digest()
+        hashed = hashlib.sha256(digest.encode())
+        for file in files.side_files(names, False):
+            hashed.update(file.encode() + (folder / file).read_bytes())
+    return hashed.hexdigest()
 
 
 # Token by token ------------------------------------------------------------------------------
@@ -182,7 +214,7 @@ def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]
     """
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     if probing.kind in ("self", "encoder"):
-        return [Input(each) for each in tokens]
+        return [Input(text) for text in tokens]
     return [probing.input_of(text, truncate=truncate) for text in side.texts.texts]
 
 
@@ -201,13 +233,12 @@ def require_alike(
                     f"text {number} has {len(a)} tokens for A and {len(b)} for B: rows are "
                     "compared query by query, give texts of as many tokens"
                 )
-            if not two_texts and a.texts != b.texts:
-                pairs = enumerate(zip_longest(a.texts, b.texts))
-                at = next(place for place, pair in pairs if pair[0] != pair[1])
-                words = [
-                    repr(visible(each.texts[at])) if at < len(each) else "none" for each in (a, b)
-                ]
-                raise UsageError(
-                    f"the tokenizers differ: token {at} of text {number} is {words[0]} to A and "
-                    f"{words[1]} to B; rows can be compared only over the same tokens"
-                )
+            if two_texts or a.texts == b.texts:
+                continue
+            pairs = enumerate(zip_longest(a.texts, b.texts))
+            at, pair = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
+            shown = ["none" if text is None else repr(visible(text)) for text in pair]
+            raise UsageError(
+                f"the tokenizers differ: token {at} of text {number} is {shown[0]} to A and "
+                f"{shown[1]} to B; rows can be compared only over the same tokens"
+            )

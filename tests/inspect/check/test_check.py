@@ -36,18 +36,11 @@ from attnviz.inspect.check.baseline import (
 )
 from attnviz.inspect.check.ci import github_lines
 from attnviz.inspect.check.initial import baseline_path, initial_rules
-from attnviz.inspect.check.judge import outcome
+from attnviz.inspect.check.kinds import BaselineRule, ScoreRule, outcome
 from attnviz.inspect.check.measure import CheckedModel
-from attnviz.inspect.check.records import (
-    BaselineRule,
-    Bounds,
-    CheckReport,
-    Outcome,
-    Rule,
-    ScoreRule,
-)
+from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, Rule
 from attnviz.inspect.check.rules import read_rules
-from attnviz.inspect.check.words import value_text
+from attnviz.inspect.check.screen import value_text
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
@@ -58,6 +51,7 @@ from ...first_screens import SIZES, fitting
 from ...test_import_hygiene import imported
 from ..forms import loaded, stored
 
+WEIGHTS = "model.safetensors"
 TEXT = "The cat sat on the mat because it was tired."
 RULES = f"""
 text = "{TEXT}"
@@ -293,17 +287,6 @@ def test_a_name_is_no_workflow_command(run: Any, tmp_path: Path) -> None:
             assert commands[0].startswith("::error ")
 
 
-def test_no_file_is_both_read_and_written(refused: Any, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text(TEXT, encoding="utf-8")
-    rule = '[[check]]\nloss_on_file = "texts.txt"\nat_most = 9\n'
-    (tmp_path / "c.toml").write_text(rule, encoding="utf-8")
-    for name in ("texts.txt", "c.toml"):
-        for option in ("--save", "--junit"):
-            if (option, name) != ("--save", "c.toml"):  # no format of --save
-                assert "is a file that is read" in refused(2, "check", "c.toml", option, name)
-    assert (tmp_path / "texts.txt").read_text(encoding="utf-8") == TEXT
-
-
 def test_init_check_and_update(run: Any, refused: Any, checkpoint: Any, tmp_path: Path) -> None:
     """Of a small model; that the rules of the bundled one hold is the manual's workflow."""
     here = ("--init", "--model", str(checkpoint("gpt2")))
@@ -331,45 +314,18 @@ def test_init_check_and_update(run: Any, refused: Any, checkpoint: Any, tmp_path
     assert [path.read_bytes() for path in files] == before
 
 
-def test_a_broken_head_fails_the_gate(run: Any, refused: Any, checkpoint: Any) -> None:
-    """One NaN in the last layer, behind layers whose numbers are good."""
-    from safetensors.numpy import load_file, save_file
-
-    shutil.copytree(checkpoint("gpt2"), "broken")
-    weights = load_file("broken/model.safetensors")
-    name = max(name for name in weights if name.endswith("attn.c_attn.weight"))
-    weights[name] = weights[name].copy()
-    weights[name][0, 0] = math.nan
-    save_file(weights, "broken/model.safetensors", {"format": "pt"})
-    Path("c.toml").write_text("[[check]]\nrows_sum_to_one = true\n", encoding="utf-8")
-    result = run("check", "c.toml", "--model", "./broken", "--json")
-    assert result.code == 6, result
-    assert json.loads(result.out)["rules"][0]["value"] is None
-    assert "is no number" in refused(3, "check", "d.toml", "--init", "--model", "./broken")
-    assert not Path("d.toml").exists()
-
-
 def test_a_planted_change_is_found(run: Any, checkpoint: Any, tmp_path: Path) -> None:
     """One head's query projection turned round: it alone is beyond the bound, and named."""
-    from safetensors.numpy import load_file, save_file
-
-    source, changed = checkpoint("gpt2"), tmp_path / "changed"
-    changed.mkdir()
-    for path in source.iterdir():
-        (changed / path.name).write_bytes(path.read_bytes())
-    scaled = {name: tensor * 8 for name, tensor in load_file(source / "model.safetensors").items()}
-    metadata = {"format": "pt"}
-    save_file(scaled, changed / "model.safetensors", metadata)
-    for path in changed.iterdir():
-        (tmp_path / "sharp").mkdir(exist_ok=True)
-        (tmp_path / "sharp" / path.name).write_bytes(path.read_bytes())
-    name = next(name for name in scaled if name.endswith("h.1.attn.c_attn.weight"))
-    width = scaled[name].shape[0]
+    source = checkpoint("gpt2")
+    weights = {name: tensor * 8 for name, tensor in load_file(source / WEIGHTS).items()}
     heads = json.loads((source / "config.json").read_text())["n_head"]
-    size = width // heads
-    scaled[name] = scaled[name].copy()
-    scaled[name][:, size : 2 * size] = scaled[name][:, size : 2 * size][:, ::-1]
-    save_file(scaled, changed / "model.safetensors", metadata)
+    name = next(name for name in weights if name.endswith("h.1.attn.c_attn.weight"))
+    size = weights[name].shape[0] // heads
+    turned = weights[name].copy()
+    turned[:, size : 2 * size] = turned[:, size : 2 * size][:, ::-1]
+    for folder, changed in (("sharp", weights), ("changed", {**weights, name: turned})):
+        shutil.copytree(source, tmp_path / folder)
+        save_file(changed, tmp_path / folder / WEIGHTS, {"format": "pt"})
     made = run("check", "c.toml", "--init", "--model", "./sharp")
     assert made.code == 0, made.err
     rule = (
@@ -418,7 +374,7 @@ def report(rules: int, failing: int) -> CheckReport:
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-@pytest.mark.parametrize(("rules", "failing"), [(1, 1), (5, 0), (20, 2), (40, 40)])
+@pytest.mark.parametrize(("rules", "failing"), [(1, 1), (20, 2), (40, 40)])
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_the_first_screen_fits(
     columns: int, lines: int, rules: int, failing: int, ascii_only: bool
@@ -587,7 +543,6 @@ ELSEWHERE = ("score of another head", "span of another head", "params")
 """What a head without a number in the last layer leaves as it is."""
 
 
-WEIGHTS = "model.safetensors"
 Judged = Callable[..., dict[str, Outcome]]
 
 

@@ -11,15 +11,9 @@ from numpy.typing import NDArray
 
 from attnviz.attention.family_reading import llama_stack
 from attnviz.engine.probing import Probing
-from attnviz.inspect.diff.compare import (
-    Floor,
-    Noise,
-    divergences,
-    noise_floor,
-    over_texts,
-    pairs_by_index,
-)
+from attnviz.inspect.diff.compare import divergences, noise_floor, over_texts, pairs_by_index
 from attnviz.inspect.diff.maps import ModelMaps, model_maps
+from attnviz.inspect.diff.report import Floor, Noise
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.other_numbers import in_other_numbers
@@ -71,11 +65,12 @@ def verdict(first: ModelMaps, second: ModelMaps, floor: Floor, seed: int = 0) ->
     apart = divergences(first, second, pairs)
     js, output = over_texts(apart.js, seed), over_texts(apart.output, seed)
     names = [left for left, _ in pairs]
-    places = range(len(pairs))
     return Verdict(
-        frozenset(names[at] for at in places if js.above(at, floor.js)),
-        frozenset(names[at] for at in places if output.above(at, floor.output)),
-        names[int(np.maximum(js.mean, output.mean).argmax())],
+        frozenset(name for name, mean in zip(names, js, strict=True) if mean.above(floor.js)),
+        frozenset(
+            name for name, mean in zip(names, output, strict=True) if mean.above(floor.output)
+        ),
+        names[int(np.argmax([max(a.mean, b.mean) for a, b in zip(js, output, strict=True)]))],
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import attnviz
-from attnviz.inspect.diff.compare import Noise
+from attnviz.inspect.diff.report import Noise
 from attnviz.texts import built_in_texts
 
 from ..forms import loaded, stored
