@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.count.params.cases import Case
-from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.counting.serving import CardFit
-from attnviz.count.params.words import beyond, bytes_text, count
+from attnviz.count.params.counting.cards import CardFit
+from attnviz.count.params.counting.cost import BuiltCount, CostReport
+from attnviz.count.params.parts import Case
+from attnviz.count.params.wording import beyond, bytes_text, count
 from attnviz.draw.document import Column, Note, Part, Row, Table
 
 _MOST_NAMED = 4

@@ -122,7 +122,6 @@ class FeedForwardSpec(NamedTuple):
     d_model, d_ff: outer and inner width.
     gated: whether a third matrix gates the inner layer (Shazeer 2020).
     up_bias, down_bias: whether the matrices inwards (with the gate) and outwards have biases.
-    activation: ``relu``, ``gelu``, ``silu``, …, for display only.
     """
 
     d_model: int
@@ -130,7 +129,6 @@ class FeedForwardSpec(NamedTuple):
     gated: bool = False
     up_bias: bool = False
     down_bias: bool = False
-    activation: str = ""
 
 
 class ExpertsSpec(NamedTuple):
@@ -179,6 +177,11 @@ class LayerGroup(NamedTuple):
     repeat: int
     indices: tuple[int, ...] | None = None
     shared: bool = False
+
+    @property
+    def stored(self) -> int:
+        """Return how many of the layers have their own parameters."""
+        return 1 if self.shared else self.repeat
 
 
 class StackSpec(NamedTuple):

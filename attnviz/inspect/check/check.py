@@ -82,12 +82,10 @@ def counted(name: str, loaded: Model | None = None, **loading: Any) -> Callable[
     """
 
     def count() -> dict[str, Any]:
-        from attnviz.count.params.cases import NamedModel, requested_cases
-        from attnviz.count.params.params import params_data
-        from attnviz.count.params.request import ParamsRequest
+        from attnviz.count.params.params import params
+        from attnviz.count.params.request import NamedModel, ParamsRequest
 
-        cases = requested_cases([NamedModel(name, loaded=loaded)], ParamsRequest(**loading))
-        return params_data(cases)
+        return params([NamedModel(name, loaded=loaded)], ParamsRequest(**loading)).facts()
 
     return count
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.count.params.cards import all_cards
+from attnviz.count.params.counting.cards import all_cards
 
 Run = Callable[..., Any]
 

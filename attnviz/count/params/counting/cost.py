@@ -1,26 +1,39 @@
-"""Counts all costs of an architecture: parameters, operations, cache, attention maps."""
+"""Counts what a model costs: cache, operations, attention maps, memory."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from attnviz.count.params.counting.blocks import AttentionCount, FeedForwardCount, Term
 from attnviz.count.params.counting.cache import (
-    NO_OTHERS,
     CacheCount,
+    LayerCache,
     Lengths,
     bits,
     byte_count,
     count_cache,
+    count_kept,
+    largest,
     lengths,
+    settled_length,
 )
-from attnviz.count.params.counting.parameters import ParameterCount, StackCount, count_parameters
-from attnviz.count.params.counting.storage import Storage
-from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
-from attnviz.errors import UsageError
+from attnviz.count.params.counting.parameters import (
+    AttentionCount,
+    FeedForwardCount,
+    ParameterCount,
+    StackCount,
+    Term,
+    count_parameters,
+)
+from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part
+
+if TYPE_CHECKING:  # few models are quantised
+    from attnviz.count.params.counting.quantised import Storage, WeightMatrix
 
 DEFAULT_TOKENS = 2048
 """The default number of tokens, for models whose positions allow as many."""
@@ -29,6 +42,112 @@ _FEWEST_BITS = 16
 
 Stated: TypeAlias = Literal["option", "files", "config", ""]
 """What states the dtype of the weights: ``--dtype``, the files' headers, the config, or nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(ABC):
+    """What a model costs for one length, batch and dtype, however it was counted.
+
+    tokens, batch: the length and the number of sequences for which was counted.
+    dtype, cache_dtype: of parameters and maps, and of keys and values.
+    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
+    storage: how a quantised model's parameters are stored; None for other models.
+    total: the number of parameters. buffer_total: how many other numbers are stored.
+    limit: the longest sequence that the positions allow, or None.
+    """
+
+    tokens: int
+    batch: int = 1
+    dtype: str = "bfloat16"
+    cache_dtype: str = "bfloat16"
+    others: Mapping[str, int] = field(default_factory=dict)
+    stated: Stated = "option"
+    storage: Storage | None = None
+    total: int
+    buffer_total: int
+    limit: int | None = None
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Return the bytes of the parameters as they are stored; None if nothing tells."""
+        if self.storage is None:
+            return byte_count(self.total, self.dtype, self.others)
+        return self.storage.bytes
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Return the bytes of the buffers, 0 if those of the weights contain them, as in files."""
+        inside = self.storage is not None and self.storage.buffered
+        return 0 if inside else byte_count(self.buffer_total, self.dtype)
+
+    @cached_property
+    def cache(self) -> CacheCount | None:
+        """Return the cache for the counted length and batch; None if nothing tells."""
+        return self.cache_at(self.tokens)
+
+    @abstractmethod
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount | None:
+        """Return the cache for another length, and for another batch unless that is None."""
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
+        if self.weight_bytes is None or self.cache is None:
+            return None
+        return self.weight_bytes + self.buffer_bytes + self.cache.bytes
+
+
+# A model without a spec -----------------------------------------------------------------------
+
+
+class MadeModel(NamedTuple):
+    """What building a model without memory, or the header of its file, tells.
+
+    architecture: its class. total: its parameters, with tied ones counted once.
+    buffers: numbers that it stores in addition, not part of the total.
+    parts: parts of the model in order, such as its direct children, with their parameters;
+        parameters that two share count in the first.
+    kept: the cache of each layer that has one; None if unknown.
+    matrices: those that a format may quantise. limit: the longest sequence that its positions
+        allow, or None. notes: sentences on what is not counted. way: how it was counted.
+    storage: how its file stores the parameters; None if it was built.
+    """
+
+    architecture: str
+    total: int
+    buffers: int
+    parts: tuple[tuple[str, int], ...]
+    kept: tuple[LayerCache, ...] | None = None
+    matrices: tuple[WeightMatrix, ...] = ()
+    limit: int | None = None
+    notes: tuple[str, ...] = ()
+    way: Literal["building", "header"] = "building"
+    storage: Storage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltCount(Count):
+    """The counts of a model without a spec: parameters and cache, but no operations.
+
+    name, source, revision: the requested name, where its sizes come from, its commit on the hub.
+    made: what was counted.
+    """
+
+    name: str
+    source: str
+    revision: str | None
+    made: MadeModel
+
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount | None:
+        """Return the cache for another length, and for another batch unless that is None."""
+        if self.made.kept is None:
+            return None
+        kept = Counter((kept, tokens) for kept in self.made.kept)
+        length, many = Lengths(tokens, tokens), batch or self.batch
+        return count_kept(kept, length, batch=many, dtype=self.cache_dtype)
+
+
+# A model with a spec --------------------------------------------------------------------------
 
 
 class FlopCount(NamedTuple):
@@ -80,55 +199,16 @@ class MapCount(NamedTuple):
     shapes: tuple[tuple[int, int, int, int], ...]
 
 
-class CostReport(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class CostReport(Count):
     """All counts of an architecture, for one length, batch and dtype; made by ``count_cost``.
 
-    spec: the counted architecture.
-    tokens, source_tokens, batch: the lengths for which cache, arithmetic and maps were counted.
-    dtype, cache_dtype: of parameters and maps, and of keys and values. bits: of one parameter.
-    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
-    parameters, cache, flops, maps: the counts.
-    weight_bytes: of the parameters as they are stored; None if nothing tells. buffer_bytes: of
-        buffers, 0 if the bytes of weights contain them.
-    storage: how a quantised model's parameters are stored; None for other models.
+    spec, parameters: the counted architecture. source_tokens: the length of the encoder's input.
     """
 
     spec: ModelSpec
-    tokens: int
-    source_tokens: int
-    batch: int
-    dtype: str
-    cache_dtype: str
-    bits: int
     parameters: ParameterCount
-    cache: CacheCount
-    flops: FlopCount
-    maps: MapCount
-    weight_bytes: int | None
-    buffer_bytes: int
-    others: Mapping[str, int]
-    stated: Stated
-    storage: Storage | None = None
-
-    @property
-    def total(self) -> int:
-        """Return the number of parameters."""
-        return self.parameters.total
-
-    @property
-    def needed_bytes(self) -> int | None:
-        """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
-        return needed_bytes(self.weight_bytes, self.buffer_bytes, self.cache)
-
-    @property
-    def limit(self) -> int | None:
-        """Return the longest sequence that the positions allow, or None."""
-        return self.spec.main.max_positions
-
-    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
-        """Return the cache for another length, and for another batch unless that is None."""
-        length, many = self.at(tokens), batch or self.batch
-        return count_cache(self.spec, length, batch=many, dtype=self.cache_dtype)
+    source_tokens: int
 
     def at(self, tokens: int) -> Lengths:
         """Return the lengths of target and source for a target of ``tokens`` tokens.
@@ -138,23 +218,29 @@ class CostReport(NamedTuple):
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return lengths(self.spec, tokens, source)
 
+    def at_length(self, tokens: int) -> CostReport:
+        """Return the cost of the same architecture at another length."""
+        return replace(self, tokens=tokens, source_tokens=self.at(tokens).source)
 
-def stored_bytes(
-    total: int, buffers: int, dtype: str, others: Mapping[str, int], storage: Storage | None
-) -> tuple[int | None, int]:
-    """Return the bytes of ``total`` parameters, None if nothing tells, and those of the buffers.
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
+        """Return the cache for another length, and for another batch unless that is None."""
+        length, many = self.at(tokens), batch or self.batch
+        return count_cache(self.spec, length, batch=many, dtype=self.cache_dtype)
 
-    The other arguments are those of ``count_cost``. Files contain the buffers with the parameters.
-    """
-    beside = byte_count(buffers, dtype)
-    if storage is None:
-        return byte_count(total, dtype, others), beside
-    return storage.bytes, 0 if storage.buffered else beside
+    @cached_property
+    def cache(self) -> CacheCount:
+        """Return the cache for the counted length and batch."""
+        return self.cache_at(self.tokens)
 
+    @cached_property
+    def flops(self) -> FlopCount:
+        """Return the operations of a forward pass over all sequences."""
+        return _flops(self.spec, self.parameters, self.at(self.tokens), self.batch)
 
-def needed_bytes(weights: int | None, buffers: int, cache: CacheCount | None) -> int | None:
-    """Return the sum of the bytes; None if those of weights or cache are unknown."""
-    return None if weights is None or cache is None else weights + buffers + cache.bytes
+    @cached_property
+    def maps(self) -> MapCount:
+        """Return the number and size of all attention maps of that pass."""
+        return _maps(self.spec, self.at(self.tokens), self.batch, self.dtype)
 
 
 def count_cost(
@@ -162,51 +248,35 @@ def count_cost(
     *,
     tokens: int | None = None,
     source_tokens: int | None = None,
-    batch: int = 1,
-    dtype: str = "bfloat16",
     cache_dtype: str | None = None,
-    others: Mapping[str, int] = NO_OTHERS,
-    stated: Stated = "option",
-    storage: Storage | None = None,
+    dtype: str = "bfloat16",
+    **more: Any,
 ) -> CostReport:
-    """Count all costs of an architecture for ``batch`` sequences of ``tokens`` tokens.
+    """Count all costs of an architecture for one length, batch and dtype.
 
     tokens: by default ``DEFAULT_TOKENS``, or the longest sequence of the model if that is shorter.
     source_tokens: the length of the encoder's input; by default ``tokens``, unless the model fixes
         their number. dtype, cache_dtype: of the parameters, and of keys and values; the latter is
-        by default ``dtype``.
-    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
-    storage: how quantised parameters are stored, whose bytes then count.
+        by default ``dtype``. more: further fields of ``Count``.
 
-    Raises UsageError for an unknown dtype, or lengths and batches below 1.
+    Raises UsageError for an unknown dtype.
     """
-    if batch < 1:
-        raise UsageError(f"batch must be 1 or more, not {batch}")
-    if tokens is None:
-        longest = spec.main.tokens or spec.main.max_positions
-        tokens = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
-    length = lengths(spec, tokens, source_tokens)
+    longest = spec.main.tokens or spec.main.max_positions
+    tokens = tokens or min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
     parameters = count_parameters(spec)
-    weights, buffers = stored_bytes(
-        parameters.total, parameters.buffer_total, dtype, others, storage
-    )
+    for kind in (dtype, cache_dtype or dtype):
+        bits(kind)
     return CostReport(
         spec=spec,
-        tokens=length.target,
-        source_tokens=length.source,
-        batch=batch,
+        parameters=parameters,
+        tokens=tokens,
+        source_tokens=lengths(spec, tokens, source_tokens).source,
         dtype=dtype,
         cache_dtype=cache_dtype or dtype,
-        bits=bits(dtype),
-        parameters=parameters,
-        cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
-        flops=_flops(spec, parameters, length, batch),
-        maps=_maps(spec, length, batch, dtype),
-        weight_bytes=weights,
-        buffer_bytes=buffers,
-        others=others,
-        stated=stated,
-        storage=storage,
+        total=parameters.total,
+        buffer_total=parameters.buffer_total,
+        limit=spec.main.max_positions,
+        **more,
     )
 
 
@@ -231,7 +301,8 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
     ]
     summed = {role: batch * sum(one[role] for _, one in stacks) for role in (*_LINES, "visible")}
     summed["other"] += batch * _dense(spec.parts, length.target)
-    written = [stack for stack in parameters.stacks if _grows(stack.spec)] or [stacks[-1][0]]
+    grows = [s for s in parameters.stacks if s.spec.tokens is None and s.spec.reads == "target"]
+    written = grows or [stacks[-1][0]]
     return FlopCount(
         attention_projections=summed["projections"],
         attention_scores=summed["scores"],
@@ -268,9 +339,8 @@ def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
 
 
 def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
-    extra = _dense(count.spec.parts, tokens)
-    here = count.query + count.output + count.latent
-    return 2 * (tokens * here + keys * (count.key + count.value)) + extra
+    here, there = count.of("query", "output", "latent"), count.of("key", "value")
+    return 2 * (tokens * here + keys * there) + _dense(count.spec.parts, tokens)
 
 
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
@@ -302,11 +372,11 @@ def _feed_forward(count: FeedForwardCount) -> int:
     """Return the operations per token of the feed-forward part, or of its active experts."""
     spec = count.spec
     if not isinstance(spec, ExpertsSpec):
-        return 2 * (count.up + count.gate + count.down)
+        return 2 * count.of("up", "gate", "down")
     wide = spec.expert.d_model * spec.expert.d_ff * (2 + spec.expert.gated)
     shared = spec.shared
     common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
-    return 2 * (spec.active * wide + common + count.router) + _dense(spec.parts, 1)
+    return 2 * (spec.active * wide + common + count.of("router")) + _dense(spec.parts, 1)
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
@@ -320,10 +390,6 @@ def _dense(parts: Iterable[Part], tokens: int) -> int:
         for part in parts
         if isinstance(part, Dense)
     )
-
-
-def _grows(spec: StackSpec) -> bool:
-    return spec.tokens is None and spec.reads == "target"
 
 
 def _linear_step(stack: StackCount) -> int:
@@ -389,3 +455,69 @@ def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
     size = max(bits(dtype), _FEWEST_BITS)
     maps = sum(depth * heads for depth, heads, _, _ in shapes)
     return MapCount(values, values * size // 8, size, maps, shapes)
+
+
+# What fits in a memory --------------------------------------------------------------------------
+
+
+class MemoryFit(NamedTuple):
+    """The longest context that fits in a memory next to the parameters.
+
+    memory: the bytes of the memory. weights: the bytes of parameters and buffers. tokens: the
+        longest context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
+    binds: what sets the limit: ``weights`` (they alone do not fit), ``memory`` (the cache fills
+        it), ``positions`` (the model has no more), ``nothing`` (the cache does not grow).
+    cache: bytes of the cache at ``tokens``, or of a cache that does not grow.
+    left: bytes that stay free at ``tokens``; negative if the parameters do not fit.
+    by_memory: the longest context if positions set no limit; None if the cache does not grow.
+    max_positions: the longest sequence that the model allows, or None.
+    """
+
+    memory: int
+    weights: int
+    batch: int
+    tokens: int | None
+    binds: Literal["weights", "memory", "positions", "nothing"]
+    cache: int
+    left: int
+    by_memory: int | None
+    max_positions: int | None
+
+
+def longest_context(count: Count, memory: int) -> MemoryFit:
+    """Return exactly the longest context that fits into ``memory`` bytes next to the parameters.
+
+    count: of a model whose bytes of weights and cache are known.
+    Activations need further memory, which depends on the program that runs the model.
+    """
+    assert count.weight_bytes is not None
+    weights, limit = count.weight_bytes + count.buffer_bytes, count.limit
+    room = memory - weights
+    nothing = MemoryFit(
+        memory=memory,
+        weights=weights,
+        batch=count.batch,
+        tokens=0,
+        binds="weights",
+        cache=0,
+        left=room,
+        by_memory=0,
+        max_positions=limit,
+    )
+    if room < 0:
+        return nothing
+
+    def cache(tokens: int) -> int:
+        cached = count.cache_at(tokens)
+        return cached.bytes if cached else 0
+
+    settled = settled_length(count.cache)
+    by_memory = largest(cache, room, settled)
+    tokens = by_memory
+    binds: Literal["memory", "positions", "nothing"] = "memory"
+    if by_memory is None or (limit is not None and limit <= by_memory):
+        tokens, binds = limit, "nothing" if limit is None else "positions"
+    used = cache(tokens or settled) if tokens != 0 else 0
+    return nothing._replace(
+        tokens=tokens, binds=binds, cache=used, left=room - used, by_memory=by_memory
+    )

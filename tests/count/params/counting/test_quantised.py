@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from attnviz.count.params.cases import NamedModel, requested_cases
 from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.request import ParamsRequest
+from attnviz.count.params.params import params
+from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import UsageError
 
 WIDE, INNER, HEADS, VOCAB, LAYERS = 256, 640, 8, 96, 3
@@ -240,7 +240,7 @@ def folder_of(path: Path, about: dict[str, Any], key: str = "quantization_config
 
 
 def counted(folder: Path, **options: Any) -> CostReport:
-    (case,) = requested_cases([NamedModel(str(folder))], ParamsRequest(**options)).cases
+    (case,) = params([NamedModel(str(folder))], ParamsRequest(**options)).cases
     assert case.cost is not None
     return case.cost
 
@@ -388,7 +388,7 @@ def test_towers_keep_their_numbers(tmp_path: Path, nested: bool) -> None:
             right += o * i + 2 * o if nested else o * i // 2 + i // 64 * (o // 2 + 2 * o)
         else:
             right += 2 * weight.numel()
-    (case,) = requested_cases([NamedModel(str(tmp_path / "m"))], ParamsRequest()).cases
+    (case,) = params([NamedModel(str(tmp_path / "m"))], ParamsRequest()).cases
     assert case.built is not None
     assert case.built.weight_bytes == right
 

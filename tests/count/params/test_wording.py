@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.count.params.words import bytes_text, count, factor, operations, percentage, short
+from attnviz.count.params.wording import bytes_text, count, factor, operations, percentage, short
 
 SCALES = {"": 0, "k": 1, "M": 2, "B": 3, "T": 4}
 naturals = st.integers(0, 10**40)
