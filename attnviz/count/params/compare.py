@@ -157,10 +157,7 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Yield for each compared option its name, its index, and the cases that differ only in it.
-
-    In these cases all other options have their first value.
-    """
+    """Yield for each option its name, its index, and the cases that differ only in it."""
     counted = [case for case in cases if case.counts is not None]
     start = counted[0].values
     for place, option in enumerate(options):
@@ -263,13 +260,14 @@ def side_by_side_table(cases: Sequence[Case]) -> doc.Table:
     def layers(cost: CostReport) -> str:
         return " + ".join(count(stack.depth) for stack in cost.spec.stacks)
 
+    def size(name: str, cost: CostReport) -> str:
+        return count(getattr(main_attention(cost).spec, name))
+
     sizes = {"d_model": "d_model", "heads": "heads", "key/value heads": "kv_heads"}
+    sizes["head_dim"] = "head_dim"
     rows = [
         row("layers", layers),
-        *(
-            row(label, partial(_size, name))
-            for label, name in {**sizes, "head_dim": "head_dim"}.items()
-        ),
+        *(row(label, partial(size, name)) for label, name in sizes.items()),
         row("d_ff", _inner_width),
         row("Parameters", lambda cost: "", tone="strong", ruled=True),
         *_share_rows(costs),
@@ -284,10 +282,6 @@ def side_by_side_table(cases: Sequence[Case]) -> doc.Table:
     )
 
 
-def _size(name: str, cost: CostReport) -> str:
-    return count(getattr(main_attention(cost).spec, name))
-
-
 def _inner_width(cost: CostReport) -> str:
     forward = main_group(cost).layer.spec.feed_forward
     if isinstance(forward, ExpertsSpec):
@@ -296,10 +290,7 @@ def _inner_width(cost: CostReport) -> str:
 
 
 def _share_rows(costs: Sequence[CostReport]) -> Iterator[doc.Row]:
-    """Yield table rows with the parameters by role, a cell for each cost, and their shares below.
-
-    The numbers add up to the total.
-    """
+    """Yield rows with the parameters by role, which add up, and their shares below."""
     totals = [cost.total for cost in costs]
     for name, label in _SHARES.items():
         numbers = [getattr(cost.parameters.shares, name) for cost in costs]

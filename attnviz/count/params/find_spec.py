@@ -199,8 +199,7 @@ def stored_weights(directory: Path) -> StoredWeights:
     """
     from attnviz.models.checkpoint_files import file_names, weight_files
 
-    numbers: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
+    numbers, sizes = Counter[str](), Counter[str]()
     try:
         files = weight_files("", file_names(directory), directory.joinpath, False)
         tensors = [tensor for file in files for tensor in _tensors(directory / file)]
@@ -226,8 +225,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
         raise LoadError(f"{path.name} is no file")
     with damaged(path.name):
         for tensor in tensor_header(path)[1].values():
-            start, end = tensor["data_offsets"]
-            shape = tensor["shape"]
+            shape, (start, end) = tensor["shape"], tensor["data_offsets"]
             numbers = (*shape, end - start)
             if len(shape) > _AXES or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
                 raise LoadError(f"{path.name} tells of tensors that cannot be")

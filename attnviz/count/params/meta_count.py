@@ -68,11 +68,11 @@ def count_on_meta(
     towers = [name for name in ("vision", "audio") if hasattr(made, f"{name}_config")]
     notes = [f"the activations of the {name} tower are not counted" for name in towers]
     notes += [f"nothing was seen that {without} layers keep of earlier tokens"] if without else []
-    limit = getattr(text, "max_position_embeddings", None)
+    limit, stored = getattr(text, "max_position_embeddings", None), model.state_dict().keys()
     return MadeModel(
         architecture=type(model).__name__,
         total=sum(weight.numel() for weight in model.parameters()),
-        buffers=_stored_buffers(model),
+        buffers=sum(number.numel() for name, number in model.named_buffers() if name in stored),
         parts=_parts(model),
         kept=None if kept is None else tuple(one for layer in kept for one in layer),
         matrices=tuple(_matrices(model)),
@@ -124,11 +124,6 @@ def _class(config: Any, name: str, architecture: str | None) -> Any:
         f"{name!r} is a {wanted}, which neither the arithmetic nor transformers "
         f"{transformers.__version__} knows: a newer one may"
     )
-
-
-def _stored_buffers(model: nn.Module) -> int:
-    stored = model.state_dict().keys()
-    return sum(buffer.numel() for name, buffer in model.named_buffers() if name in stored)
 
 
 def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:

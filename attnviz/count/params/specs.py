@@ -7,7 +7,7 @@ the time of dataclasses and need only the standard library, so that counting sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 MOST = 10**15
@@ -216,6 +216,13 @@ class StackSpec(NamedTuple):
     def depth(self) -> int:
         """Return the number of layers that a token passes through."""
         return sum(group.repeat for group in self.groups)
+
+    @property
+    def attentions(self) -> Iterator[tuple[int, AttentionSpec]]:
+        """Yield each attention with the number of layers that have it."""
+        for group in self.groups:
+            for attention in group.layer.attentions:
+                yield group.repeat, attention
 
 
 class ModelSpec(NamedTuple):

@@ -171,11 +171,15 @@ def brief_parameter_table(cost: CostReport) -> doc.Table:
     """Return a table of the total and the number of parameters of each role, such as attention."""
     shares, active = cost.parameters.shares, cost.parameters.active
     tied = any(stack.head is not None and stack.head.tied for stack in cost.spec.stacks)
-    mlp = "experts" if isinstance(main_group(cost).layer.spec.feed_forward, ExpertsSpec) else "MLP"
+    forward, mlp, inner = main_group(cost).layer.spec.feed_forward, "MLP", ""
+    if isinstance(forward, ExpertsSpec):
+        mlp, inner = "experts", experts_words(forward)
+    elif forward is not None:
+        inner = f"d_ff {count(forward.d_ff)}" + ", gated" * forward.gated
     roles = [
         ("embedding", "embedding", shares.embedding, f"also the {LM_HEAD} (tied)" * tied),
         ("attention", "attention", shares.attention, _attention_note(cost)),
-        ("feed_forward", mlp, shares.feed_forward, _forward_note(cost)),
+        ("feed_forward", mlp, shares.feed_forward, inner),
         ("head", LM_HEAD, shares.head, ""),
         ("other", "norms, other", shares.norm + shares.other, ""),
     ]
@@ -218,10 +222,3 @@ def _attention_note(cost: CostReport) -> str:
         f"{', '.join(names)} {short(number)}" + " each" * (len(names) > 1)
         for number, names in together.items()
     )
-
-
-def _forward_note(cost: CostReport) -> str:
-    spec = main_group(cost).layer.spec.feed_forward
-    if isinstance(spec, ExpertsSpec):
-        return experts_words(spec)
-    return "" if spec is None else f"d_ff {count(spec.d_ff)}" + ", gated" * spec.gated

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import Case, PartLine, attention_only, main_attention, part_lines
 from attnviz.count.params.tables import layer_table
-from attnviz.count.params.wording import spans
+from attnviz.draw.numbers import spans
 
 
 def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:

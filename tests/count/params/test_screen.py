@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -118,12 +117,6 @@ def test_a_comparison_without_change_says_so(case: MakeCase) -> None:
     assert MARK not in text
 
 
-def test_no_comparison_is_too_wide(case: MakeCase) -> None:
-    cases = compared(case, "whole", "tied")
-    for width in WIDTHS:
-        assert max(map(cell_len, drawn(cases, width, by=("layers",)))) <= width
-
-
 def test_models_stand_side_by_side(case: MakeCase) -> None:
     cases = tuple(case(name, tokens=5) for name in ("decoder", "pair"))
     lines = drawn(cases, 100)
@@ -158,12 +151,3 @@ def test_a_model_that_was_built() -> None:
         ("total", 21, 100.0),
     ]
     assert any("Counted by building Odd" in line for line in lines)
-
-
-def test_nothing_of_a_stranger_acts_on_the_terminal(case: MakeCase) -> None:
-    cost = case("whole").cost
-    assert cost is not None
-    spec = cost.spec._replace(name="\x1b[31mred[bold]", source="\x9b2J\u202e")
-    text = "\n".join(drawn((Case("", replace(cost, spec=spec)),), 80))
-    assert not set("\x1b\x9b\u202e") & set(text)
-    assert "[bold]" in text

@@ -156,10 +156,8 @@ def count_cache(
     """
     kept: Counter[tuple[LayerCache, int]] = Counter()
     for stack in spec.stacks:
-        if stack.causal:
-            for group in stack.groups:
-                for attention in group.layer.attentions:
-                    kept[kept_by(attention, seen), length.of(stack)] += group.repeat
+        for layers, attention in stack.attentions if stack.causal else ():
+            kept[kept_by(attention, seen), length.of(stack)] += layers
     return count_kept(kept, length, batch=batch, dtype=dtype)
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from attnviz.count.params.counting.cache import BITS, bits, count_cache, largest, settled_length
 from attnviz.count.params.counting.cost import BuiltCount, CostReport
 from attnviz.count.params.counting.parameters import GroupCount, StackCount
-from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, FeedForwardSpec, LayerSpec
+from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, LayerSpec
 from attnviz.errors import UsageError
 from attnviz.models.shapes import configs_directory, nearest
 from attnviz.reading import read_toml
@@ -242,15 +242,12 @@ def _need(cost: CostReport | BuiltCount, tokens: int, batch: int, chunk: int) ->
 
 def _layer_width(layer: LayerSpec) -> int:
     """Return the numbers of a token: its residual, that after the norm, the widest part's own."""
-    inside = [*map(_attention_width, layer.attentions), _forward_width(layer.feed_forward)]
+    inside = [_forward_width(layer.feed_forward)]
+    for spec in layer.attentions:  # query, key, values, latent vectors
+        latent = spec.latent
+        shared = 0 if latent is None else latent.kv_lora + latent.rope_dim + (latent.q_lora or 0)
+        inside.append((spec.heads + spec.kv_heads) * (spec.head_dim + spec.value_dim) + shared)
     return 2 * layer.attentions[0].d_model + max(inside)
-
-
-def _attention_width(spec: AttentionSpec) -> int:
-    """Return how many numbers an attention computes for a token: query, key, values, latents."""
-    latent = spec.latent
-    shared = 0 if latent is None else latent.kv_lora + latent.rope_dim + (latent.q_lora or 0)
-    return (spec.heads + spec.kv_heads) * (spec.head_dim + spec.value_dim) + shared
 
 
 def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
@@ -280,10 +277,7 @@ def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
 
 
 def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
-    """Return the least seconds of a pass over all prompts on a GPU.
-
-    A model that generates computes the logits of the last token only.
-    """
+    """Return the least seconds of a pass over all prompts, of whose logits the last count."""
     operations, read = cost.flops.total_visible, 0
     if cost.spec.main.causal:
         operations -= cost.flops.head - cost.flops.head // cost.tokens
@@ -294,8 +288,7 @@ def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
 def _weights_read(cost: CostReport, tokens: int) -> int:
     """Return the bytes of parameters that a step of this many tokens loads.
 
-    Of quantised parameters the tables and experts that it does not load count at their own size,
-    all others at the mean of the model.
+    Of quantised ones, what it does not load counts at its own size, all else at the mean.
     """
     stacks = [stack for stack in cost.parameters.stacks if stack.spec.causal]
     weights, stored = cost.weight_bytes or 0, cost.storage

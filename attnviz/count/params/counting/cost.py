@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,14 +22,13 @@ from attnviz.count.params.counting.cache import (
     settled_length,
 )
 from attnviz.count.params.counting.parameters import (
-    AttentionCount,
     FeedForwardCount,
     ParameterCount,
     StackCount,
     Term,
     count_parameters,
 )
-from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part
+from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
 
 if TYPE_CHECKING:  # few models are quantised
     from attnviz.count.params.counting.quantised import Storage, WeightMatrix
@@ -189,14 +187,12 @@ class MapCount(NamedTuple):
     values: numbers in all maps of ``batch`` sequences. bytes: of all these numbers. bits: of one
         number, at least 16: parameters may be stored in fewer, but not the result of a softmax.
     maps: how many maps one sequence has, one for each head of each layer.
-    shapes: (layers, heads, queries, keys) of equal maps, for one sequence.
     """
 
     values: int
     bytes: int
     bits: int
     maps: int
-    shapes: tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,12 +231,21 @@ class CostReport(Count):
     @cached_property
     def flops(self) -> FlopCount:
         """Return the operations of a forward pass over all sequences."""
-        return _flops(self.spec, self.parameters, self.at(self.tokens), self.batch)
+        return _flops(self)
 
     @cached_property
     def maps(self) -> MapCount:
-        """Return the number and size of all attention maps of that pass."""
-        return _maps(self.spec, self.at(self.tokens), self.batch, self.dtype)
+        """Return the number and size of all attention maps: layers × heads × queries × keys."""
+        values = maps = 0
+        length = self.at(self.tokens)
+        for stack in self.spec.stacks:
+            for layers, attention in stack.attentions:
+                if not attention.linear:  # has no maps
+                    keys = length.source if attention.cross else length.of(stack)
+                    maps += layers * attention.heads
+                    values += self.batch * layers * attention.heads * length.of(stack) * keys
+        size = max(bits(self.dtype), _FEWEST_BITS)
+        return MapCount(values, values * size // 8, size, maps)
 
 
 def count_cost(
@@ -291,16 +296,14 @@ _LINES = {
 scores that no mask hides."""
 
 
-def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
-    """Return the operations of a forward pass of ``batch`` sequences.
-
-    parameters: of the same architecture. length: of target and source.
-    """
+def _flops(cost: CostReport) -> FlopCount:
+    """Return the operations of a forward pass of all sequences."""
+    length, batch, parameters = cost.at(cost.tokens), cost.batch, cost.parameters
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
     summed = {role: batch * sum(one[role] for _, one in stacks) for role in (*_LINES, "visible")}
-    summed["other"] += batch * _dense(spec.parts, length.target)
+    summed["other"] += batch * _dense(cost.spec.parts, length.target)
     grows = [s for s in parameters.stacks if s.spec.tokens is None and s.spec.reads == "target"]
     written = grows or [stacks[-1][0]]
     return FlopCount(
@@ -311,23 +314,22 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
         head=summed["head"],
         other=summed["other"],
         total=sum(summed[role] for role in _LINES),
-        per_token=sum(_linear_step(stack) for stack in written),
-        scores_per_token=sum(_score_step(stack, length) for stack in written),
+        per_token=sum(map(_linear_step, written)),
+        scores_per_token=sum(_score_step(stack.spec, length) for stack in written),
         terms=tuple(term for stack, item in stacks for term in _terms(stack, item, length, batch)),
     )
 
 
 def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
-    """Return the floating-point operations of one stack for one sequence, by role.
-
-    tokens: the stack's length. source: the length that its cross attention attends to.
-    """
+    """Return the operations of one stack for one sequence, by role."""
     found: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
             spec = attention.spec
             keys = source if spec.cross else tokens
-            found["projections"] += group.repeat * _projections(attention, tokens, keys)
+            here, there = attention.of("query", "output", "latent"), attention.of("key", "value")
+            projected = 2 * (tokens * here + keys * there) + _dense(spec.parts, tokens)
+            found["projections"] += group.repeat * projected
             found["scores"] += group.repeat * _scores(spec, tokens, keys)
             found["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
         if group.layer.feed_forward is not None:
@@ -338,27 +340,15 @@ def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
     return found
 
 
-def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
-    here, there = count.of("query", "output", "latent"), count.of("key", "value")
-    return 2 * (tokens * here + keys * there) + _dense(count.spec.parts, tokens)
-
-
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
-    """Return the operations of attention scores and mixing over all query–key pairs.
-
-    tokens, keys: the numbers of queries and keys. For linear attention the result is the operations
-        of each token with the state.
-    """
+    """Return the operations of scores and mixing over all query–key pairs, or with the state."""
     if spec.linear:
         return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
     return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
 
 
 def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
-    """Return the operations of unmasked query–key pairs: n²/2 pairs, less (n − window)²/2.
-
-    tokens, keys: the numbers of queries and keys. causal: True if a token sees only earlier ones.
-    """
+    """Return the operations of unmasked query–key pairs: n²/2 pairs, less (n − window)²/2."""
     if spec.linear or spec.cross or (not causal and spec.window is None):
         return _scores(spec, tokens, keys)
     hidden = 0 if spec.window is None else max(tokens - spec.window, 0)
@@ -380,9 +370,8 @@ def _feed_forward(count: FeedForwardCount) -> int:
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
-    """Return the floating-point operations of the matrices among the parts.
+    """Return the operations of the matrices among the parts, two for a product that is added.
 
-    A multiplication with an addition counts as two.
     tokens: how many tokens pass through a matrix, unless the part has its own number.
     """
     return sum(
@@ -398,30 +387,20 @@ def _linear_step(stack: StackCount) -> int:
     return sum(two[role] - one[role] for role in _LINES if role != "scores")
 
 
-def _score_step(stack: StackCount, length: Lengths) -> int:
-    """Return the operations of attention scores and mixing of one token that sees a full window.
+def _score_step(stack: StackSpec, length: Lengths) -> int:
+    """Return the operations of scores and mixing of one token that sees a full window."""
 
-    length: of target and source.
-    """
-    operations = 0
-    for group in stack.groups:
-        for attention in group.layer.attentions:
-            spec = attention.spec
-            keys = length.source if spec.cross else length.target
-            if spec.window is not None:
-                keys = min(keys, spec.window)
-            operations += group.repeat * _scores(spec, 1, keys)
-    return operations
+    def seen(spec: AttentionSpec) -> int:
+        keys = length.source if spec.cross else length.target
+        return keys if spec.window is None else min(keys, spec.window)
+
+    return sum(layers * _scores(spec, 1, seen(spec)) for layers, spec in stack.attentions)
 
 
 def _terms(
     stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """Yield terms with the operations of a stack by role, each with its arithmetic.
-
-    item: the operations of one sequence by role, as ``_stack`` returns them.
-    length: of target and source. batch: the number of sequences.
-    """
+    """Yield terms with the operations of a stack, ``item`` of one sequence, by role."""
     tokens = length.of(stack.spec)
     for role, label in _LINES.items():
         operations = item[role]
@@ -433,28 +412,6 @@ def _terms(
         number = batch * operations
         formula = f"{batch} × {operations if rest else factors} = {number:,}"
         yield Term(f"{stack.spec.name} {label}", number, formula, role=role)
-
-
-def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
-    """Return the size of all attention maps: layers × heads × queries × keys.
-
-    length: of target and source. batch: the number of sequences. dtype: of the parameters; maps
-        have at least 16 bits.
-    Linear attention has no maps.
-    """
-    layers: Counter[tuple[int, int, int]] = Counter()
-    for stack in spec.stacks:
-        tokens = length.of(stack)
-        for group in stack.groups:
-            for attention in group.layer.attentions:
-                if not attention.linear:
-                    keys = length.source if attention.cross else tokens
-                    layers[attention.heads, tokens, keys] += group.repeat
-    shapes = tuple((depth, *shape) for shape, depth in layers.items())
-    values = batch * sum(map(math.prod, shapes))
-    size = max(bits(dtype), _FEWEST_BITS)
-    maps = sum(depth * heads for depth, heads, _, _ in shapes)
-    return MapCount(values, values * size // 8, size, maps, shapes)
 
 
 # What fits in a memory --------------------------------------------------------------------------
@@ -493,31 +450,28 @@ def longest_context(count: Count, memory: int) -> MemoryFit:
     assert count.weight_bytes is not None
     weights, limit = count.weight_bytes + count.buffer_bytes, count.limit
     room = memory - weights
-    nothing = MemoryFit(
-        memory=memory,
-        weights=weights,
-        batch=count.batch,
-        tokens=0,
-        binds="weights",
-        cache=0,
-        left=room,
-        by_memory=0,
-        max_positions=limit,
-    )
-    if room < 0:
-        return nothing
 
     def cache(tokens: int) -> int:
         cached = count.cache_at(tokens)
         return cached.bytes if cached else 0
 
-    settled = settled_length(count.cache)
-    by_memory = largest(cache, room, settled)
-    tokens = by_memory
-    binds: Literal["memory", "positions", "nothing"] = "memory"
-    if by_memory is None or (limit is not None and limit <= by_memory):
+    settled, used = settled_length(count.cache), 0
+    by_memory = tokens = largest(cache, room, settled) if room >= 0 else 0
+    binds: Literal["weights", "memory", "positions", "nothing"] = "memory"
+    if room < 0:
+        binds = "weights"
+    elif by_memory is None or (limit is not None and limit <= by_memory):
         tokens, binds = limit, "nothing" if limit is None else "positions"
-    used = cache(tokens or settled) if tokens != 0 else 0
-    return nothing._replace(
-        tokens=tokens, binds=binds, cache=used, left=room - used, by_memory=by_memory
+    if tokens != 0:
+        used = cache(tokens or settled)
+    return MemoryFit(
+        memory=memory,
+        weights=weights,
+        batch=count.batch,
+        tokens=tokens,
+        binds=binds,
+        cache=used,
+        left=room - used,
+        by_memory=by_memory,
+        max_positions=limit,
     )

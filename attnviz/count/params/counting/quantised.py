@@ -218,10 +218,7 @@ def _method(about: Mapping[str, Any]) -> str:
 def _variants(
     method: str, about: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
-    """Yield (variant, names of modules, fields with width and group) of a method.
-
-    The variant is the part of a format's name in ``schemes.toml`` after the method.
-    """
+    """Yield (variant, names of modules, fields with width and group) of a method."""
     variant, inner, every = "", about, ["re:"]
     match method:
         case "compressed-tensors":
@@ -255,10 +252,7 @@ def _variants(
 
 
 def _packing(row: Mapping[str, Any], about: Mapping[str, Any], name: str) -> tuple[int, Packing]:
-    """Return the width of a number, and how a matrix is stored.
-
-    row: the format. about: the fields of the config that may change it. name: of the format.
-    """
+    """Return the width of a number, and how the format ``name`` stores a matrix."""
 
     def whole(value: Any, least: int = 1) -> int:
         if type(value) is not int or not least <= value <= 2**20:
