@@ -117,10 +117,10 @@ def compared_table(
         not fit are left out rather than put below, and rows are left out if there are few lines.
     """
     columns = [doc.Column(option, tone="strong") for option in options]
-    for place, metric in enumerate(metrics):
+    for index, metric in enumerate(metrics):
         if metric.changes(cases):
             title = metric.title + f" {MARK}" * (not brief)
-            columns.append(doc.Column(title, tone="strong", keep=8 - place % 8 if brief else 9))
+            columns.append(doc.Column(title, tone="strong", keep=8 - index % 8 if brief else 9))
         else:
             kept = metric.key in ("attention", "total")
             columns.append(doc.Column(metric.title, tone="faint", keep=9 if kept else 4))
@@ -138,7 +138,7 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
     The compared cases have the first value of all other options.
     """
     sentences = []
-    for option, place, along in _along(options, cases):
+    for option, index, along in _along(options, cases):
         first, last = along[0], along[-1]
         moved = {}
         for metric in metrics:
@@ -149,8 +149,8 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
         for title in sorted(moved, key=lambda title: -moved[title][0]):
             titles.setdefault(factor(moved[title][2], moved[title][1]), title)
         most = [f"{title} {by}" for by, title in titles.items()][:_MOST_TOLD]
-        what = ", ".join(most) or "nothing of this changes"
-        sentences.append(f"{option} {first.values[place]} → {last.values[place]}: {what}")
+        change = ", ".join(most) or "nothing of this changes"
+        sentences.append(f"{option} {first.values[index]} → {last.values[index]}: {change}")
     return "; ".join(sentences) + "." if sentences else ""
 
 
@@ -160,11 +160,11 @@ def _along(
     """Yield for each option its name, its index, and the cases that differ only in it."""
     counted = [case for case in cases if case.counts is not None]
     start = counted[0].values
-    for place, option in enumerate(options):
-        others = [at for at in range(len(options)) if at != place]
+    for index, option in enumerate(options):
+        others = [at for at in range(len(options)) if at != index]
         along = [case for case in counted if all(case.values[at] == start[at] for at in others)]
         if len(along) > 1:
-            yield option, place, along
+            yield option, index, along
 
 
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:

@@ -122,6 +122,6 @@ def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | Non
     for stack in [main_stack(cost)] if kind == "self" else named:
         for group in stack.groups:
             if group.indices is None or layer in group.indices:
-                found = [a for a in group.layer.attentions if a.spec.cross == (kind == "cross")]
-                return found[0] if found else None
+                matching = [a for a in group.layer.attentions if a.spec.cross == (kind == "cross")]
+                return matching[0] if matching else None
     return None

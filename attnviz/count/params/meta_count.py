@@ -74,7 +74,7 @@ def count_on_meta(
         total=sum(weight.numel() for weight in model.parameters()),
         buffers=sum(number.numel() for name, number in model.named_buffers() if name in stored),
         parts=_parts(model),
-        kept=None if kept is None else tuple(one for layer in kept for one in layer),
+        kept=None if kept is None else tuple(cache for layer in kept for cache in layer),
         matrices=tuple(_matrices(model)),
         limit=limit if isinstance(limit, int) and limit > 0 else None,
         notes=tuple(notes),

@@ -66,7 +66,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     if request.compare:
         cases = _compared(models, request, choices)
     elif models:
-        cases = [_named(_found(model, request), request.running) for model in models]
+        cases = [_of_name(_spec_of(model, request), request.running) for model in models]
     elif request.shape:
         cases = [_of_shape(request.shape, request.running)]
     else:
@@ -121,7 +121,7 @@ def _compared(
     """Return a case for each combination of values; those of the last option vary fastest."""
     if math.prod(len(values) for _, values in choices) > _MOST_ROWS:
         raise UsageError(f"--compare would make more than {_MOST_ROWS} rows: give fewer values")
-    found = [_found(model, request) for model in models]
+    named = [_spec_of(model, request) for model in models]
     names = [option.replace("-", "_") for option, _ in choices]
     cases: list[Case] = []
     failure: UsageError | None = None
@@ -130,7 +130,7 @@ def _compared(
         shape = request.shape | {name: given[name] for name in names if name not in RUNNING}
         try:
             run = replace(request.running, **{n: given[n] for n in names if n in RUNNING})
-            case = _named(found[0], run) if found else _of_shape(shape, run)
+            case = _of_name(named[0], run) if named else _of_shape(shape, run)
             cases.append(case._replace(values=values))
         except UsageError as error:
             failure = failure or error
@@ -150,24 +150,24 @@ def _value(name: str, text: str) -> Any:
         return _WORDS.get(text.lower(), text)
 
 
-def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
+def _spec_of(model: NamedModel, request: ParamsRequest) -> FoundSpec:
     from attnviz.count.params.find_spec import find_spec, spec_of_loaded
 
     if model.loaded is not None:
-        found = spec_of_loaded(model.loaded)
+        named = spec_of_loaded(model.loaded)
     else:
         first, revision = model.shapes_first, request.revision
-        found = find_spec(
+        named = find_spec(
             model.name, revision=revision, offline=request.offline, shapes_first=first
         )
-    if request.revision is not None and found.revision is None:
+    if request.revision is not None and named.revision is None:
         raise UsageError(f"--revision is for models of the hub: {model.name!r} has none")
-    if found.spec is not None or found.made is not None:
-        return found
+    if named.spec is not None or named.made is not None:
+        return named
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 
-    config, kind = found.config, found.architecture
-    return found._replace(made=count_on_meta(config, name=found.name, architecture=kind, run=True))
+    config, kind = named.config, named.architecture
+    return named._replace(made=count_on_meta(config, name=named.name, architecture=kind, run=True))
 
 
 # What is counted ------------------------------------------------------------------------------
@@ -180,26 +180,26 @@ def _of_shape(shape: Mapping[str, Any], running: Running) -> Case:
     return _fitted(_cost(spec, running, _stored(running, count_parameters(spec))), running)
 
 
-def _named(found: FoundSpec, running: Running) -> Case:
-    if found.spec is not None:
-        stored = _stored(running, count_parameters(found.spec), found)
-        case = _cost(found.spec, running, stored)
-        return _fitted(case, running)._replace(revision=found.revision)
-    made = found.made
+def _of_name(named: FoundSpec, running: Running) -> Case:
+    if named.spec is not None:
+        stored = _stored(running, count_parameters(named.spec), named)
+        case = _cost(named.spec, running, stored)
+        return _fitted(case, running)._replace(revision=named.revision)
+    made = named.made
     assert made is not None
     built = BuiltCount(
-        name=found.name,
-        source=found.source,
-        revision=found.revision,
+        name=named.name,
+        source=named.source,
+        revision=named.revision,
         made=made,
         tokens=running.tokens or min(DEFAULT_TOKENS, made.limit or DEFAULT_TOKENS),
         batch=running.batch,
         total=made.total,
         buffer_total=made.buffers,
         limit=made.limit,
-        **_stored(running, made, found),
+        **_stored(running, made, named),
     )
-    return _fitted(Case(found.name, built, revision=found.revision), running)
+    return _fitted(Case(named.name, built, revision=named.revision), running)
 
 
 def _cost(spec: ModelSpec, running: Running, stored: Mapping[str, Any]) -> Case:
@@ -234,7 +234,7 @@ def _tellable(case: Case) -> CostReport | BuiltCount:
 
 
 def _stored(
-    running: Running, counted: ParameterCount | MadeModel, found: FoundSpec | None = None
+    running: Running, counted: ParameterCount | MadeModel, named: FoundSpec | None = None
 ) -> dict[str, Any]:
     """Return the fields of ``Count`` on how parameters and cache are stored.
 
@@ -247,8 +247,8 @@ def _stored(
     others: Mapping[str, int] = {}
     storage = None
     if dtype == "auto":
-        dtype, stated, others = _dtypes(found, counted.total)
-        storage = None if found is None else found.storage(counted, dtype)
+        dtype, stated, others = _dtypes(named, counted.total)
+        storage = None if named is None else named.storage(counted, dtype)
         stated = "files" if storage is not None and storage.buffered else stated
     cache: str = running.cache_dtype
     if cache == "auto":
@@ -257,18 +257,18 @@ def _stored(
     return dict(zip(names, (dtype, cache, others, stated, storage), strict=True))
 
 
-def _dtypes(found: FoundSpec | None, total: int) -> tuple[str, Stated, Mapping[str, int]]:
+def _dtypes(named: FoundSpec | None, total: int) -> tuple[str, Stated, Mapping[str, int]]:
     """Return the main dtype, what states it, and how many parameters have which other dtypes."""
-    stored = None if found is None else found.stored
+    stored = None if named is None else named.stored
     if stored is not None and stored.numbers and not stored.quantised:
         main, *rest = stored.numbers
         beside = {kind: stored.numbers[kind] for kind in rest}
         return main, "files", beside if sum(beside.values()) < total else {}
-    if found is None or not found.dtype:
+    if named is None or not named.dtype:
         return _USUAL, "", {}
     try:
-        bits(found.dtype)
+        bits(named.dtype)
     except UsageError as error:
-        said = f"the config of {found.name!r} has dtype = {found.dtype!r}: {error}"
-        raise LoadError(said) from error
-    return found.dtype, "config", {}
+        message = f"the config of {named.name!r} has dtype = {named.dtype!r}: {error}"
+        raise LoadError(message) from error
+    return named.dtype, "config", {}

@@ -199,12 +199,12 @@ def _layer_lines(stack: StackCount) -> Iterator[PartLine]:
 
 
 def _line(name: str, role: str, counted: Sequence[_Counted], stack: str) -> PartLine:
-    each = {total(terms) for _, terms in counted}
+    sizes = {total(terms) for _, terms in counted}
     return PartLine(
         name,
         role,
         sum(stored * total(terms) for stored, terms in counted),
-        each=each.pop() if len(each) == 1 else None,
+        each=sizes.pop() if len(sizes) == 1 else None,
         layers=sum(stored for stored, _ in counted),
         terms=tuple(dict.fromkeys(term for _, terms in counted for term in terms)),
         stack=stack,

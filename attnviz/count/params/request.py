@@ -358,7 +358,7 @@ def _check_heads(given: Mapping[str, Any]) -> None:
 
 def _divisors(number: int, wanted: int) -> str:
     """Return the divisors of ``number`` as a string; of many only those nearest to ``wanted``."""
-    found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
-    if len(found) > _MOST_SHOWN:
-        found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])
-    return ", ".join(str(size) for size in found)
+    divisors = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
+    if len(divisors) > _MOST_SHOWN:
+        divisors = sorted(sorted(divisors, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])
+    return ", ".join(str(size) for size in divisors)

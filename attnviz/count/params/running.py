@@ -31,9 +31,9 @@ def overview_table(case: Case, cost: CostReport | BuiltCount, maps: bool = True)
         "context": _context(case, cost),
     }
     lines = [
-        (name * (not place), *line)
+        (name * (not index), *line)
         for name, section in sections.items()
-        for place, line in enumerate(section)
+        for index, line in enumerate(section)
     ]
     needed = cost.needed_bytes
     return doc.table(
@@ -284,32 +284,34 @@ def length_table(
         return []
     lengths = {max((cost.tokens << max(power, 0)) >> max(-power, 0), 1) for power in powers}
     costs = [cost.at_length(tokens) for tokens in sorted(lengths)]
-    columns = [doc.ColumnOf[CostReport]("tokens", lambda one: count(one.tokens))]
+    columns = [doc.ColumnOf[CostReport]("tokens", lambda other: count(other.tokens))]
     if cost.cache.bytes:
-        columns.append(doc.ColumnOf("KV cache", lambda one: bytes_text(one.cache.bytes)))
+        columns.append(doc.ColumnOf("KV cache", lambda other: bytes_text(other.cache.bytes)))
     if cost.cache.bytes and cost.needed_bytes is not None:
-        columns.append(doc.ColumnOf("total", lambda one: bytes_text(one.needed_bytes)))
+        columns.append(doc.ColumnOf("total", lambda other: bytes_text(other.needed_bytes)))
     if not cost.cache.bytes or not across:
         visible = doc.ColumnOf[CostReport](
-            _pass_name(cost), lambda one: operations(one.flops.total_visible)
+            _pass_name(cost), lambda other: operations(other.flops.total_visible)
         )
-        maps = doc.ColumnOf[CostReport]("attention weights", lambda one: bytes_text(one.maps.bytes))
+        maps = doc.ColumnOf[CostReport](
+            "attention weights", lambda other: bytes_text(other.maps.bytes)
+        )
         columns += [visible, maps]
     if case.fit is not None and not across:
         memory = case.fit.memory
         columns.append(
             doc.ColumnOf(
                 f"fits {bytes_text(memory)}",
-                lambda one: "yes" if (one.needed_bytes or 0) <= memory else "no",
+                lambda other: "yes" if (other.needed_bytes or 0) <= memory else "no",
             )
         )
     if across:
         titles, *rows = ([column.title, *map(column.write, costs)] for column in columns)
-        heads = [doc.Column(title, right=bool(place)) for place, title in enumerate(titles)]
+        heads = [doc.Column(title, right=bool(index)) for index, title in enumerate(titles)]
         return [doc.Table(heads, list(map(doc.Row, rows)))]
-    kept = [column._replace(keep=9 - place) for place, column in enumerate(columns)]
+    kept = [column._replace(keep=9 - index) for index, column in enumerate(columns)]
 
-    def row(one: CostReport) -> Mapping[str, str]:
-        return {"tone": "strong" if one.tokens == cost.tokens else "plain"}
+    def row(other: CostReport) -> Mapping[str, str]:
+        return {"tone": "strong" if other.tokens == cost.tokens else "plain"}
 
     return [doc.table(costs, *kept, row=row, least=3)]

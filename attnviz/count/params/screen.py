@@ -114,7 +114,7 @@ def _made(
             doc.Group(list(map(doc.Say, sentences))),
         ],
         explanation,
-        heading=[(word, not place) for place, word in enumerate(heading)],
+        heading=[(word, not index) for index, word in enumerate(heading)],
         finding=finding,
         first=first,
     )
@@ -180,9 +180,9 @@ def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
 
     def first(columns: int, lines: int) -> list[doc.Group]:
         rest = lines - len(cards.rows) - len(notes) - 3
-        said = notes if rest > 0 else notes[:_LEAST_SAID]
+        shown = notes if rest > 0 else notes[:_LEAST_SAID]
         more = made.first(columns, rest) if made.first and rest >= _LEAST_BELOW else []
-        return [doc.Group([cards, *said]), *(group._replace(yields=1) for group in more)]
+        return [doc.Group([cards, *shown]), *(group._replace(yields=1) for group in more)]
 
     about, *groups = made.groups
     return made._replace(

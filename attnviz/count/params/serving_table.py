@@ -141,7 +141,7 @@ def _seconds(seconds: float | None) -> str:
     """Return a time as a string of three digits: ``464 ms``, ``2.19 s``; empty for None."""
     if seconds is None:
         return ""
-    unit, size = next(one for one in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= one[1])
+    unit, size = next(scale for scale in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= scale[1])
     return f"{seconds / (size or 1e-6):,.3g} {unit}"
 
 

@@ -47,21 +47,21 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
 
     names: the units, each a thousand times the one before.
     """
-    place = max((len(str(number)) - 1) // 3, 0)
-    if place >= len(names):
+    step = max((len(str(number)) - 1) // 3, 0)
+    if step >= len(names):
         power = len(str(number)) - 1
         shown = _rounded(number, 10**power, 2)
         if shown == "10.00":
             shown, power = "1.00", power + 1
         return f"{shown}e{power} {names[0]}".strip()
-    unit = 1000**place
+    unit = 1000**step
     for decimals in (2, 1, 0) if number % unit else (0,):
         shown = _rounded(number, unit, decimals)
         if len(shown) <= 5 or not decimals:
             break
-    if shown == "1,000" and place and place + 1 < len(names):
+    if shown == "1,000" and step and step + 1 < len(names):
         return _scaled(1000 * unit, names)
-    return f"{shown} {names[place]}".strip()
+    return f"{shown} {names[step]}".strip()
 
 
 def short(number: int) -> str:
@@ -164,8 +164,8 @@ def _depths(cost: CostReport, brief: bool = False) -> str:
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
-    each = [f"{count(stack.depth)} {'' if brief else stack.name}".strip() for stack in stacks]
-    return f"{' + '.join(each)} layers"
+    depths = [f"{count(stack.depth)} {'' if brief else stack.name}".strip() for stack in stacks]
+    return f"{' + '.join(depths)} layers"
 
 
 def run_words(counted_for: CostReport | BuiltCount | CacheCount) -> str:

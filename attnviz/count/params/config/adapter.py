@@ -150,7 +150,7 @@ def square_attention(
     """
     dim = dim or fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
-    return specs.AttentionSpec(width, heads, kv_heads, dim, dim, *[bias] * 4)
+    return specs.AttentionSpec(width, heads, kv_heads, dim, dim, *(bias, bias, bias, bias))
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:

@@ -173,7 +173,7 @@ def count_kept(
     """
     lines = tuple(_lines(kept, length, dtype))
 
-    def each(*kinds: str) -> int:
+    def added(*kinds: str) -> int:
         return sum(line.layers * line.per_token for line in lines if line.kind in kinds)
 
     def held(*kinds: str) -> int:
@@ -183,13 +183,13 @@ def count_kept(
                 values[line.dtype] += batch * line.values
         return sum(byte_count(numbers, kind) for kind, numbers in values.items())
 
-    late, per_token = each("full", "latent"), each("full", "latent", "sliding")
+    late, per_token = added("full", "latent"), added("full", "latent", "sliding")
     return CacheCount(
         *(length.target, length.source, batch, dtype, bits(dtype), lines),
         values_per_token=per_token,
         bytes_per_token=byte_count(per_token, dtype),
         bytes_per_token_late=byte_count(late, dtype),
-        cross_bytes_per_token=byte_count(each("cross"), dtype),
+        cross_bytes_per_token=byte_count(added("cross"), dtype),
         bytes=held(),
         cross_bytes=held("cross"),
         constant_bytes=held(*STATES),

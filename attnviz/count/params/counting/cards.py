@@ -76,7 +76,7 @@ def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
     Raises UsageError for an unknown name, with the nearest known one.
     """
     cards = all_cards()
-    found: dict[str, Gpu] = {}
+    chosen: dict[str, Gpu] = {}
     for name in ",".join(typed).strip(", ").split(","):
         wanted = _plain(name)
         named = [
@@ -86,8 +86,8 @@ def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
             known = (name for card in cards for name in (card.name, *card.aliases))
             near = nearest(name.strip().upper(), known) or "; --gpu all lists those that are known"
             raise UsageError(f"no card {name.strip()!r}{near}")
-        found |= {card.name: card for card in named}
-    return tuple(found.values())
+        chosen |= {card.name: card for card in named}
+    return tuple(chosen.values())
 
 
 def _plain(name: str) -> str:
@@ -255,8 +255,8 @@ def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
     if spec is None:
         return 0
     if isinstance(spec, ExpertsSpec):
-        each = _forward_width(spec.expert) + spec.expert.d_model
-        return spec.active * each + _forward_width(spec.shared)
+        inner = _forward_width(spec.expert) + spec.expert.d_model
+        return spec.active * inner + _forward_width(spec.shared)
     return (2 + spec.gated) * spec.d_ff
 
 

@@ -302,7 +302,7 @@ def _flops(cost: CostReport) -> FlopCount:
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
-    summed = {role: batch * sum(one[role] for _, one in stacks) for role in (*_LINES, "visible")}
+    summed = {role: batch * sum(item[role] for _, item in stacks) for role in (*_LINES, "visible")}
     summed["other"] += batch * _dense(cost.spec.parts, length.target)
     grows = [s for s in parameters.stacks if s.spec.tokens is None and s.spec.reads == "target"]
     written = grows or [stacks[-1][0]]
@@ -322,22 +322,24 @@ def _flops(cost: CostReport) -> FlopCount:
 
 def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
     """Return the operations of one stack for one sequence, by role."""
-    found: Counter[str] = Counter()
+    operations: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
             spec = attention.spec
             keys = source if spec.cross else tokens
             here, there = attention.of("query", "output", "latent"), attention.of("key", "value")
             projected = 2 * (tokens * here + keys * there) + _dense(spec.parts, tokens)
-            found["projections"] += group.repeat * projected
-            found["scores"] += group.repeat * _scores(spec, tokens, keys)
-            found["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
+            operations["projections"] += group.repeat * projected
+            operations["scores"] += group.repeat * _scores(spec, tokens, keys)
+            operations["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
         if group.layer.feed_forward is not None:
-            found["feed-forward"] += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
-        found["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
-    found["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
-    found["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
-    return found
+            operations["feed-forward"] += (
+                group.repeat * tokens * _feed_forward(group.layer.feed_forward)
+            )
+        operations["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
+    operations["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
+    operations["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
+    return operations
 
 
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
@@ -383,8 +385,8 @@ def _dense(parts: Iterable[Part], tokens: int) -> int:
 
 def _linear_step(stack: StackCount) -> int:
     """Return the operations of one more token, without scores and the source's keys and values."""
-    two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
-    return sum(two[role] - one[role] for role in _LINES if role != "scores")
+    longer, shorter = (_stack(stack, tokens, 0) for tokens in (2, 1))
+    return sum(longer[role] - shorter[role] for role in _LINES if role != "scores")
 
 
 def _score_step(stack: StackSpec, length: Lengths) -> int:
@@ -407,8 +409,8 @@ def _terms(
         if not operations:
             continue
         squared = role == "scores"
-        each, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
-        factors = f"4 × {tokens}² × {each}" if squared else f"2 × {tokens} × {each}"
+        factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
+        factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
         number = batch * operations
         formula = f"{batch} × {operations if rest else factors} = {number:,}"
         yield Term(f"{stack.spec.name} {label}", number, formula, role=role)

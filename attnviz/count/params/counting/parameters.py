@@ -366,7 +366,7 @@ def count_layer(spec: specs.LayerSpec) -> LayerCount:
     forward = None if spec.feed_forward is None else count_feed_forward(spec.feed_forward)
     terms = terms_of((*spec.norms, *spec.parts))
     wide, idle = (0, 0) if forward is None else (forward.of(), forward.idle)
-    shares = Shares.summed(terms, Shares(sum(one.of() for one in attentions), wide))
+    shares = Shares.summed(terms, Shares(sum(count.of() for count in attentions), wide))
     return LayerCount(spec, attentions, forward, terms, shares, shares.total - idle)
 
 

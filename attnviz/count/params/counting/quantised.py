@@ -121,15 +121,15 @@ class Storage(NamedTuple):
 def matrices(counted: ParameterCount) -> Iterator[WeightMatrix]:
     """Yield the matrices of an architecture that formats may quantise."""
     outside = [*counted.terms, *(term for stack in counted.stacks for term in stack.terms)]
-    found: list[tuple[Term, str, Sequence[int]]] = [(term, "model.", (0,)) for term in outside]
+    placed: list[tuple[Term, str, Sequence[int]]] = [(term, "model.", (0,)) for term in outside]
     for stack in counted.stacks:
         prefix = f"{'model' if stack.spec.causal else stack.spec.name}.layers.#."
         for group in stack.groups:
             layers = range(group.repeat) if group.indices is None else group.indices
             for part in (*group.layer.attentions, group.layer.feed_forward):
                 terms = () if part is None else part.terms
-                found += [(term, prefix, layers[: group.stored]) for term in terms]
-    for term, start, indices in found:
+                placed += [(term, prefix, layers[: group.stored]) for term in terms]
+    for term, start, indices in placed:
         if term.role in _KINDS and len(term.factors) > 1:
             *copies, inputs, outputs = term.factors
             kind: MatrixKind = "experts" if copies else _KINDS[term.role]
@@ -306,7 +306,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
 def _names(listed: Iterable[str]) -> re.Pattern[str]:
@@ -350,14 +350,14 @@ def count_stored(
     for matrix in matrices:
         if len(matrix.layers) > _MOST_LAYERS:
             return Storage(f"{scheme.label} in {len(matrix.layers):,} layers")
-        one = matrix.inputs * matrix.outputs
-        found = Counter(_packing_of(scheme, matrix, layer) for layer in matrix.layers)
-        for packing, layers in found.items():
-            many, size = layers * matrix.copies, byte_count(one, dtype)
+        area = matrix.inputs * matrix.outputs
+        packings = Counter(_packing_of(scheme, matrix, layer) for layer in matrix.layers)
+        for packing, layers in packings.items():
+            many, size = layers * matrix.copies, byte_count(area, dtype)
             if packing is not None:
                 size = packing.bytes_of(matrix.inputs, matrix.outputs)
                 label = f"{float(packing.bits):g} bits + scales"
-                numbers[label] += many * one
+                numbers[label] += many * area
                 sizes[label] += many * size
             by_kind[matrix.kind] += many * size
     rest = total - numbers.total()
