@@ -179,5 +179,5 @@ def test_a_view_imports_no_exporter_and_no_intervention() -> None:
 def test_an_answer_for_a_program_needs_nothing_that_draws() -> None:
     packages, modules = imported(["params", "--d-model", "4096", "--heads", "32", "--json"])
     assert not packages & (HEAVY | {"numpy", "tokenizers", "safetensors"})
-    drawing = {"rich.console", "attnviz.draw.document", "attnviz.count.params.words"}
+    drawing = {"rich.console", "attnviz.draw.document", "attnviz.count.params.wording"}
     assert not modules & (drawing | {"attnviz.count.params.config.read"})

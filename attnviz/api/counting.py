@@ -15,7 +15,7 @@ __all__ = ["params", "scaling", "sweep", "train", "verify"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
-    from attnviz.count.params.params import ParamsReport
+    from attnviz.count.params.report import ParamsReport
     from attnviz.count.params.request import Dtype as CountedDtype
     from attnviz.learn.scaling.records import ScalingReport
     from attnviz.learn.sweep.records import SweepReport
@@ -77,8 +77,7 @@ def params(
     """
     given = locals()
     from attnviz.count.params import params as question
-    from attnviz.count.params.cases import NamedModel
-    from attnviz.count.params.request import ParamsRequest
+    from attnviz.count.params.request import NamedModel, ParamsRequest
 
     request = ParamsRequest.of(given)
     if isinstance(model, str | os.PathLike):

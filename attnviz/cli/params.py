@@ -52,7 +52,7 @@ def params(named: _Models, request: ParamsRequest, output: Output) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.count.params import params as question
-    from attnviz.count.params.cases import NamedModel
+    from attnviz.count.params.request import NamedModel
 
     outlet = open_outlet(output)
     first = dict.fromkeys(named.names, True)

@@ -269,7 +269,7 @@ def test_the_towers_of_openvla() -> None:
     count = counted("openvla-7b")
     names = [stack.spec.name for stack in count.parameters.stacks]
     assert names == ["vision: DINOv2 ViT-L/14", "vision: SigLIP SO400M/14", "decoder"]
-    assert [stack.total for stack in count.parameters.stacks] == [
+    assert [stack.shares.total for stack in count.parameters.stacks] == [
         303_230_976,
         427_680_704,
         6_738_939_904,

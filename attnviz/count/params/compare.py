@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from attnviz.count.params.cases import Case
-from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.parts import attention_only, main_attention, main_group
+from attnviz.count.params.counting.cost import BuiltCount, CostReport
+from attnviz.count.params.parts import Case, attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
-from attnviz.count.params.words import (
+from attnviz.count.params.wording import (
     bytes_text,
     count,
     factor,
@@ -19,7 +18,7 @@ from attnviz.count.params.words import (
     run_words,
     short,
 )
-from attnviz.draw.document import Column, Row, Table
+from attnviz.draw import document as doc
 
 MARK = "*"
 """Marks the heading of a column whose numbers differ, for readers without colour or bold."""
@@ -41,30 +40,40 @@ class Metric(NamedTuple):
     """One quantity, such as the bytes of the cache, that cases are compared by.
 
     key: its name in JSON. title: its name above a column and in a sentence.
-    value: returns the number, None if a case has none. text: returns the number as text.
+    number: returns it for the counts of a case; None if a case has none. text: returns it as text.
     shape: whether it describes the architecture itself rather than running it.
+    always: whether a model that was built has it too.
     """
 
     key: str
     title: str
-    value: Callable[[Case], int | None]
+    number: Callable[[Any], int | None]
     text: Callable[[int], str]
     shape: bool = False
+    always: bool = False
 
+    def value(self, case: Case) -> int | None:
+        """Return the number of a case, or None."""
+        if self.key == "context":
+            return case.fit.tokens if case.fit else None
+        counts = case.counts if self.always else case.cost
+        return None if counts is None else self.number(counts)
 
-_ANY = (CostReport, BuiltCount)
+    def changes(self, cases: Sequence[Case]) -> bool:
+        """Return True if it differs between the cases that could be counted."""
+        return len({self.value(case) for case in cases if case.counts is not None}) > 1
 
-
-def _of(
-    number: Callable[[Any], int | None], kinds: type | tuple[type, ...] = CostReport
-) -> Callable[[Case], int | None]:
-    """Return the number of a case if its counts are of one of these kinds, else None."""
-    return lambda case: number(case.counts) if isinstance(case.counts, kinds) else None
+    def cell(self, case: Case) -> str:
+        """Return the number of a case as text, a dash if there is none."""
+        value = self.value(case)
+        if self.key == "context" and case.fit is not None:
+            return "any" if value is None else count(value) if value else "none"
+        return self.text(value) if value else "–"
 
 
 def _forward(cost: CostReport) -> int:
     forward = main_group(cost).layer.feed_forward
-    return 0 if forward is None else forward.total
+    return 0 if forward is None else forward.of()
 
 
 def _per_token(count: CostReport | BuiltCount) -> int | None:
@@ -72,77 +81,55 @@ def _per_token(count: CostReport | BuiltCount) -> int | None:
 
 
 _METRICS = (
-    Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
-    Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
-    Metric("ffn", "MLP", _of(_forward), count, True),
-    Metric("total", "total", _of(lambda a: a.total, _ANY), count, True),
-    Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
-    Metric("weights", "weights", _of(lambda a: a.weight_bytes, _ANY), bytes_text),
-    Metric("cache_per_token", "cache/token", _of(_per_token, _ANY), bytes_text),
-    Metric("cache", "cache", _of(lambda a: a.cache and a.cache.bytes, _ANY), bytes_text),
-    Metric("flops", "FLOPs", _of(lambda a: a.flops.total_visible), operations),
-    Metric(
-        "scores", "attention FLOPs", _of(lambda a: a.flops.attention_scores_visible), operations
-    ),
-    Metric("maps", "attention weights", _of(lambda a: a.maps.bytes), bytes_text),
-    Metric("context", "fits tokens", lambda case: case.fit.tokens if case.fit else None, count),
+    Metric("head_dim", "head_dim", lambda a: main_attention(a).spec.head_dim, count, True),
+    Metric("attention", "attention", lambda a: main_attention(a).of(), count, True),
+    Metric("ffn", "MLP", _forward, count, True),
+    Metric("total", "total", lambda a: a.total, count, shape=True, always=True),
+    Metric("active", "active", lambda a: a.parameters.active, count, True),
+    Metric("weights", "weights", lambda a: a.weight_bytes, bytes_text, always=True),
+    Metric("cache_per_token", "cache/token", _per_token, bytes_text, always=True),
+    Metric("cache", "cache", lambda a: a.cache and a.cache.bytes, bytes_text, always=True),
+    Metric("flops", "FLOPs", lambda a: a.flops.total_visible, operations),
+    Metric("scores", "attention FLOPs", lambda a: a.flops.attention_scores_visible, operations),
+    Metric("maps", "attention weights", lambda a: a.maps.bytes, bytes_text),
+    Metric("context", "fits tokens", lambda a: None, count),
 )
 """All metrics, in the order of the columns."""
 
 
 def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
     """Return the metrics that some case has and that do not merely repeat another metric."""
-    counted = [case for case in cases if case.counts is not None]
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
     if costs and all(map(attention_only, costs)):
         left_out = {"total", "ffn", "active"}
-    elif all(cost.parameters.active == cost.parameters.total for cost in costs):
+    elif all(cost.parameters.active == cost.total for cost in costs):
         left_out = {"active"}
-    return tuple(
-        metric
-        for metric in _METRICS
-        if metric.key not in left_out and any(metric.value(case) for case in counted)
-    )
-
-
-def changed(metric: Metric, cases: Sequence[Case]) -> bool:
-    """Return True if a metric differs between the cases that could be counted."""
-    return len({metric.value(case) for case in cases if case.counts is not None}) > 1
-
-
-def _cell(metric: Metric, case: Case) -> str:
-    value = metric.value(case)
-    if metric.key == "context" and case.fit is not None:
-        return "any" if value is None else count(value) if value else "none"
-    return metric.text(value) if value else "–"
+    return tuple(m for m in _METRICS if m.key not in left_out and any(map(m.value, cases)))
 
 
 def compared_table(
     options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric], brief: bool = False
-) -> Table:
+) -> doc.Table:
     """Return a table with a row for each case, and a column for each compared option and metric.
 
     brief: True for a first screen: headings of metrics that differ are not marked, columns that do
         not fit are left out rather than put below, and rows are left out if there are few lines.
     """
-    columns = [Column(option, tone="strong") for option in options]
-    for metric in metrics:
-        if changed(metric, cases):
-            keep = 8 - metrics.index(metric) % 8 if brief else 9
-            title = metric.title if brief else f"{metric.title} {MARK}"
-            columns.append(Column(title, tone="strong", keep=keep))
+    columns = [doc.Column(option, tone="strong") for option in options]
+    for index, metric in enumerate(metrics):
+        if metric.changes(cases):
+            title = metric.title + f" {MARK}" * (not brief)
+            columns.append(doc.Column(title, tone="strong", keep=8 - index % 8 if brief else 9))
         else:
             kept = metric.key in ("attention", "total")
-            columns.append(Column(metric.title, tone="faint", keep=9 if kept else 4))
-    blank = ("–",) * len(metrics)
+            columns.append(doc.Column(metric.title, tone="faint", keep=9 if kept else 4))
+    rows = [doc.Row([*case.values, *(m.cell(case) for m in metrics)]) for case in cases]
     rows = [
-        Row([*case.values, *blank], tone="faint", below=[f"not possible: {case.refusal}"])
-        if case.counts is None
-        else Row([*case.values, *(_cell(metric, case) for metric in metrics)])
-        for case in cases
+        row._replace(tone="faint", below=[f"not possible: {case.refusal}"]) if case.refusal else row
+        for row, case in zip(rows, cases, strict=True)
     ]
-    return Table(columns, rows, lead=len(options), least=3 * brief)
+    return doc.Table(columns, rows, lead=len(options), least=3 * brief)
 
 
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
@@ -150,8 +137,8 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 
     The compared cases have the first value of all other options.
     """
-    found = []
-    for option, place, along in _along(options, cases):
+    sentences = []
+    for option, index, along in _along(options, cases):
         first, last = along[0], along[-1]
         moved = {}
         for metric in metrics:
@@ -162,25 +149,22 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
         for title in sorted(moved, key=lambda title: -moved[title][0]):
             titles.setdefault(factor(moved[title][2], moved[title][1]), title)
         most = [f"{title} {by}" for by, title in titles.items()][:_MOST_TOLD]
-        what = ", ".join(most) or "nothing of this changes"
-        found.append(f"{option} {first.values[place]} → {last.values[place]}: {what}")
-    return "; ".join(found) + "." if found else ""
+        change = ", ".join(most) or "nothing of this changes"
+        sentences.append(f"{option} {first.values[index]} → {last.values[index]}: {change}")
+    return "; ".join(sentences) + "." if sentences else ""
 
 
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Yield for each compared option its name, its index, and the cases that differ only in it.
-
-    In these cases all other options have their first value.
-    """
+    """Yield for each option its name, its index, and the cases that differ only in it."""
     counted = [case for case in cases if case.counts is not None]
     start = counted[0].values
-    for place, option in enumerate(options):
-        others = [at for at in range(len(options)) if at != place]
+    for index, option in enumerate(options):
+        others = [at for at in range(len(options)) if at != index]
         along = [case for case in counted if all(case.values[at] == start[at] for at in others)]
         if len(along) > 1:
-            yield option, place, along
+            yield option, index, along
 
 
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
@@ -194,7 +178,7 @@ def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
 
 def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
     specs = [main_attention(cost).spec for cost in costs]
-    grows = len({main_attention(cost).total for cost in costs}) > 1
+    grows = len({main_attention(cost).of() for cost in costs}) > 1
     whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs)
     if option == "heads":
         yield from _why_heads(specs, grows, whole)
@@ -240,32 +224,25 @@ _KEEPS = {
 }
 
 
-def model_table(cases: Sequence[Case]) -> Table:
+def model_table(cases: Sequence[Case]) -> doc.Table:
     """Return a table with a row of sizes and counts for each counted model.
 
     Of a model that was built the sizes are dashes.
     """
     pairs = [(case, case.counts) for case in cases if case.counts is not None]
-    most = max(cost.total for _, cost in pairs)
-    rows = []
+    most, rows = max(cost.total for _, cost in pairs), []
     for case, cost in pairs:
         sizes, speed = ("–", "–", "–"), "–"
         if isinstance(cost, CostReport):
-            spec, depth = main_attention(cost).spec, sum(one.depth for one in cost.spec.stacks)
+            spec, depth = main_attention(cost).spec, sum(stack.depth for stack in cost.spec.stacks)
             sizes = (count(depth), count(spec.heads), count(spec.d_model))
             speed = operations(cost.flops.per_token)
-        cells = (
-            case.name,
-            *sizes,
-            short(cost.total),
-            bytes_text(cost.weight_bytes),
-            bytes_text(_per_token(cost)) if cost.cache and cost.cache.lines else "–",
-            speed,
-            ("yes" if _fits(case) else "no") if case.fit else "",
-        )
-        rows.append(Row(cells, (cost.total, most)))
-    columns = [Column(title, keep=keep) for title, keep in _KEEPS.items()]
-    return Table([Column("", right=False), *columns], rows, least=3, bars="size")
+        weights = (short(cost.total), bytes_text(cost.weight_bytes))
+        kept = bytes_text(_per_token(cost)) if cost.cache and cost.cache.lines else "–"
+        fits = ("yes" if _fits(case) else "no") if case.fit else ""
+        rows.append(doc.Row((case.name, *sizes, *weights, kept, speed, fits), (cost.total, most)))
+    columns = [doc.Column(title, keep=keep) for title, keep in _KEEPS.items()]
+    return doc.Table([doc.Column("", right=False), *columns], rows, least=3, bars="size")
 
 
 def _fits(case: Case) -> bool:
@@ -273,29 +250,36 @@ def _fits(case: Case) -> bool:
     return case.fit is not None and needed is not None and needed <= case.fit.memory
 
 
-def side_by_side_table(cases: Sequence[Case]) -> Table:
+def side_by_side_table(cases: Sequence[Case]) -> doc.Table:
     """Return a table with a column for each counted model, and a row for each size and count."""
     costs = [case.cost for case in cases if case.cost is not None]
-    blank = [""] * len(cases)
+
+    def row(label: str, write: Callable[[CostReport], str], **more: Any) -> doc.Row:
+        return doc.Row([label, *map(write, costs)], **more)
+
+    def layers(cost: CostReport) -> str:
+        return " + ".join(count(stack.depth) for stack in cost.spec.stacks)
+
+    def size(name: str, cost: CostReport) -> str:
+        return count(getattr(main_attention(cost).spec, name))
+
+    sizes = {"d_model": "d_model", "heads": "heads", "key/value heads": "kv_heads"}
+    sizes["head_dim"] = "head_dim"
     rows = [
-        *_shape_rows(costs),
-        Row(["Parameters", *blank], tone="strong", ruled=True),
+        row("layers", layers),
+        *(row(label, partial(size, name)) for label, name in sizes.items()),
+        row("d_ff", _inner_width),
+        row("Parameters", lambda cost: "", tone="strong", ruled=True),
         *_share_rows(costs),
-        Row(["Running", *blank], tone="strong", ruled=True),
-        Row(["counted for", *map(run_words, costs)], tone="faint"),
+        row("Running", lambda cost: "", tone="strong", ruled=True),
+        row("counted for", run_words, tone="faint"),
     ]
     for metric in telling_metrics(cases):
         if not metric.shape:
-            rows.append(Row([metric.title, *(_cell(metric, case) for case in cases)]))
-    return Table([Column("", right=False), *(Column(case.name) for case in cases)], rows)
-
-
-def _shape_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
-    yield Row(["layers", *(" + ".join(count(s.depth) for s in cost.spec.stacks) for cost in costs)])
-    labels = {"d_model": "d_model", "heads": "heads", "kv_heads": "key/value heads"}
-    for name, label in {**labels, "head_dim": "head_dim"}.items():
-        yield Row([label, *(count(getattr(main_attention(cost).spec, name)) for cost in costs)])
-    yield Row(["d_ff", *map(_inner_width, costs)])
+            rows.append(doc.Row([metric.title, *map(metric.cell, cases)]))
+    return doc.Table(
+        [doc.Column("", right=False), *(doc.Column(case.name) for case in cases)], rows
+    )
 
 
 def _inner_width(cost: CostReport) -> str:
@@ -305,23 +289,20 @@ def _inner_width(cost: CostReport) -> str:
     return "–" if forward is None else count(forward.d_ff)
 
 
-def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
-    """Yield table rows with the parameters by role, a cell for each cost, and their shares below.
-
-    The numbers add up to the total.
-    """
-    totals = [cost.parameters.total for cost in costs]
+def _share_rows(costs: Sequence[CostReport]) -> Iterator[doc.Row]:
+    """Yield rows with the parameters by role, which add up, and their shares below."""
+    totals = [cost.total for cost in costs]
     for name, label in _SHARES.items():
         numbers = [getattr(cost.parameters.shares, name) for cost in costs]
         if any(numbers):
-            yield Row([label, *(count(number) if number else "–" for number in numbers)])
+            yield doc.Row([label, *(count(number) if number else "–" for number in numbers)])
             pairs = zip(numbers, totals, strict=True)
             shares = [percentage(part, whole) if part else "" for part, whole in pairs]
-            yield Row(["", *shares], tone="faint")
-    yield Row(["total", *map(count, totals)], tone="strong")
+            yield doc.Row(["", *shares], tone="faint")
+    yield doc.Row(["total", *map(count, totals)], tone="strong")
     active = [cost.parameters.active for cost in costs]
     if active != totals:
-        yield Row(["active a token", *map(count, active)], tone="strong")
+        yield doc.Row(["active a token", *map(count, active)], tone="strong")
 
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.count.params.config.read import quantisation_fields, spec_from_config
-from attnviz.count.params.counting.built import MadeModel
+from attnviz.count.params.config.read import quantisation_fields, spec_from_config, stored_dtype
+from attnviz.count.params.counting.cost import MadeModel
 from attnviz.count.params.counting.parameters import ParameterCount
-from attnviz.count.params.counting.storage import Storage, StoredLine, WeightMatrix, matrices
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
 from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.reading import PACKAGED, damaged
+
+if TYPE_CHECKING:  # few models are quantised
+    from attnviz.count.params.counting.quantised import Storage
 
 _BUNDLED = PACKAGED / "tiny"
 
@@ -77,27 +79,37 @@ class FoundSpec(NamedTuple):
     stored: StoredWeights | None = None
     made: MadeModel | None = None
 
+    @property
+    def dtype(self) -> str:
+        """Return the dtype of the parameters that the config names; empty if it names none."""
+        return stored_dtype(self.config)
+
     def storage(self, counted: ParameterCount | MadeModel, dtype: str) -> Storage | None:
         """Return how the model's parameters are stored; None if they are not quantised.
 
         counted: the parameters. dtype: of those that are not quantised.
         Files tell the bytes as they are; without them the scheme that the config names does.
         """
-        named = bool(quantisation_fields(self.config)[0])
+        if self.made is not None and self.made.storage is not None:
+            return self.made.storage
+        about, nested = quantisation_fields(self.config)
         sizes = {} if self.stored is None else self.stored.sizes
-        lines = tuple(StoredLine(kind, None, size) for kind, size in sizes.items())
-        if not named:
-            whole = 8 * sum(sizes.values()) >= counted.total  # a bit for each parameter at least
-            packed = whole and self.stored is not None and self.stored.quantised
-            return Storage("packed", lines, buffered=True) if packed else None
-        from attnviz.count.params.config.schemes import count_stored, find_scheme, usual_names
-
-        if (scheme := find_scheme(self.config)) is None:
+        packed = self.stored is not None and self.stored.quantised
+        # Weights that are packed without a word have a bit for each parameter at least.
+        if not about and (not packed or 8 * sum(sizes.values()) < counted.total):
             return None
-        listed: Iterable[WeightMatrix] = (
-            counted.matrices if isinstance(counted, MadeModel) else matrices(counted, usual_names())
-        )
-        planned = count_stored(scheme, listed, counted.total, dtype)
+        from attnviz.count.params.counting import quantised
+
+        lines = tuple(quantised.StoredLine(kind, None, size) for kind, size in sizes.items())
+        if not about:
+            return quantised.Storage("packed", lines, buffered=True)
+        if (scheme := quantised.find_scheme(about, nested)) is None:
+            return None
+        if isinstance(counted, MadeModel):
+            planned = quantised.count_stored(scheme, counted.matrices, counted.total, dtype)
+        else:
+            matrices = quantised.matrices(counted)
+            planned = quantised.count_stored(scheme, matrices, counted.total, dtype)
         return planned._replace(lines=lines, buffered=True) if lines else planned
 
 
@@ -173,8 +185,7 @@ def _gguf(name: str) -> FoundSpec:
 
 def _shape(shape: Shape, name: str) -> FoundSpec:
     spec = spec_from_shape(shape)
-    if spec is not None:
-        spec = spec._replace(name=name)
+    spec = spec and spec._replace(name=name)
     return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)
 
 
@@ -188,8 +199,7 @@ def stored_weights(directory: Path) -> StoredWeights:
     """
     from attnviz.models.checkpoint_files import file_names, weight_files
 
-    numbers: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
+    numbers, sizes = Counter[str](), Counter[str]()
     try:
         files = weight_files("", file_names(directory), directory.joinpath, False)
         tensors = [tensor for file in files for tensor in _tensors(directory / file)]
@@ -215,8 +225,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
         raise LoadError(f"{path.name} is no file")
     with damaged(path.name):
         for tensor in tensor_header(path)[1].values():
-            start, end = tensor["data_offsets"]
-            shape = tensor["shape"]
+            shape, (start, end) = tensor["shape"], tensor["data_offsets"]
             numbers = (*shape, end - start)
             if len(shape) > _AXES or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
                 raise LoadError(f"{path.name} tells of tensors that cannot be")

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from attnviz.count.params.cases import NamedModel
-from attnviz.count.params.counting.blocks import AttentionCount
 from attnviz.count.params.counting.cache import byte_count, count_cache, kept_by
 from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.params import ParamsReport, params
+from attnviz.count.params.counting.parameters import AttentionCount
+from attnviz.count.params.params import params
 from attnviz.count.params.parts import main_stack
-from attnviz.count.params.request import ParamsRequest
+from attnviz.count.params.report import ParamsReport
+from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import UnsupportedError
 from attnviz.records import Kind
+
+_UNKNOWN = "the arithmetic of attnviz params does not know this attention"
 
 
 class HeadCost(NamedTuple):
@@ -51,26 +53,17 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     counted: the counts of its model. layer: the index of the layer. kind: of the attention.
     Raises UnsupportedError if the model's class or this layer cannot be counted.
     """
-    cost = counted.counted.cases[0].cost if counted.counted.cases else None
-    attention = None if cost is None else _attention(cost, layer, kind)
-    if cost is None or attention is None:
-        raise UnsupportedError("the arithmetic of attnviz params does not know this attention")
-    spec, each = attention.spec, attention.per_head
+    cost = _counted(counted)
+    if (attention := _attention(cost, layer, kind)) is None:
+        raise UnsupportedError(_UNKNOWN)
+    spec, head = attention.spec, attention.per_head
     writes = main_stack(cost).spec.causal or len(cost.parameters.stacks) > 1
     group = spec.heads if spec.latent is not None else spec.heads // spec.kv_heads
     kept = kept_by(spec)
     shared = 1 if spec.latent is not None else spec.heads // group
     keeps = writes and kind != "encoder" and kept.kind != "linear"
     numbers = kept.per_token // shared if keeps else 0
-    return HeadCost(
-        query=each.query,
-        key=each.key,
-        value=each.value,
-        output=each.output,
-        group=group,
-        cache_bytes=byte_count(numbers, cost.cache_dtype),
-        dtype=cost.cache_dtype,
-    )
+    return HeadCost(*head, group, byte_count(numbers, cost.cache_dtype), cost.cache_dtype)
 
 
 SHORT_SINK, SHORT_RECENT = 64, 256
@@ -100,10 +93,7 @@ def short_cache(
         head) of those that keep every token.
     Raises UnsupportedError if the model's class cannot be counted.
     """
-    cost = counted.counted.cases[0].cost if counted.counted.cases else None
-    if cost is None:
-        raise UnsupportedError("the arithmetic of attnviz params does not know this attention")
-    saved = 0
+    cost, saved = _counted(counted), 0
     for layer in range(main_stack(cost).spec.depth):
         attention = _attention(cost, layer, "self")
         cache = None if attention is None else kept_by(attention.spec)
@@ -119,6 +109,12 @@ def short_cache(
     return ShortCache(tokens, whole, short, cost.cache_dtype)
 
 
+def _counted(counted: ParamsReport) -> CostReport:
+    if (cost := counted.cases[0].cost) is None:
+        raise UnsupportedError(_UNKNOWN)
+    return cost
+
+
 def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:
     """Return the parameters of a layer's attention of a kind; None if it is not counted."""
     stacks = cost.parameters.stacks
@@ -126,6 +122,6 @@ def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | Non
     for stack in [main_stack(cost)] if kind == "self" else named:
         for group in stack.groups:
             if group.indices is None or layer in group.indices:
-                found = [a for a in group.layer.attentions if a.spec.cross == (kind == "cross")]
-                return found[0] if found else None
+                matching = [a for a in group.layer.attentions if a.spec.cross == (kind == "cross")]
+                return matching[0] if matching else None
     return None

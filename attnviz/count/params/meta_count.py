@@ -14,9 +14,9 @@ import transformers
 from torch import nn
 from transformers import DynamicCache
 
-from attnviz.count.params.counting.built import MadeModel
 from attnviz.count.params.counting.cache import CacheKind, LayerCache
-from attnviz.count.params.counting.storage import MatrixKind, WeightMatrix
+from attnviz.count.params.counting.cost import MadeModel
+from attnviz.count.params.counting.quantised import MatrixKind, WeightMatrix
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
@@ -68,13 +68,13 @@ def count_on_meta(
     towers = [name for name in ("vision", "audio") if hasattr(made, f"{name}_config")]
     notes = [f"the activations of the {name} tower are not counted" for name in towers]
     notes += [f"nothing was seen that {without} layers keep of earlier tokens"] if without else []
-    limit = getattr(text, "max_position_embeddings", None)
+    limit, stored = getattr(text, "max_position_embeddings", None), model.state_dict().keys()
     return MadeModel(
         architecture=type(model).__name__,
         total=sum(weight.numel() for weight in model.parameters()),
-        buffers=_stored_buffers(model),
+        buffers=sum(number.numel() for name, number in model.named_buffers() if name in stored),
         parts=_parts(model),
-        kept=None if kept is None else tuple(one for layer in kept for one in layer),
+        kept=None if kept is None else tuple(cache for layer in kept for cache in layer),
         matrices=tuple(_matrices(model)),
         limit=limit if isinstance(limit, int) and limit > 0 else None,
         notes=tuple(notes),
@@ -124,11 +124,6 @@ def _class(config: Any, name: str, architecture: str | None) -> Any:
         f"{name!r} is a {wanted}, which neither the arithmetic nor transformers "
         f"{transformers.__version__} knows: a newer one may"
     )
-
-
-def _stored_buffers(model: nn.Module) -> int:
-    stored = model.state_dict().keys()
-    return sum(buffer.numel() for name, buffer in model.named_buffers() if name in stored)
 
 
 def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:

@@ -1,4 +1,4 @@
-"""Chooses the layers that represent an architecture, and lists its parameters by part.
+"""What was counted of one model: the layers that represent it, its parameters by part.
 
 The lines of ``part_lines`` add up: stacks, their parts, the details. Screens and files use the same
 lines, so that no number is computed twice.
@@ -6,21 +6,59 @@ lines, so that no number is computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from attnviz.count.params.counting.blocks import AttentionCount, PerHead, Term
-from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.cost import BuiltCount, CostReport, MemoryFit
 from attnviz.count.params.counting.parameters import (
+    AttentionCount,
     GroupCount,
     LayerCount,
     ParameterCount,
+    PerHead,
     StackCount,
+    Term,
+    total,
 )
 from attnviz.count.params.specs import ExpertsSpec
 
+if TYPE_CHECKING:  # most runs name no card
+    from attnviz.count.params.counting.cards import CardFit
+
 _LATE = {"bias": "biases", "norm": "norms"}
-_PROJECTIONS = ("query", "key", "value", "output")
+PROJECTIONS = ("query", "key", "value", "output")
+
+
+class Case(NamedTuple):
+    """One architecture with its counts; a row of a comparison.
+
+    name: distinguishes it from other cases.
+    counts: the counted parameters, cache, operations and memory; without operations for a model
+        that the arithmetic does not know; None if the values do not fit together.
+    values: the values of the compared options, as they were typed.
+    fit: the context that fits into the memory that was given; None if none was given.
+    refusal: why the values do not fit together; else empty.
+    revision: the commit of a model from the hub, or None.
+    gpus: for each named GPU, whether and how fast it can run the model.
+    """
+
+    name: str
+    counts: CostReport | BuiltCount | None = None
+    values: tuple[str, ...] = ()
+    fit: MemoryFit | None = None
+    refusal: str = ""
+    revision: str | None = None
+    gpus: tuple[CardFit, ...] = ()
+
+    @property
+    def cost(self) -> CostReport | None:
+        """Return the counts of an architecture that the arithmetic knows, else None."""
+        return self.counts if isinstance(self.counts, CostReport) else None
+
+    @property
+    def built(self) -> BuiltCount | None:
+        """Return the counts of a model that the arithmetic does not know, else None."""
+        return self.counts if isinstance(self.counts, BuiltCount) else None
 
 
 def main_stack(cost: CostReport) -> StackCount:
@@ -41,10 +79,9 @@ def main_attention(cost: CostReport) -> AttentionCount:
 
 def attention_only(cost: CostReport) -> bool:
     """Return True if nothing but the attention of one layer was counted."""
-    parameters = cost.parameters
-    group = main_group(cost)
-    alone = len(parameters.stacks) == 1 and group.repeat == 1 and len(group.layer.attentions) == 1
-    return alone and parameters.total == group.layer.attentions[0].total
+    group, stacks = main_group(cost), cost.parameters.stacks
+    alone = len(stacks) == 1 and group.repeat == 1 and len(group.layer.attentions) == 1
+    return alone and cost.total == group.layer.attentions[0].of()
 
 
 def layer_kind(group: GroupCount) -> str:
@@ -98,74 +135,76 @@ def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
         name = stack.spec.name
         before = [term for term in stack.terms if "embedding" in (term.role, *term.label.split())]
         behind = [term for term in stack.terms if term not in before]
-        lines += _outside_lines(before, name)
-        lines += _layer_lines([(group.layer, group.stored) for group in stack.groups], name)
-        lines += _outside_lines(behind, name)
+        lines += [
+            *_outside_lines(before, name),
+            *_layer_lines(stack),
+            *_outside_lines(behind, name),
+        ]
     return (*lines, *_outside_lines(count.terms))
 
 
-def _outside_lines(terms: Sequence[Term], stack: str = "") -> list[PartLine]:
-    """Return table lines for the parts outside the layers, each bias together with its matrix.
-
-    stack: the name of their stack; empty for none.
-    """
-    matrices: dict[str, list[Term]] = {}
+def _grouped(terms: Iterable[Term], name: Callable[[Term], str]) -> dict[str, tuple[Term, ...]]:
+    """Return terms together that have the same name, by that name."""
+    groups: dict[str, tuple[Term, ...]] = {}
     for term in terms:
+        groups[name(term)] = (*groups.get(name(term), ()), term)
+    return groups
+
+
+def _outside_lines(terms: Sequence[Term], stack: str = "") -> Iterator[PartLine]:
+    """Yield lines for the parts outside the layers, each bias together with its matrix."""
+    labels = {term.label for term in terms}
+
+    def matrix(term: Term) -> str:
         label = term.label.removesuffix(" bias")
-        matrices.setdefault(label if label in matrices else term.label, []).append(term)
-    lines = []
-    for label, group in matrices.items():
+        return label if label in labels else term.label
+
+    for label, group in _grouped(terms, matrix).items():
         role = group[0].role if group[0].role in ("embedding", "norm", "head") else "other"
-        number = sum(term.number for term in group)
-        lines.append(PartLine(label, role, number, terms=tuple(group), stack=stack))
-    return lines
+        yield PartLine(label, role, total(group), terms=group, stack=stack)
 
 
 _Counted = tuple[int, tuple[Term, ...]]
 """How many layers have some terms, and the terms."""
 
 
-def _layer_lines(layers: Sequence[tuple[LayerCount, int]], stack: str) -> list[PartLine]:
-    """Return table lines for the parts of layers, equal names together, each with its details.
-
-    layers: pairs (a layer, how many equal ones are stored). stack: the name of their stack.
-    """
-    attentions: dict[str, list[_Counted]] = {}
-    forward: dict[str, list[_Counted]] = {}
-    outside: dict[str, list[_Counted]] = {}
+def _layer_lines(stack: StackCount) -> Iterator[PartLine]:
+    """Yield lines for the parts of layers, equal names together, each followed by its details."""
+    parts: dict[str, dict[str, list[_Counted]]] = {"attention": {}, "feed_forward": {}, "": {}}
     heads: dict[str, set[PerHead]] = {}
-    for layer, stored in layers:
+
+    def add(role: str, name: str, stored: int, terms: tuple[Term, ...]) -> None:
+        parts[role].setdefault(name, []).append((stored, terms))
+
+    for layer, _, stored, _ in stack.groups:
         for attention in layer.attentions:
             name = _attention_name(attention, layer)
-            attentions.setdefault(name, []).append((stored, attention.terms))
+            add("attention", name, stored, attention.terms)
             heads.setdefault(name, set()).add(attention.per_head)
         if layer.feed_forward is not None:
             mixture = isinstance(layer.feed_forward.spec, ExpertsSpec)
             name = "experts" if mixture else "feed-forward"
-            forward.setdefault(name, []).append((stored, layer.feed_forward.terms))
-        for name, terms in _outside_names(layer.terms):
-            outside.setdefault(name, []).append((stored, terms))
-    lines: list[PartLine] = []
-    for role, parts in (("attention", attentions), ("feed_forward", forward)):
-        for name, counted in parts.items():
-            lines.append(_line(name, role, counted, stack))
-            of_a_head = heads.get(name, set())
-            one = next(iter(of_a_head)) if len(of_a_head) == 1 else None
-            lines += _details(counted, role, stack, one)
-    lines += [
-        _line(name, "norm" if name == "norms" else "other", counted, stack)
-        for name, counted in outside.items()
-    ]
-    return lines
+            add("feed_forward", name, stored, layer.feed_forward.terms)
+        outside = _grouped(layer.terms, lambda term: "norms" if term.role == "norm" else term.label)
+        for name, terms in outside.items():
+            add("", name, stored, terms)
+    for role, named in parts.items():
+        for name, counted in named.items():
+            role_of = role or ("norm" if name == "norms" else "other")
+            yield _line(name, role_of, counted, stack.spec.name)
+            if role:
+                of_a_head = heads.get(name, set())
+                alike = next(iter(of_a_head)) if len(of_a_head) == 1 else None
+                yield from _details(counted, role, stack.spec.name, alike)
 
 
 def _line(name: str, role: str, counted: Sequence[_Counted], stack: str) -> PartLine:
-    each = {sum(term.number for term in terms) for _, terms in counted}
+    sizes = {total(terms) for _, terms in counted}
     return PartLine(
         name,
         role,
-        sum(stored * term.number for stored, terms in counted for term in terms),
-        each=each.pop() if len(each) == 1 else None,
+        sum(stored * total(terms) for stored, terms in counted),
+        each=sizes.pop() if len(sizes) == 1 else None,
         layers=sum(stored for stored, _ in counted),
         terms=tuple(dict.fromkeys(term for _, terms in counted for term in terms)),
         stack=stack,
@@ -174,36 +213,22 @@ def _line(name: str, role: str, counted: Sequence[_Counted], stack: str) -> Part
 
 def _details(
     counted: Sequence[_Counted], role: str, stack: str, head: PerHead | None
-) -> list[PartLine]:
-    """Return detail lines for the matrices of a part, then for its biases, then for its norms.
+) -> Iterator[PartLine]:
+    """Yield detail lines for the matrices of a part, then for its biases, then for its norms.
 
-    counted: for each kind of layer, how many layers there are and the part's terms in one of them.
-    role, stack: of the lines. head: the parameters of one head; None for a part without heads.
+    head: the parameters of one head; None for a part without heads, or if they differ.
     """
     parts: dict[str, list[_Counted]] = {}
     for stored, terms in counted:
-        by_name: dict[str, list[Term]] = {}
-        for term in terms:
-            by_name.setdefault(_LATE.get(term.role, term.label), []).append(term)
-        for name, group in by_name.items():
-            parts.setdefault(name, []).append((stored, tuple(group)))
-    late = list(_LATE.values())
-    names = sorted(parts, key=lambda name: late.index(name) + 1 if name in late else 0)
-    lines = [_line(name, role, parts[name], stack) for name in names]
-    return [line._replace(detail=True, per_head=_of_a_head(line.label, head)) for line in lines]
-
-
-def _of_a_head(label: str, head: PerHead | None) -> int | None:
-    """Return the parameters of one head in a projection; None if heads do not divide it.
-
-    label: the name of the projection, such as ``query`` or, with latent vectors, ``key up``.
-    head: the parameters of one head; None if the part has no heads.
-    """
-    name = label.removesuffix(" up")
-    if head is None or name not in _PROJECTIONS:
-        return None
-    held: int = getattr(head, name)
-    return held
+        named = _grouped(terms, lambda term: _LATE.get(term.role, term.label))
+        for name, group in named.items():
+            parts.setdefault(name, []).append((stored, group))
+    late = ["", *_LATE.values()]
+    for name in sorted(parts, key=lambda name: late.index(name) if name in late else 0):
+        projection = name.removesuffix(" up")  # "key up" follows latent vectors
+        divided = head is not None and projection in PROJECTIONS
+        per_head = getattr(head, projection) if divided else None
+        yield _line(name, role, parts[name], stack)._replace(detail=True, per_head=per_head)
 
 
 def _attention_name(attention: AttentionCount, layer: LayerCount) -> str:
@@ -212,11 +237,3 @@ def _attention_name(attention: AttentionCount, layer: LayerCount) -> str:
     if attention.spec.linear:
         return "linear attention"
     return "self attention" if len(layer.attentions) > 1 else "attention"
-
-
-def _outside_names(terms: Iterable[Term]) -> list[tuple[str, tuple[Term, ...]]]:
-    """Return pairs (name, terms) of a layer's parts outside its main parts, norms as one part."""
-    names: dict[str, list[Term]] = {}
-    for term in terms:
-        names.setdefault("norms" if term.role == "norm" else term.label, []).append(term)
-    return [(name, tuple(group)) for name, group in names.items()]

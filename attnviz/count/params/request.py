@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
 from attnviz.models.shapes import nearest
 from attnviz.options import Options, flag, option, read_size
+
+
+class NamedModel(NamedTuple):
+    """The name of a model to be counted, with how to find it.
+
+    shapes_first: whether a bare name means a built-in model configuration even if it is a hub id as
+        well. loaded: the model itself, if Python code has loaded it.
+    """
+
+    name: str
+    shapes_first: bool = False
+    loaded: Any = None
+
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 
@@ -112,7 +125,7 @@ class Running(Options, panel="Running it"):
 
 def complete_gpu(incomplete: str) -> list[str]:
     """Return the GPU names that begin with ``incomplete``, in upper or lower case."""
-    from attnviz.count.params.cards import all_cards  # only when the shell asks
+    from attnviz.count.params.counting.cards import all_cards  # only when the shell asks
 
     names = ("all", *(card.name for card in all_cards()))
     return [name for name in names if name.lower().startswith(incomplete.lower())]
@@ -243,25 +256,17 @@ _MAY_BE_ZERO = ("rope_dim", "shared_experts")
 _NEEDS = {
     "ffn": ("d_ff", "d_expert"),
     "tied": ("vocab",),
-    "active_experts": ("experts",),
-    "shared_experts": ("experts",),
-    "d_expert": ("experts",),
-    "q_lora": ("kv_lora",),
-    "rope_dim": ("kv_lora",),
-    "nope_dim": ("kv_lora",),
+    **dict.fromkeys(("active_experts", "shared_experts", "d_expert"), ("experts",)),
+    **dict.fromkeys(("q_lora", "rope_dim", "nope_dim"), ("kv_lora",)),
 }
 """Options that have an effect only together with one of the others."""
 
-_EXCLUDES = {
-    "kv_lora": (
-        ("kv_heads", "all heads are rebuilt from one latent vector"),
-        ("head_dim", "the width of a head is --nope-dim + --rope-dim"),
-    ),
-    "linear": (
-        ("window", "linear attention keeps a state and no tokens"),
-        ("kv_lora", "linear attention keeps a state and no tokens"),
-    ),
-}
+_EXCLUDES = (
+    ("kv_lora", "kv_heads", "all heads are rebuilt from one latent vector"),
+    ("kv_lora", "head_dim", "the width of a head is --nope-dim + --rope-dim"),
+    ("linear", "window", "linear attention keeps a state and no tokens"),
+    ("linear", "kv_lora", "linear attention keeps a state and no tokens"),
+)
 _MOST_SHOWN = 12
 _LARGEST_TRIED = 4096
 
@@ -270,7 +275,7 @@ def _typed(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def check_options(given: Mapping[str, object]) -> None:
+def check_options(given: Mapping[str, Any]) -> None:
     """Raise UsageError for the first rule that the given options of a shape, by name, break."""
     for name, value in given.items():
         if name not in SHAPE:
@@ -279,59 +284,64 @@ def check_options(given: Mapping[str, object]) -> None:
     for name in ("d_model", "heads"):
         if name not in given:
             raise UsageError(f"{_typed(name)} is missing: a shape needs --d-model and --heads")
-    _check_partners(given)
-    _check_heads({name: value for name, value in given.items() if isinstance(value, int)})
+    for name, partners in _NEEDS.items():
+        if name in given and not given.keys() & {*partners}:
+            wanted = " or ".join(map(_typed, partners))
+            raise UsageError(f"{_typed(name)} needs {wanted} beside it")
+    for name, other, why in _EXCLUDES:
+        if given.get(name) and other in given:
+            raise UsageError(f"{_typed(name)} and {_typed(other)} exclude each other: {why}")
+    _check_together(given)
+    _check_heads(given)
 
 
 def _check_value(name: str, value: object) -> None:
+    least = 0 if name in _MAY_BE_ZERO else 1
+    wanted = ""
     if name in _SWITCHES:
-        if not isinstance(value, bool):
-            raise UsageError(f"{_typed(name)} must be true or false, not {value!r}")
+        wanted = "" if isinstance(value, bool) else f"true or false, not {value!r}"
     elif name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise UsageError(
-                f"{_typed(name)} must be one of {', '.join(_CHOICES[name])}, not {value!r}"
-            )
+        known = _CHOICES[name]
+        wanted = "" if value in known else f"one of {', '.join(known)}, not {value!r}"
     elif not isinstance(value, int) or isinstance(value, bool):
-        raise UsageError(f"{_typed(name)} must be a whole number, not {value!r}")
-    elif value < (least := 0 if name in _MAY_BE_ZERO else 1):
-        raise UsageError(f"{_typed(name)} must be {least} or more, not {value}")
+        wanted = f"a whole number, not {value!r}"
+    elif value < least:
+        wanted = f"{least} or more, not {value}"
+    if wanted:
+        raise UsageError(f"{_typed(name)} must be {wanted}")
 
 
-def _check_partners(given: Mapping[str, object]) -> None:
-    for name, partners in _NEEDS.items():
-        if name in given and not any(partner in given for partner in partners):
-            wanted = " or ".join(_typed(partner) for partner in partners)
-            raise UsageError(f"{_typed(name)} needs {wanted} beside it")
-    for name, others in _EXCLUDES.items():
-        for other, why in others:
-            if given.get(name) and other in given:
-                raise UsageError(f"{_typed(name)} and {_typed(other)} exclude each other: {why}")
-    if given.get("positions") == "learned" and "max_positions" not in given:
-        raise UsageError("--positions learned needs --max-positions, the rows of the table")
-    if "kv_lora" in given and not {"rope_dim", "nope_dim"} <= given.keys():
-        raise UsageError(
-            "--kv-lora needs --rope-dim and --nope-dim, the two parts of a head's width"
-        )
-    if "experts" in given:
-        _check_experts(given)
+def _check_together(given: Mapping[str, Any]) -> None:
+    experts, active = given.get("experts"), given.get("active_experts")
+    widths = given.keys() & {"d_expert", "d_ff"}
+    for broken, message in (
+        (
+            given.get("positions") == "learned" and "max_positions" not in given,
+            "--positions learned needs --max-positions, the rows of the table",
+        ),
+        (
+            "kv_lora" in given and not {"rope_dim", "nope_dim"} <= given.keys(),
+            "--kv-lora needs --rope-dim and --nope-dim, the two parts of a head's width",
+        ),
+        (
+            experts and active is None,
+            "--experts needs --active-experts, those that a token passes through",
+        ),
+        (
+            experts and len(widths) == 2,
+            "--d-ff and --d-expert exclude each other: every layer is a mixture of experts",
+        ),
+        (experts and not widths, "--experts needs --d-expert, the inner width of one expert"),
+        (
+            experts and active and active > experts,
+            f"--active-experts {active} is more than there are: --experts {experts}",
+        ),
+    ):
+        if broken:
+            raise UsageError(message)
 
 
-def _check_experts(given: Mapping[str, object]) -> None:
-    experts, active = given["experts"], given.get("active_experts")
-    if active is None:
-        raise UsageError("--experts needs --active-experts, those that a token passes through")
-    if "d_expert" in given and "d_ff" in given:
-        raise UsageError(
-            "--d-ff and --d-expert exclude each other: every layer is a mixture of experts"
-        )
-    if "d_expert" not in given and "d_ff" not in given:
-        raise UsageError("--experts needs --d-expert, the inner width of one expert")
-    if isinstance(active, int) and isinstance(experts, int) and active > experts:
-        raise UsageError(f"--active-experts {active} is more than there are: --experts {experts}")
-
-
-def _check_heads(given: Mapping[str, int]) -> None:
+def _check_heads(given: Mapping[str, Any]) -> None:
     d_model, heads = given["d_model"], given["heads"]
     if d_model % heads and "head_dim" not in given and "kv_lora" not in given:
         raise UsageError(
@@ -339,7 +349,7 @@ def _check_heads(given: Mapping[str, int]) -> None:
             f"do; or give the width of a head with --head-dim, which lifts the rule"
         )
     kv_heads = given.get("kv_heads", heads)
-    if kv_heads > heads or heads % kv_heads:
+    if heads % kv_heads:
         raise UsageError(
             f"--kv-heads {kv_heads} does not divide --heads {heads}: {_divisors(heads, kv_heads)} "
             f"do"
@@ -348,7 +358,7 @@ def _check_heads(given: Mapping[str, int]) -> None:
 
 def _divisors(number: int, wanted: int) -> str:
     """Return the divisors of ``number`` as a string; of many only those nearest to ``wanted``."""
-    found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
-    if len(found) > _MOST_SHOWN:
-        found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])
-    return ", ".join(str(size) for size in found)
+    divisors = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
+    if len(divisors) > _MOST_SHOWN:
+        divisors = sorted(sorted(divisors, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])
+    return ", ".join(str(size) for size in divisors)

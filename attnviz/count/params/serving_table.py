@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.count.params.cases import Case
-from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.counting.serving import CardFit
-from attnviz.count.params.words import beyond, bytes_text, count
-from attnviz.draw.document import Column, Note, Part, Row, Table
+from attnviz.count.params.counting.cards import CardFit
+from attnviz.count.params.counting.cost import BuiltCount, CostReport
+from attnviz.count.params.parts import Case
+from attnviz.count.params.wording import beyond, bytes_text, count
+from attnviz.draw import document as doc
 
 _MOST_NAMED = 4
 _MOST_CASES = 6
@@ -82,33 +81,33 @@ def _rate(number: float) -> str:
     return count(round(number)) if number >= 100 else f"{number:.3g}"
 
 
-def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Table:
+def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> doc.Table:
     """Return a table with a row for each GPU, or for each case and GPU.
 
     options: the compared options. every: True if all GPUs were asked for; then those that hold the
         model come first, and among the others the largest.
     """
     names = options or ([""] if len(cases) > 1 else [])
-    found = [
+    fits = [
         ((*(case.values or [case.name] * len(names)), fit.card.name), _cells(fit, case.counts), fit)
         for case in cases
         if case.counts is not None
         for fit in (_ordered(case.gpus) if every else case.gpus)
     ]
-    titles = [title for title in _KEEPS if any(cells.get(title) for _, cells, _ in found)]
-    columns = [Column(name, right=bool(options)) for name in names]
+    titles = [title for title in _KEEPS if any(cells.get(title) for _, cells, _ in fits)]
+    columns = [doc.Column(name, right=bool(options)) for name in names]
     columns += [
-        Column("card", right=False),
-        *(Column(title, title not in _WORDS, keep=_KEEPS[title]) for title in titles),
+        doc.Column("card", right=False),
+        *(doc.Column(title, title not in _WORDS, keep=_KEEPS[title]) for title in titles),
     ]
     rows = [
-        Row(
+        doc.Row(
             [*named, *(cells.get(title, "") for title in titles)],
             tones={len(named): "good" if fit.fits else "bad"},
         )
-        for named, cells, fit in found
+        for named, cells, fit in fits
     ]
-    return Table(columns, rows, lead=len(names) + 1, least=3)
+    return doc.Table(columns, rows, lead=len(names) + 1, least=3)
 
 
 def _ordered(gpus: Sequence[CardFit]) -> Sequence[CardFit]:
@@ -142,26 +141,26 @@ def _seconds(seconds: float | None) -> str:
     """Return a time as a string of three digits: ``464 ms``, ``2.19 s``; empty for None."""
     if seconds is None:
         return ""
-    unit, size = next(one for one in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= one[1])
+    unit, size = next(scale for scale in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= scale[1])
     return f"{seconds / (size or 1e-6):,.3g} {unit}"
 
 
-def card_notes(cases: Sequence[Case]) -> list[Part]:
+def card_notes(cases: Sequence[Case]) -> list[doc.Part]:
     """Return notes for the table of GPUs: the memory that is needed, and cautions."""
     need, gpus = cases[0].gpus[0].need, cases[0].gpus
     sizes = {name.replace("cache", "KV cache"): getattr(need, name) for name in need._fields[1:]}
     words = " + ".join(f"{name} {bytes_text(size)}" for name, size in sizes.items() if size)
-    parts: list[Part] = [Note(f"{words}.")] if len(cases) == 1 else []
+    parts: list[doc.Part] = [doc.Note(f"{words}.")] if len(cases) == 1 else []
     split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
     by_size = "; ✗ 2×: two such cards have the room" if split else ""
     counts = [case.counts for case in cases if case.counts is not None]
     built = [count.name for count in counts if isinstance(count, BuiltCount)]
     if len(built) < len(counts):
-        parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))
+        parts.append(doc.Note(f"Bounds at the vendor's peak rates{by_size}."))
     if built:
         names = ", ".join(dict.fromkeys(built))
-        parts.append(Note(f"Of {names} activations, logits and speed are not counted."))
-    return [*parts, *map(Note, _cautions(counts, gpus))]
+        parts.append(doc.Note(f"Of {names} activations, logits and speed are not counted."))
+    return [*parts, *map(doc.Note, _cautions(counts, gpus))]
 
 
 def _cautions(costs: Sequence[CostReport | BuiltCount], gpus: Sequence[CardFit]) -> Iterator[str]:

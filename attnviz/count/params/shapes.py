@@ -12,8 +12,13 @@ from attnviz.models.shapes import Shape, nearest
 
 _Part = TypeVar("_Part", specs.Dense, specs.LookupTable, specs.Norm)
 
-_GATED = {"relu": False, "gelu": False, "swiglu": True, "geglu": True}
+_GATED = ("swiglu", "geglu")
 
+_LISTS: dict[str, Any] = {
+    "tables": specs.LookupTable,
+    "matrices": specs.Dense,
+    "norms": specs.Norm,
+}
 _STACK_KEYS = {
     "name": str,
     "causal": bool,
@@ -24,9 +29,7 @@ _STACK_KEYS = {
     "ffn_bias": bool,
     "scaled": bool,
     "head": dict,
-    "tables": list,
-    "matrices": list,
-    "norms": list,
+    **dict.fromkeys(_LISTS, list),
 }
 """What a stack in a file may state in addition to the options of the command line."""
 
@@ -40,70 +43,68 @@ def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given)
     shape = ShapeOptions(**cast("dict[str, Any]", given))
-    return specs.ModelSpec(name=name, source="", stacks=(_stack_of(shape),))
+    return specs.ModelSpec(name=name, source="", stacks=(_stack(shape, {}),))
 
 
-def _stack_of(
-    shape: ShapeOptions,
-    *,
-    name: str = "decoder",
-    causal: bool = True,
-    cross_width: int | None = None,
-    final_norm: bool | None = None,
-) -> specs.StackSpec:
-    """Return the spec of a stack of layers with the given sizes.
+def _stack(shape: ShapeOptions, own: Mapping[str, Any]) -> specs.StackSpec:
+    """Return the spec of a stack of layers.
 
-    shape: the sizes. name: of the stack. causal: True if a token sees only earlier ones.
-    cross_width: the width of the stack that each layer's cross attention attends to; None without.
-    final_norm: whether a norm follows the last layer; None for if there is more than one layer.
+    shape: its sizes. own: what only a file states, by the names of ``_STACK_KEYS``, made of specs.
     """
-    layer = _layer(shape, cross_width)
-    closing = shape.layers is not None if final_norm is None else final_norm
+    width, tables = shape.d_model, []
+    if shape.vocab is not None:
+        tables.append(specs.LookupTable("token embedding", shape.vocab, width))
+    if shape.positions == "learned" and shape.max_positions is not None:
+        tables.append(specs.LookupTable("position embedding", shape.max_positions, width))
+    head = None
+    if shape.vocab is not None:
+        head = specs.Dense("head", width, shape.vocab, tied=shape.tied is not False)
+    closing = own.get("final_norm", shape.layers is not None)
+    matrices = own.get("matrices", ())
+    patches = tuple(item for item in matrices if "embedding" in item.label)
     return specs.StackSpec(
-        name=name,
-        groups=(specs.LayerGroup(layer, shape.layers or 1),),
-        causal=causal,
-        embeddings=_embeddings(shape),
-        norms=_norms(shape, "final") if closing else (),
-        head=_head(shape),
+        name=own.get("name", "decoder"),
+        groups=(specs.LayerGroup(_layer(shape, own), shape.layers or 1),),
+        causal=own.get("causal", True),
+        embeddings=(*patches, *tables, *own.get("tables", ())),
+        norms=(*(_norms(shape, "final") if closing else ()), *own.get("norms", ())),
+        parts=tuple(item for item in matrices if item not in patches),
+        head=own.get("head", head),
+        tokens=own.get("tokens"),
         max_positions=shape.max_positions,
+        reads=own.get("reads", "target"),
     )
 
 
-def _layer(shape: ShapeOptions, cross_width: int | None) -> specs.LayerSpec:
-    attention = _attention(shape)
-    attentions = [attention]
-    if cross_width is not None:
-        cross = attention._replace(cross=True, source_width=cross_width)
+def _layer(shape: ShapeOptions, own: Mapping[str, Any]) -> specs.LayerSpec:
+    attentions, feed_forward = [_attention(shape)], _feed_forward(shape)
+    labels = ["attention"]
+    if "cross_width" in own:
+        cross = attentions[0]._replace(cross=True, source_width=own["cross_width"])
         attentions.append(cross._replace(window=None, latent=None, linear=False))
-    feed_forward = _feed_forward(shape)
-    labels = ["attention", *(["cross attention"] if cross_width is not None else [])]
-    labels += ["feed-forward"] if feed_forward is not None else []
+        labels.append("cross attention")
+    if feed_forward is not None:
+        labels.append("feed-forward")
+    if own.get("ffn_bias") and isinstance(feed_forward, specs.FeedForwardSpec):
+        feed_forward = feed_forward._replace(up_bias=True, down_bias=True)
     norms = tuple(norm for label in labels for norm in _norms(shape, label))
-    return specs.LayerSpec(tuple(attentions), feed_forward, norms)
+    scaled = ("attention", "feed-forward") if own.get("scaled") else ()
+    parts = tuple(specs.LookupTable(f"{part} scale", 1, shape.d_model) for part in scaled)
+    return specs.LayerSpec(tuple(attentions), feed_forward, norms, parts)
 
 
 def _attention(shape: ShapeOptions) -> specs.AttentionSpec:
     latent = None
+    head_dim = shape.head_dim or shape.d_model // shape.heads
+    value_dim = shape.v_head_dim or head_dim
     if shape.kv_lora is not None:
         rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
         latent = specs.LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
         head_dim, value_dim = rope + nope, shape.v_head_dim or nope
-    else:
-        head_dim = shape.head_dim or shape.d_model // shape.heads
-        value_dim = shape.v_head_dim or head_dim
-    # Keys and values of latent attention are rebuilt without biases.
-    inner = shape.bias and latent is None
+    inner = shape.bias and latent is None  # latent keys and values are rebuilt without biases
     return specs.AttentionSpec(
-        d_model=shape.d_model,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads or shape.heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        query_bias=inner,
-        key_bias=inner,
-        value_bias=inner,
-        output_bias=shape.bias,
+        *(shape.d_model, shape.heads, shape.kv_heads or shape.heads, head_dim, value_dim),
+        *(inner, inner, inner, shape.bias),
         window=shape.window,
         latent=latent,
         linear=shape.linear,
@@ -111,42 +112,23 @@ def _attention(shape: ShapeOptions) -> specs.AttentionSpec:
 
 
 def _feed_forward(shape: ShapeOptions) -> specs.FeedForwardSpec | specs.ExpertsSpec | None:
+    width, gated = shape.d_expert or shape.d_ff or 0, shape.ffn in _GATED
+    expert = specs.FeedForwardSpec(shape.d_model, width, gated, shape.bias, shape.bias)
     if shape.experts is None:
-        return None if shape.d_ff is None else _plain(shape, shape.d_ff)
-    width = shape.d_expert or shape.d_ff or 0
+        return None if shape.d_ff is None else expert._replace(d_ff=shape.d_ff)
     shared = shape.shared_experts or 0
     return specs.ExpertsSpec(
-        expert=_plain(shape, width),
+        expert=expert,
         experts=shape.experts,
         active=shape.active_experts or 0,
-        shared=_plain(shape, shared * width) if shared else None,
+        shared=expert._replace(d_ff=shared * width) if shared else None,
     )
-
-
-def _plain(shape: ShapeOptions, width: int) -> specs.FeedForwardSpec:
-    kind = shape.ffn or "gelu"
-    return specs.FeedForwardSpec(shape.d_model, width, _GATED[kind], shape.bias, shape.bias, kind)
 
 
 def _norms(shape: ShapeOptions, label: str) -> tuple[specs.Norm, ...]:
     if shape.norm is None:
         return ()
     return (specs.Norm(f"{label} norm", shape.d_model, shift=shape.norm == "layernorm"),)
-
-
-def _embeddings(shape: ShapeOptions) -> tuple[specs.Part, ...]:
-    tables = []
-    if shape.vocab is not None:
-        tables.append(specs.LookupTable("token embedding", shape.vocab, shape.d_model))
-    if shape.positions == "learned" and shape.max_positions is not None:
-        tables.append(specs.LookupTable("position embedding", shape.max_positions, shape.d_model))
-    return tuple(tables)
-
-
-def _head(shape: ShapeOptions) -> specs.Dense | None:
-    if shape.vocab is None:
-        return None
-    return specs.Dense("head", shape.d_model, shape.vocab, tied=shape.tied is not False)
 
 
 def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
@@ -192,61 +174,19 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
             raise LoadError(
                 f"the shape {shape.name!r} has an unknown key {key!r}{nearest(key, spelt)}"
             )
-    options_by_name = {key.replace("-", "_"): value for key, value in table.items()}
-    own = {key: value for key, value in options_by_name.items() if key in _STACK_KEYS}
+    given = {key.replace("-", "_"): value for key, value in table.items()}
+    own = {key: value for key, value in given.items() if key in _STACK_KEYS}
     _checked(shape, own, _STACK_KEYS)
-    options = {key: value for key, value in options_by_name.items() if key in SHAPE}
-    check_options(options)
-    made = _stack_of(
-        ShapeOptions(**options),
-        name=own.get("name", "decoder"),
-        causal=own.get("causal", True),
-        cross_width=own.get("cross_width"),
-        final_norm=own.get("final_norm"),
-    )
-    return _completed(shape, made, own, options["d_model"])
-
-
-def _completed(
-    shape: Shape, stack: specs.StackSpec, own: Mapping[str, Any], width: int
-) -> specs.StackSpec:
-    """Return the stack with those settings of a configuration that the command line does not have.
-
-    shape: the configuration, for messages. own: the table of this stack. width: of the model.
-    """
     if own.get("reads", "target") not in ("target", "source"):
         raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
-    groups = tuple(
-        group._replace(layer=_completed_layer(group.layer, own, width)) for group in stack.groups
-    )
-    tables = (_part(shape, specs.LookupTable, item) for item in own.get("tables", []))
-    matrices = tuple(_part(shape, specs.Dense, item) for item in own.get("matrices", []))
-    patches = tuple(item for item in matrices if "embedding" in item.label)
-    head = stack.head
+    options = {key: value for key, value in given.items() if key in SHAPE}
+    check_options(options)
+    for key, kind in _LISTS.items():
+        own[key] = tuple(_part(shape, kind, item) for item in own.get(key, ()))
     if "head" in own:
-        head = _part(shape, specs.Dense, own["head"], label="head", inputs=width)
-    return stack._replace(
-        groups=groups,
-        embeddings=(*patches, *stack.embeddings, *tables),
-        norms=(*stack.norms, *(_part(shape, specs.Norm, item) for item in own.get("norms", []))),
-        parts=tuple(item for item in matrices if item not in patches),
-        head=head,
-        tokens=own.get("tokens"),
-        reads=own.get("reads", "target"),
-    )
-
-
-def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
-    """Return the layer with learned scales or feed-forward biases, if the table sets them."""
-    if own.get("scaled"):
-        places = ("attention", "feed-forward")
-        layer = layer._replace(
-            parts=tuple(specs.LookupTable(f"{place} scale", 1, width) for place in places)
-        )
-    if own.get("ffn_bias") and isinstance(layer.feed_forward, specs.FeedForwardSpec):
-        feed_forward = layer.feed_forward._replace(up_bias=True, down_bias=True)
-        layer = layer._replace(feed_forward=feed_forward)
-    return layer
+        width = options["d_model"]
+        own["head"] = _part(shape, specs.Dense, own["head"], label="head", inputs=width)
+    return _stack(ShapeOptions(**options), own)
 
 
 def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:

@@ -7,7 +7,7 @@ the time of dataclasses and need only the standard library, so that counting sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 MOST = 10**15
@@ -122,7 +122,6 @@ class FeedForwardSpec(NamedTuple):
     d_model, d_ff: outer and inner width.
     gated: whether a third matrix gates the inner layer (Shazeer 2020).
     up_bias, down_bias: whether the matrices inwards (with the gate) and outwards have biases.
-    activation: ``relu``, ``gelu``, ``silu``, …, for display only.
     """
 
     d_model: int
@@ -130,7 +129,6 @@ class FeedForwardSpec(NamedTuple):
     gated: bool = False
     up_bias: bool = False
     down_bias: bool = False
-    activation: str = ""
 
 
 class ExpertsSpec(NamedTuple):
@@ -180,6 +178,11 @@ class LayerGroup(NamedTuple):
     indices: tuple[int, ...] | None = None
     shared: bool = False
 
+    @property
+    def stored(self) -> int:
+        """Return how many of the layers have their own parameters."""
+        return 1 if self.shared else self.repeat
+
 
 class StackSpec(NamedTuple):
     """The description of a stack of layers with the parts before and after it.
@@ -213,6 +216,13 @@ class StackSpec(NamedTuple):
     def depth(self) -> int:
         """Return the number of layers that a token passes through."""
         return sum(group.repeat for group in self.groups)
+
+    @property
+    def attentions(self) -> Iterator[tuple[int, AttentionSpec]]:
+        """Yield each attention with the number of layers that have it."""
+        for group in self.groups:
+            for attention in group.layer.attentions:
+                yield group.repeat, attention
 
 
 class ModelSpec(NamedTuple):

@@ -103,12 +103,10 @@ def checked_model(
         return load(name, replace(loading, tokens=tokens))
 
     def count() -> Mapping[str, Any]:
-        from attnviz.count.params.cases import NamedModel, requested_cases
-        from attnviz.count.params.params import params_data
-        from attnviz.count.params.request import ParamsRequest
+        from attnviz.count.params.params import params
+        from attnviz.count.params.request import NamedModel, ParamsRequest
 
-        case = NamedModel(name, loaded=loaded)
-        return params_data(requested_cases([case], ParamsRequest(**counting)))
+        return params([NamedModel(name, loaded=loaded)], ParamsRequest(**counting)).facts()
 
     return CheckedModel(name, opened, count, seed, request.reduce)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnviz.count.params.params import params_data
 from attnviz.draw.values import json_number, model_facts, table_of
 from attnviz.inspect.head.data import card_data
 from attnviz.inspect.interventions.ablate.data import effect_entry
@@ -32,7 +31,7 @@ def report_data(report: ModelReport) -> dict[str, Any]:
         "missing": dict(report.missing),
         "vocabulary": report.vocabulary,
         "context": report.context,
-        "params": None if report.counted is None else params_data(report.counted.counted),
+        "params": None if report.counted is None else report.counted.facts(),
         "labels": None
         if report.scored is None
         else [score_entry(entry) for entry in report.scored.heads],

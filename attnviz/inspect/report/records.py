@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.params import ParamsReport
+from attnviz.count.params.report import ParamsReport
 from attnviz.draw.report import Report
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.interventions.ablate.records import AblationReport

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import layer_kind
-from attnviz.count.params.words import bytes_text, dtype_words, layer_span, title_words
-from attnviz.count.params.words import short as short_count
+from attnviz.count.params.wording import bytes_text, dtype_words, layer_span, title_words
+from attnviz.count.params.wording import short as short_count
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import fits_two_lines, shape_words
 from attnviz.inspect.head.words import Line
@@ -100,7 +100,7 @@ def model_lines(report: ModelReport) -> list[Line]:
     lines: dict[str, list[str]] = {"shape": [info.architecture]}
     if cost is None:
         lines["shape"].append(shape_words(info))
-        built = report.counted.counted.built if report.counted is not None else None
+        built = report.counted.cases[0].built if report.counted is not None else None
         if built is not None:
             lines["size"] = [
                 f"{short_count(built.total)} parameters",
@@ -117,7 +117,7 @@ def model_lines(report: ModelReport) -> list[Line]:
 
 def cost_of(report: ModelReport) -> CostReport | None:
     """Return the model's parameters and cache; None if its architecture cannot be counted."""
-    cases = report.counted.counted.cases if report.counted is not None else ()
+    cases = report.counted.cases if report.counted is not None else ()
     return cases[0].cost if cases else None
 
 

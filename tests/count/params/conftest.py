@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.cost import count_cost
+from attnviz.count.params.parts import Case
 from attnviz.count.params.shapes import spec_from_options
 from attnviz.count.params.specs import (
     AttentionSpec,
@@ -89,7 +89,7 @@ SPECS: dict[str, Callable[[], ModelSpec]] = {
 def any_case(request: pytest.FixtureRequest) -> Case:
     """Each of them, counted for eleven tokens."""
     spec = SPECS[request.param]()
-    return Case(spec.name, cost=count_cost(spec, tokens=11))
+    return Case(spec.name, count_cost(spec, tokens=11))
 
 
 @pytest.fixture
@@ -98,6 +98,6 @@ def case() -> Callable[..., Case]:
 
     def make(name: str, **more: Any) -> Case:
         spec = SPECS[name]()
-        return Case(spec.name, cost=count_cost(spec, **more))
+        return Case(spec.name, count_cost(spec, **more))
 
     return make

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from attnviz.count.params.cases import NamedModel, requested_cases
-from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.request import ParamsRequest
+from attnviz.count.params.counting.cost import BuiltCount
+from attnviz.count.params.params import params
+from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import LoadError, UsageError
 
 WIDE, INNER, VOCAB, HEADS, KV_HEADS, LAYERS = 64, 96, 40, 4, 2, 3
@@ -65,7 +65,7 @@ def write(path: Path, names: Any = SHAPES, **fields: Any) -> Path:
 
 
 def counted(path: Path, **options: Any) -> BuiltCount:
-    (case,) = requested_cases([NamedModel(str(path))], ParamsRequest(**options)).cases
+    (case,) = params([NamedModel(str(path))], ParamsRequest(**options)).cases
     assert case.built is not None
     return case.built
 

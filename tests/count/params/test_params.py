@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyte
 import pytest
 
 from attnviz.cli.options import complete_shape
@@ -348,29 +347,6 @@ def test_names_of_strangers_are_harmless(run: Run, tmp_path: Path) -> None:
 
 
 _HEAVY = ("torch", "numpy", "transformers", "huggingface_hub", "tokenizers", "matplotlib")
-
-
-def test_bars_have_colours_and_lengths(screen: Callable[..., pyte.Screen]) -> None:
-    shown = screen("params", *SHAPE, "--kv-heads", "8", rows=100)
-    lengths = {}
-    for row, line in enumerate(shown.display):
-        name = line.split(" ")[0]
-        bar = [column for column in range(80) if shown.buffer[row][column].data in "━╸"]
-        if bar:
-            assert len({shown.buffer[row][column].fg for column in bar}) == 1
-            assert shown.buffer[row][bar[0]].fg != "default"
-            lengths[name] = len(bar)
-    assert lengths["query"] == lengths["output"]
-    assert lengths["key"] == lengths["value"] < lengths["query"]
-
-
-def test_what_changes_is_bold(screen: Callable[..., pyte.Screen]) -> None:
-    shown = screen("params", *SHAPE, "--compare", "heads=8,32", "--full", rows=100)
-    (row,) = [row for row, line in enumerate(shown.display) if line.startswith("heads  ")]
-    heading = shown.display[row]
-    for below in (row, row + 1, row + 2):
-        assert shown.buffer[below][heading.index("head_dim *") + 7].bold
-        assert not shown.buffer[below][heading.index("attention") + 8].bold
 
 
 def test_nothing_heavy_is_imported(tmp_path: Path) -> None:

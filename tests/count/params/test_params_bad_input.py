@@ -15,17 +15,12 @@ SHAPE = ("--d-model", "64", "--heads", "8")
     ("arguments", "line"),
     [
         ((), "expected a shape or a model: attnviz params --d-model 4096 --heads 32"),
-        (("--d-model", "64"), "--heads is missing: a shape needs --d-model and --heads"),
-        ((*SHAPE, "--kv-heads", "3"), "--kv-heads 3 does not divide --heads 8: 1, 2, 4, 8 do"),
         (("--d-model", "many", "--heads", "8"), "'--d-model'"),
         (("--d-model", "9" * 17, "--heads", "8"), "--d-model is more than 1,000,000,000,000,000"),
-        (("--d-model", "9" * 5000, "--heads", "8"), "'--d-model'"),
-        ((*SHAPE, "--tokens", "9" * 17), "--tokens is more than"),
         ((*SHAPE, "--tokens", "0"), "--tokens must be 1 or more, not 0"),
         ((*SHAPE, "--dtype", "int3"), "'int3' is not one of 'auto', 'float32'"),
         ((*SHAPE, "--memory", "lots"), "cannot read --memory 'lots': expected a size with"),
         ((*SHAPE, "--memory", "0GB"), "--memory 0GB leaves no room"),
-        (("gpt2", "--gpu", "RTX 4091"), "no card 'RTX 4091'; did you mean 'RTX 4090'?"),
         (("gpt2", "--gpu", "L4", "--memory", "24GB"), "--gpu and --memory both say where"),
         (("gpt2", "--gpu", "L4", "--overhead", "2"), "cannot read --overhead '2'"),
         (("gpt2", "--gpu", ","), "no card ''"),
@@ -38,7 +33,6 @@ SHAPE = ("--d-model", "64", "--heads", "8")
         ((*SHAPE, "--compare", "heads=3,5"), "--heads 3 does not divide --d-model 64"),
         ((*SHAPE, "--compare", "heads"), "expected OPTION=VALUE,VALUE,… such as heads=1,2,4,8"),
         ((*SHAPE, "--compare", "heads=4"), "has one value: expected at least two"),
-        ((*SHAPE, "--compare", "heads=a,b"), "--heads must be a whole number, not 'a'"),
         ((*SHAPE, "--compare", "heads=1,2", "--compare", "heads=4,8"), "names an option twice"),
         (
             (*SHAPE, *(f"--compare={name}={','.join(map(str, range(1, 40)))}" for name in

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.parts import PartLine, attention_only, main_attention, part_lines
+from attnviz.count.params.parts import Case, PartLine, attention_only, main_attention, part_lines
 from attnviz.count.params.tables import layer_table
-from attnviz.count.params.words import spans
+from attnviz.draw.numbers import spans
 
 
 def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:
@@ -70,7 +69,7 @@ def test_only_a_lone_attention_is_one(case: Callable[..., Case]) -> None:
 
 def test_kinds_of_layers(case: Callable[..., Case]) -> None:
     cost, _ = lines_of(case("decoder"))
-    cells = [row.cells[:2] for row in layer_table(cost).rows]
+    cells = [tuple(row.cells[:2]) for row in layer_table(cost).rows]
     assert cells == [("0, 2", "full"), ("1, 3–4", "sliding 3, 2 of 5 experts")]
 
 

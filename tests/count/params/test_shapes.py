@@ -26,20 +26,6 @@ def refused(**options: Any) -> str:
     return message
 
 
-@pytest.mark.parametrize(
-    ("options", "total"),
-    [
-        ({}, 67_108_864),
-        ({"bias": True}, 67_125_248),
-        ({"kv_heads": 8}, 41_943_040),
-        ({"d_ff": 11008, "ffn": "swiglu"}, 67_108_864 + 135_266_304),
-        ({"head_dim": 64}, 33_554_432),
-    ],
-)
-def test_the_golden_values(options: dict[str, Any], total: int) -> None:
-    assert counted(d_model=4096, heads=32, **options).parameters.total == total
-
-
 def test_options_that_are_not_given_are_none() -> None:
     missing = dict.fromkeys(set(SHAPE) - {"d_model", "heads"})
     assert spec_from_options(d_model=6, heads=2, **missing) == spec_from_options(d_model=6, heads=2)
@@ -89,11 +75,6 @@ def test_mixture_and_latent_attention() -> None:
     assert latent.cache.bytes_per_token == 2 * 576
 
 
-def test_linear_attention_and_windows() -> None:
-    assert counted(d_model=6, heads=2, linear=True).cache.bytes_per_token == 0
-    assert counted(d_model=6, heads=2, window=4).cache.lines[0].window == 4
-
-
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
 def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) -> None:
     options = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads}
@@ -119,20 +100,13 @@ def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) ->
             "head with --head-dim, which lifts the rule",
         ),
         ({"kv_heads": 3}, "--kv-heads 3 does not divide --heads 4: 1, 2, 4 do"),
-        ({"kv_heads": 8}, "--kv-heads 8 does not divide --heads 4: 1, 2, 4 do"),
         ({"heads": 0}, "--heads must be 1 or more, not 0"),
-        ({"d_model": -4}, "--d-model must be 1 or more, not -4"),
-        ({"layers": 0}, "--layers must be 1 or more, not 0"),
         ({"d_ff": 1.5}, "--d-ff must be a whole number, not 1.5"),
         ({"vocab": True}, "--vocab must be a whole number, not True"),
         ({"bias": 1}, "--bias must be true or false, not 1"),
         ({"ffn": "relu2", "d_ff": 3}, "--ffn must be one of relu, gelu, swiglu, geglu, not"),
-        ({"norm": "batchnorm"}, "--norm must be one of layernorm, rmsnorm, not 'batchnorm'"),
-        ({"positions": "alibi"}, "--positions must be one of learned, rotary, none"),
         ({"ffn": "swiglu"}, "--ffn needs --d-ff or --d-expert beside it"),
-        ({"tied": True}, "--tied needs --vocab beside it"),
         ({"positions": "learned"}, "--positions learned needs --max-positions"),
-        ({"active_experts": 2}, "--active-experts needs --experts beside it"),
         ({"experts": 2, "d_ff": 3}, "--experts needs --active-experts"),
         ({"experts": 2, "active_experts": 1}, "--experts needs --d-expert"),
         (
@@ -149,13 +123,8 @@ def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) ->
             {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2, "kv_heads": 2},
             "--kv-lora and --kv-heads exclude each other: all heads are rebuilt from one latent",
         ),
-        (
-            {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2, "head_dim": 2},
-            "--kv-lora and --head-dim exclude each other",
-        ),
         ({"linear": True, "window": 3}, "--linear and --window exclude each other"),
         ({"kv_haeds": 2}, "no option 'kv_haeds'; did you mean 'kv_heads'?"),
-        ({"zzz": 2}, "no option 'zzz'"),
     ],
 )
 def test_what_does_not_fit_together(options: dict[str, Any], says: str) -> None:
@@ -167,9 +136,3 @@ def test_what_is_missing_or_does_not_divide_is_named() -> None:
     assert refused(d_model=2).startswith("--heads is missing")
     message = refused(d_model=5040, heads=11)
     assert "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18 do; or" in message
-
-
-def test_absurd_numbers() -> None:
-    big = 10**40
-    assert counted(d_model=big, heads=10, layers=big).parameters.total == 4 * big**3
-    assert "does not divide" in refused(d_model=big + 1, heads=10)

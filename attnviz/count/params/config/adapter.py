@@ -49,16 +49,16 @@ class Fields:
     def whole(self, key: str, least: int = 1) -> int:
         """Return the integer in field ``key``; raise LoadError unless it is at least ``least``."""
         value = self.get(key)
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or not least <= value <= specs.MOST
-        ):
+        if type(value) is not int or not least <= value <= specs.MOST:
             raise self._wrong(
                 f"{key} = {value!r}: expected a whole number of {least} or more, "
                 f"{specs.MOST:,} at most"
             )
         return value
+
+    def wholes(self, *keys: str) -> list[int]:
+        """Return the integers in several fields, each at least 1."""
+        return [self.whole(key) for key in keys]
 
     def optional(self, key: str, least: int = 1) -> int | None:
         """Return the integer in field ``key``, or None if the field is null or missing.
@@ -84,10 +84,7 @@ class Fields:
         return value[:length]
 
     def divided(self, width: int, heads: int) -> int:
-        """Return the width of a head; raise LoadError if heads do not divide the model's width.
-
-        width: of the model. heads: their number.
-        """
+        """Return the width of a head; raise LoadError if ``heads`` do not divide ``width``."""
         if width % heads:
             raise self._wrong(f"{heads} heads, which do not divide its width {width}")
         return width // heads
@@ -133,10 +130,7 @@ class Adapter(NamedTuple):
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:
-    """Return the spec of a layer norm with scale and shift.
-
-    label: its name. width: the number of features.
-    """
+    """Return the spec of a norm of ``width`` features with scale and shift."""
     return specs.Norm(label, width, shift=True)
 
 
@@ -151,30 +145,16 @@ def square_attention(
 ) -> specs.AttentionSpec:
     """Return attention whose heads share the model's width, or have a width of their own.
 
-    fields: of the config. width: of the model. heads, kv_heads: the numbers of query heads and of
-    key/value heads; as many if None. bias: True if all four projections have biases.
+    bias: True if all four projections have biases. kv_heads: as many as ``heads`` if None.
     dim: the width of a head; None for its share of the model's.
     """
     dim = dim or fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
-    return specs.AttentionSpec(
-        d_model=width,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=dim,
-        value_dim=dim,
-        query_bias=bias,
-        key_bias=bias,
-        value_bias=bias,
-        output_bias=bias,
-    )
+    return specs.AttentionSpec(width, heads, kv_heads, dim, dim, *(bias, bias, bias, bias))
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:
-    """Return the spec of a feed-forward part of two matrices with an activation in between.
-
-    width, inner: outer and inner width. bias: True if both matrices have biases.
-    """
+    """Return the spec of two matrices between outer and inner width, which have biases or none."""
     return specs.FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
 
 
@@ -185,30 +165,16 @@ def block(
     shift: bool = True,
     parts: tuple[specs.Part, ...] = (),
 ) -> specs.LayerSpec:
-    """Return the spec of a layer whose norms have the width of the model.
-
-    attentions, feed_forward: of the layer. norms: how many it has. shift: True if they have a shift
-        too. parts: the layer's other parts.
-    """
-    width = attentions[0].d_model
-    labels = ("attention norm", "feed-forward norm", "cross attention norm")
-    return specs.LayerSpec(
-        attentions,
-        feed_forward,
-        tuple(specs.Norm(label, width, shift=shift) for label in labels[:norms]),
-        parts,
-    )
+    """Return the spec of a layer with ``norms`` norms of the model's width, with a shift or not."""
+    labels = ("attention norm", "feed-forward norm", "cross attention norm")[:norms]
+    made = tuple(specs.Norm(label, attentions[0].d_model, shift=shift) for label in labels)
+    return specs.LayerSpec(attentions, feed_forward, made, parts)
 
 
 def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.LookupTable, ...]:
-    """Return the spec of a token table and, unless ``positions`` is None, of a position table.
-
-    vocab: the rows of the token table. width: the columns. positions: the rows of the other.
-    """
-    token = specs.LookupTable("token embedding", vocab, width)
-    if positions is None:
-        return (token,)
-    return (token, specs.LookupTable("position embedding", positions, width))
+    """Return a token table of ``vocab`` rows and, unless None, a table of ``positions`` rows."""
+    rows = {"token embedding": vocab, "position embedding": positions}
+    return tuple(specs.LookupTable(label, n, width) for label, n in rows.items() if n is not None)
 
 
 def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
@@ -216,15 +182,12 @@ def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
 
     width: of the model. bias: whether it has a bias, or the name of the field that says so.
     """
-    tied = fields.flag("tie_word_embeddings")
-    return specs.Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
+    vocab, tied = fields.whole("vocab_size"), fields.flag("tie_word_embeddings")
+    return specs.Dense("head", width, vocab, bias=fields.flag(bias), tied=tied)
 
 
 def model(
     fields: Fields, *stacks: specs.StackSpec, embeddings: tuple[specs.Part, ...] = ()
 ) -> specs.ModelSpec:
-    """Return the spec of a model of these stacks, with the name in ``fields``.
-
-    embeddings: the tables that several stacks share.
-    """
+    """Return the spec of a model of these stacks; ``embeddings`` are the tables that they share."""
     return specs.ModelSpec(fields.name, "", stacks, embeddings)

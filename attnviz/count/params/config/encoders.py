@@ -1,4 +1,4 @@
-"""Turns the configs of encoders of texts and images into specs."""
+"""Turns the configs of encoders of texts and images, and of encoder–decoders, into specs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from attnviz.count.params.config import adapter
-from attnviz.count.params.specs import Dense, LayerGroup, LookupTable, ModelSpec, Part, StackSpec
+from attnviz.count.params.config.decoder import Purpose
+from attnviz.count.params.specs import (
+    AttentionSpec,
+    Buffer,
+    Dense,
+    FeedForwardSpec,
+    LayerGroup,
+    LayerSpec,
+    LookupTable,
+    ModelSpec,
+    Norm,
+    Part,
+    StackSpec,
+)
 
-_Purpose = Literal["bare", "masked", "pretraining"]
+_Side = Literal["encoder", "decoder"]
 
 
 class _Row(NamedTuple):
@@ -29,19 +42,15 @@ class _Row(NamedTuple):
     spare_bias: bool = True
 
 
-def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
-    """Return the spec of an encoder alone, with its masked head, or with both pre-training heads.
-
-    fields: of the config. purpose: which of these. switches: the fields of ``_Row``.
-    """
+def _read_encoder(
+    fields: adapter.Fields, *, purpose: Literal["bare", "masked", "pretraining"], **switches: Any
+) -> ModelSpec:
+    """Return the spec of an encoder: bare, with its masked head, or with both trained heads."""
     row = _Row(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise adapter.UnclaimedError
-    width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
-    if row.shared and (fields.whole("num_hidden_groups"), fields.whole("inner_group_num")) != (
-        1,
-        1,
-    ):
+    width, heads = fields.wholes("hidden_size", "num_attention_heads")
+    if row.shared and fields.wholes("num_hidden_groups", "inner_group_num") != [1, 1]:
         raise adapter.UnclaimedError
     layer = adapter.block(
         adapter.square_attention(fields, width, heads),
@@ -49,44 +58,33 @@ def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any)
         norms=2,
     )
     narrow = fields.whole("embedding_size") if row.narrow else width
-    pooled = row.pooled and purpose != "masked"
-    next_sentence = Dense("next-sentence head", width, 2, bias=True, places=1)
+    positions, vocab = fields.wholes("max_position_embeddings", "vocab_size")
+    embeddings: list[Part] = [*adapter.tables(vocab, narrow, positions)]
+    if row.types and (types := fields.whole("type_vocab_size", least=0)):
+        embeddings.append(LookupTable("type embedding", types, narrow))
+    if row.narrow and (row.always_widened or narrow != width):
+        embeddings.append(Dense("embedding projection", narrow, width, bias=True))
+    ends: list[Part] = []
+    if row.pooled and purpose != "masked":
+        ends.append(Dense("pooler", width, width, bias=True, places=1))
+    if purpose != "bare":
+        ends.append(Dense("masked head", width, narrow, bias=True))
+        ends.append(adapter.layer_norm("masked head norm", narrow))
+        if row.spare_bias and not fields.flag("tie_word_embeddings"):
+            ends.append(LookupTable("second head bias", 1, vocab))
+    if purpose == "pretraining":
+        ends.append(Dense("next-sentence head", width, 2, bias=True, places=1))
     stack = StackSpec(
         name="encoder",
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
         causal=False,
-        embeddings=_token_tables(fields, row, narrow, width),
+        embeddings=tuple(embeddings),
         norms=(adapter.layer_norm("embedding norm", narrow),),
-        parts=(
-            *((Dense("pooler", width, width, bias=True, places=1),) if pooled else ()),
-            *(() if purpose == "bare" else _transform(fields, row, width, narrow)),
-            *((next_sentence,) if purpose == "pretraining" else ()),
-        ),
+        parts=tuple(ends),
         head=None if purpose == "bare" else adapter.head(fields, narrow, bias=True),
-        max_positions=fields.whole("max_position_embeddings"),
+        max_positions=positions,
     )
     return adapter.model(fields, stack)
-
-
-def _token_tables(fields: adapter.Fields, row: _Row, narrow: int, width: int) -> tuple[Part, ...]:
-    positions = fields.whole("max_position_embeddings")
-    made: list[Part] = [*adapter.tables(fields.whole("vocab_size"), narrow, positions)]
-    types = fields.whole("type_vocab_size", least=0) if row.types else 0
-    if types:
-        made.append(LookupTable("type embedding", types, narrow))
-    if row.narrow and (row.always_widened or narrow != width):
-        made.append(Dense("embedding projection", narrow, width, bias=True))
-    return tuple(made)
-
-
-def _transform(fields: adapter.Fields, row: _Row, width: int, narrow: int) -> tuple[Part, ...]:
-    parts = (
-        Dense("masked head", width, narrow, bias=True),
-        adapter.layer_norm("masked head norm", narrow),
-    )
-    if fields.flag("tie_word_embeddings") or not row.spare_bias:
-        return parts
-    return (*parts, LookupTable("second head bias", 1, fields.whole("vocab_size")))
 
 
 class _VisionRow(NamedTuple):
@@ -111,71 +109,211 @@ def _read_vision(
 ) -> ModelSpec:
     """Return the spec of a vision transformer, bare or with a classifier."""
     row = _VisionRow(**switches)
-    width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    width, heads = fields.wholes("hidden_size", "num_attention_heads")
     if fields.flag("use_swiglu_ffn"):
         raise adapter.UnclaimedError
     scales = tuple(LookupTable(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
     attention = adapter.square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
+    inner = int(width * fields.get("mlp_ratio")) if row.ratio else fields.whole("intermediate_size")
     layer = adapter.block(
         attention._replace(output_bias=True),
-        feed_forward=adapter.plain_feed_forward(width, _inner_width(fields, row, width)),
+        feed_forward=adapter.plain_feed_forward(width, inner),
         norms=2,
         parts=scales,
     )
-    patches = _patches(fields)
+    if not all(isinstance(fields.get(key), int) for key in ("image_size", "patch_size")):
+        raise adapter.UnclaimedError
+    image, patch, channels = fields.wholes("image_size", "patch_size", "num_channels")
+    patches = (image // patch) ** 2
     tokens = patches + len(row.tokens)
+    learned = [*row.tokens, *["mask token"] * (row.mask_token and fields.flag("use_mask_token"))]
     stack = StackSpec(
         name="vision",
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers")),),
         causal=False,
-        embeddings=_patch_embeddings(fields, row, width, patches, tokens),
+        embeddings=(
+            Dense("patch embedding", channels * patch**2, width, bias=True, places=patches),
+            LookupTable("position embedding", tokens, width),
+            *(LookupTable(label, 1, width) for label in learned),
+        ),
         norms=(adapter.layer_norm("final norm", width),),
-        parts=_ends(fields, row, width, purpose),
+        parts=_image_ends(fields, row.pooled, width, purpose == "classifying"),
         tokens=tokens,
         max_positions=tokens,
     )
     return adapter.model(fields, stack)
 
 
-def _inner_width(fields: adapter.Fields, row: _VisionRow, width: int) -> int:
-    if not row.ratio:
-        return fields.whole("intermediate_size")
-    ratio = fields.get("mlp_ratio")
-    return int(width * ratio)
-
-
-def _patches(fields: adapter.Fields) -> int:
-    image, patch = fields.get("image_size"), fields.get("patch_size")
-    if not isinstance(image, int) or not isinstance(patch, int):
-        raise adapter.UnclaimedError
-    return (fields.whole("image_size") // fields.whole("patch_size")) ** 2
-
-
-def _patch_embeddings(
-    fields: adapter.Fields, row: _VisionRow, width: int, patches: int, tokens: int
-) -> tuple[Part, ...]:
-    area = fields.whole("num_channels") * fields.whole("patch_size") ** 2
-    learned = [*row.tokens]
-    if row.mask_token and fields.flag("use_mask_token"):
-        learned.append("mask token")
-    return (
-        Dense("patch embedding", area, width, bias=True, places=patches),
-        LookupTable("position embedding", tokens, width),
-        *(LookupTable(label, 1, width) for label in learned),
-    )
-
-
-def _ends(
-    fields: adapter.Fields, row: _VisionRow, width: int, purpose: Literal["bare", "classifying"]
-) -> tuple[Part, ...]:
-    if purpose == "classifying":
+def _image_ends(
+    fields: adapter.Fields, pooled: bool, width: int, classifies: bool
+) -> tuple[Dense, ...]:
+    outwards = 0
+    if classifies:
         given = fields.get("id2label")
-        labels = len(given) if isinstance(given, dict) else fields.whole("num_labels", least=0)
-        return (Dense("classifier", width, labels, bias=True, places=1),) if labels else ()
-    if not row.pooled:
-        return ()
-    outwards = fields.optional("pooler_output_size") or width
-    return (Dense("pooler", width, outwards, bias=True, places=1),)
+        outwards = len(given) if isinstance(given, dict) else fields.whole("num_labels", least=0)
+    elif pooled:
+        outwards = fields.optional("pooler_output_size") or width
+    label = "classifier" if classifies else "pooler"
+    return (Dense(label, width, outwards, bias=True, places=1),) if outwards else ()
 
 
-READERS: dict[str, adapter.Reader] = {"encoder": _read_encoder, "vision": _read_vision}
+# Encoder–decoders: BART, Whisper, T5 ----------------------------------------------------------
+
+
+class _BartRow(NamedTuple):
+    """The switches by which a family of encoder–decoders differs from BART.
+
+    position_table: whether positions have a table; it has ``spare_positions`` rows beyond the
+        longest text.
+    first_norm, final_norm: whether a norm follows the embeddings, and the last layer.
+    logits_buffer: whether the class with the LM head stores a bias of the logits that is not
+        trained.
+    """
+
+    position_table: bool = True
+    spare_positions: int = 0
+    first_norm: bool = False
+    final_norm: bool = True
+    logits_buffer: bool = True
+
+
+def _read_bart(fields: adapter.Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec:
+    """Return the spec of encoder and decoder, which share one token table with the head."""
+    row = _BartRow(**switches)
+    width, vocab = fields.wholes("d_model", "vocab_size")
+    separate = fields.get("share_encoder_decoder_embeddings") is False
+    other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)
+    if separate or other_vocab or not fields.flag("tie_word_embeddings"):
+        raise adapter.UnclaimedError
+    limit, ends = fields.whole("max_position_embeddings"), purpose == "generating"
+    positions = LookupTable("position embedding", limit + row.spare_positions, width)
+    norms = ("embedding norm",) * row.first_norm + ("final norm",) * row.final_norm
+    encoder = StackSpec(
+        name="encoder",
+        groups=(_bart_layers(fields, "encoder"),),
+        causal=False,
+        embeddings=(positions,) * row.position_table,
+        norms=tuple(adapter.layer_norm(label, width) for label in norms),
+        max_positions=limit,
+        reads="source",
+    )
+    decoder = encoder._replace(
+        name="decoder",
+        groups=(_bart_layers(fields, "decoder"),),
+        causal=True,
+        head=Dense("head", width, vocab, tied=True) if ends else None,
+        reads="target",
+        buffers=(Buffer("logits bias", vocab),) * (ends and row.logits_buffer),
+    )
+    return adapter.model(fields, encoder, decoder, embeddings=adapter.tables(vocab, width))
+
+
+def _bart_layers(fields: adapter.Fields, side: _Side, key_bias: bool = True) -> LayerGroup:
+    width, heads = fields.wholes("d_model", f"{side}_attention_heads")
+    attentions = [adapter.square_attention(fields, width, heads)._replace(key_bias=key_bias)]
+    if side == "decoder":
+        attentions.append(attentions[0]._replace(cross=True, source_width=width))
+    inner = adapter.plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
+    layer = adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1)
+    return LayerGroup(layer, fields.whole(f"{side}_layers"))
+
+
+def _read_whisper(fields: adapter.Fields, *, purpose: Purpose) -> ModelSpec:
+    """Return the spec of Whisper (Radford et al. 2022).
+
+    Two convolutions halve the time steps of a log-mel spectrogram. Keys have no bias; the encoder's
+    sinusoids are stored as a table that is counted.
+    """
+    width, vocab, mel = fields.wholes("d_model", "vocab_size", "num_mel_bins")
+    frames, target = fields.wholes("max_source_positions", "max_target_positions")
+    encoder = StackSpec(
+        name="encoder",
+        groups=(_bart_layers(fields, "encoder", key_bias=False),),
+        causal=False,
+        embeddings=(
+            Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
+            Dense("convolution 2", 3 * width, width, bias=True, places=frames),
+            LookupTable("position embedding", frames, width),
+        ),
+        norms=(adapter.layer_norm("final norm", width),),
+        tokens=frames,
+        max_positions=frames,
+        reads="source",
+    )
+    decoder = StackSpec(
+        name="decoder",
+        groups=(_bart_layers(fields, "decoder", key_bias=False),),
+        embeddings=adapter.tables(vocab, width, target),
+        norms=encoder.norms,
+        head=adapter.head(fields, width) if purpose == "generating" else None,
+        max_positions=target,
+    )
+    return adapter.model(fields, encoder, decoder)
+
+
+def _read_t5(
+    fields: adapter.Fields,
+    *,
+    purpose: Literal["bare", "generating", "encoder"],
+    biased_layers: bool = False,
+) -> ModelSpec:
+    """Return the spec of encoder and decoder, or of the encoder alone.
+
+    biased_layers: True if each layer has a table of position biases (UMT5), not the first alone.
+    """
+    vocab, width, layers = fields.wholes("vocab_size", "d_model", "num_layers")
+    encoder = StackSpec(
+        name="encoder",
+        groups=_t5_groups(fields, "encoder", layers, biased_layers),
+        causal=False,
+        norms=(Norm("final norm", width),),
+        reads="target" if purpose == "encoder" else "source",
+    )
+    stacks = [encoder]
+    if purpose != "encoder":
+        layers = fields.optional("num_decoder_layers") or layers
+        decoder = StackSpec(
+            name="decoder",
+            groups=_t5_groups(fields, "decoder", layers, biased_layers),
+            norms=encoder.norms,
+            head=Dense("head", width, vocab, tied=True) if purpose == "generating" else None,
+        )
+        stacks.append(decoder)
+    return adapter.model(fields, *stacks, embeddings=adapter.tables(vocab, width))
+
+
+def _t5_groups(
+    fields: adapter.Fields, side: _Side, layers: int, biased_layers: bool
+) -> tuple[LayerGroup, ...]:
+    first = _t5_layer(fields, side, biased=True)
+    if biased_layers or layers == 1:
+        return (LayerGroup(first, layers),)
+    later = _t5_layer(fields, side, biased=False)
+    rest = tuple(range(1, layers)) if layers <= adapter.MOST_LAYERS else None
+    return LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest)
+
+
+def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> LayerSpec:
+    width, heads, dim = fields.wholes("d_model", "num_heads", "d_kv")
+    buckets = fields.whole("relative_attention_num_buckets")
+    plain = AttentionSpec(width, heads, heads, dim, dim)
+    biases = LookupTable("relative positions", buckets, heads)
+    attentions = [plain._replace(parts=(biases,)) if biased else plain]
+    if side == "decoder":
+        attentions.append(plain._replace(cross=True, source_width=width))
+    kind = fields.get("feed_forward_proj")
+    if not isinstance(kind, str):
+        raise adapter.UnclaimedError
+    stored = fields.get("is_gated_act")  # where it is there, the library takes it
+    gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
+    inner = FeedForwardSpec(width, fields.whole("d_ff"), gated)
+    return adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
+
+
+READERS: dict[str, adapter.Reader] = {
+    "encoder": _read_encoder,
+    "vision": _read_vision,
+    "t5": _read_t5,
+    "bart": _read_bart,
+    "whisper": _read_whisper,
+}

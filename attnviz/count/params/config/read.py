@@ -7,13 +7,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from attnviz.count.params.config import decoder, encoders, gpt, pairs
+from attnviz.count.params.config import decoder, encoders
 from attnviz.count.params.config.adapter import Adapter, Fields, Reader, UnclaimedError
 from attnviz.count.params.specs import ModelSpec
 from attnviz.reading import read_toml
 
 _FAMILIES = Path(__file__).with_name("families.toml")
-_READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READERS}
+_READERS = {**decoder.READERS, **encoders.READERS}
 
 
 @cache

@@ -29,17 +29,13 @@ _OTHER_NAMES = {
 
 def bits(dtype: str) -> int:
     """Return the bits of one number of a dtype; UsageError for an unknown dtype."""
-    known = {**BITS, **_OTHER_NAMES}
     name = dtype.removeprefix("torch.").lower()
-    if name not in known:
+    if (known := BITS.get(name) or _OTHER_NAMES.get(name)) is None:
         raise UsageError(f"no dtype {dtype!r}: use one of {', '.join(BITS)}")
-    return known[name]
+    return known
 
 
-NO_OTHERS: Mapping[str, int] = {}
-
-
-def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) -> int:
+def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = {}) -> int:
     """Return the bytes that ``numbers`` numbers take, rounded up for an odd number of int4.
 
     dtype: of most numbers. others: by other dtype, how many of the numbers have it.
@@ -72,9 +68,6 @@ def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> L
     spec: the architecture. source_tokens: the length of the source. Without it the source has as
         many tokens as the target, unless the model fixes their number.
     """
-    for name, number in (("tokens", tokens), ("source tokens", source_tokens)):
-        if number is not None and number < 1:
-            raise UsageError(f"{name} must be 1 or more, not {number}")
     read = [stack for stack in spec.stacks if stack.reads == "source"]
     fixed = read[-1].tokens if read else None
     return Lengths(tokens, fixed or source_tokens or tokens)
@@ -83,7 +76,8 @@ def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> L
 CacheKind = Literal["full", "sliding", "latent", "linear", "convolution", "cross"]
 """How a layer keeps the tokens that it has read."""
 
-_STATES = ("linear", "convolution")
+STATES = {"linear": "states", "convolution": "convolutions"}
+"""The kinds of caches that do not grow, and what they are called."""
 
 
 class LayerCache(NamedTuple):
@@ -162,10 +156,8 @@ def count_cache(
     """
     kept: Counter[tuple[LayerCache, int]] = Counter()
     for stack in spec.stacks:
-        if stack.causal:
-            for group in stack.groups:
-                for attention in group.layer.attentions:
-                    kept[kept_by(attention, seen), length.of(stack)] += group.repeat
+        for layers, attention in stack.attentions if stack.causal else ():
+            kept[kept_by(attention, seen), length.of(stack)] += layers
     return count_kept(kept, length, batch=batch, dtype=dtype)
 
 
@@ -181,7 +173,7 @@ def count_kept(
     """
     lines = tuple(_lines(kept, length, dtype))
 
-    def each(*kinds: str) -> int:
+    def added(*kinds: str) -> int:
         return sum(line.layers * line.per_token for line in lines if line.kind in kinds)
 
     def held(*kinds: str) -> int:
@@ -191,21 +183,16 @@ def count_kept(
                 values[line.dtype] += batch * line.values
         return sum(byte_count(numbers, kind) for kind, numbers in values.items())
 
-    late, per_token = each("full", "latent"), each("full", "latent", "sliding")
+    late, per_token = added("full", "latent"), added("full", "latent", "sliding")
     return CacheCount(
-        tokens=length.target,
-        source_tokens=length.source,
-        batch=batch,
-        dtype=dtype,
-        bits=bits(dtype),
-        lines=lines,
+        *(length.target, length.source, batch, dtype, bits(dtype), lines),
         values_per_token=per_token,
         bytes_per_token=byte_count(per_token, dtype),
         bytes_per_token_late=byte_count(late, dtype),
-        cross_bytes_per_token=byte_count(each("cross"), dtype),
+        cross_bytes_per_token=byte_count(added("cross"), dtype),
         bytes=held(),
         cross_bytes=held("cross"),
-        constant_bytes=held(*_STATES),
+        constant_bytes=held(*STATES),
     )
 
 
@@ -229,25 +216,14 @@ def kept_by(spec: AttentionSpec, seen: bool = False) -> LayerCache:
 def _lines(
     kept: Mapping[tuple[LayerCache, int], int], length: Lengths, dtype: str
 ) -> Iterator[CacheLine]:
-    for (one, tokens), layers in kept.items():
-        held = tokens if one.window is None else min(one.window, tokens)
-        if one.kind in _STATES:
-            held = 1
-        elif one.kind == "cross":
-            held = length.source
-        values = layers * one.per_token * held
-        formula = f"{layers} × {one.per_token} × {held} = {values:,}"
-        own = one.dtype or dtype
-        yield CacheLine(
-            kind=one.kind,
-            layers=layers,
-            per_token=one.per_token,
-            window=one.window,
-            held=held,
-            values=values,
-            formula=formula,
-            dtype=own,
-        )
+    for ((kind, per_token, window, own), tokens), layers in kept.items():
+        held = tokens if window is None else min(window, tokens)
+        if kind in STATES or kind == "cross":
+            held = length.source if kind == "cross" else 1
+        values = layers * per_token * held
+        formula = f"{layers} × {per_token} × {held} = {values:,}"
+        sizes = (layers, per_token, window, held, values)
+        yield CacheLine(kind, *sizes, formula=formula, dtype=own or dtype)
 
 
 def settled_length(cache: CacheCount | None) -> int:

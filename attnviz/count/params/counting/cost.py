@@ -1,26 +1,37 @@
-"""Counts all costs of an architecture: parameters, operations, cache, attention maps."""
+"""Counts what a model costs: cache, operations, attention maps, memory."""
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from attnviz.count.params.counting.blocks import AttentionCount, FeedForwardCount, Term
 from attnviz.count.params.counting.cache import (
-    NO_OTHERS,
     CacheCount,
+    LayerCache,
     Lengths,
     bits,
     byte_count,
     count_cache,
+    count_kept,
+    largest,
     lengths,
+    settled_length,
 )
-from attnviz.count.params.counting.parameters import ParameterCount, StackCount, count_parameters
-from attnviz.count.params.counting.storage import Storage
+from attnviz.count.params.counting.parameters import (
+    FeedForwardCount,
+    ParameterCount,
+    StackCount,
+    Term,
+    count_parameters,
+)
 from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
-from attnviz.errors import UsageError
+
+if TYPE_CHECKING:  # few models are quantised
+    from attnviz.count.params.counting.quantised import Storage, WeightMatrix
 
 DEFAULT_TOKENS = 2048
 """The default number of tokens, for models whose positions allow as many."""
@@ -29,6 +40,112 @@ _FEWEST_BITS = 16
 
 Stated: TypeAlias = Literal["option", "files", "config", ""]
 """What states the dtype of the weights: ``--dtype``, the files' headers, the config, or nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(ABC):
+    """What a model costs for one length, batch and dtype, however it was counted.
+
+    tokens, batch: the length and the number of sequences for which was counted.
+    dtype, cache_dtype: of parameters and maps, and of keys and values.
+    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
+    storage: how a quantised model's parameters are stored; None for other models.
+    total: the number of parameters. buffer_total: how many other numbers are stored.
+    limit: the longest sequence that the positions allow, or None.
+    """
+
+    tokens: int
+    batch: int = 1
+    dtype: str = "bfloat16"
+    cache_dtype: str = "bfloat16"
+    others: Mapping[str, int] = field(default_factory=dict)
+    stated: Stated = "option"
+    storage: Storage | None = None
+    total: int
+    buffer_total: int
+    limit: int | None = None
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Return the bytes of the parameters as they are stored; None if nothing tells."""
+        if self.storage is None:
+            return byte_count(self.total, self.dtype, self.others)
+        return self.storage.bytes
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Return the bytes of the buffers, 0 if those of the weights contain them, as in files."""
+        inside = self.storage is not None and self.storage.buffered
+        return 0 if inside else byte_count(self.buffer_total, self.dtype)
+
+    @cached_property
+    def cache(self) -> CacheCount | None:
+        """Return the cache for the counted length and batch; None if nothing tells."""
+        return self.cache_at(self.tokens)
+
+    @abstractmethod
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount | None:
+        """Return the cache for another length, and for another batch unless that is None."""
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
+        if self.weight_bytes is None or self.cache is None:
+            return None
+        return self.weight_bytes + self.buffer_bytes + self.cache.bytes
+
+
+# A model without a spec -----------------------------------------------------------------------
+
+
+class MadeModel(NamedTuple):
+    """What building a model without memory, or the header of its file, tells.
+
+    architecture: its class. total: its parameters, with tied ones counted once.
+    buffers: numbers that it stores in addition, not part of the total.
+    parts: parts of the model in order, such as its direct children, with their parameters;
+        parameters that two share count in the first.
+    kept: the cache of each layer that has one; None if unknown.
+    matrices: those that a format may quantise. limit: the longest sequence that its positions
+        allow, or None. notes: sentences on what is not counted. way: how it was counted.
+    storage: how its file stores the parameters; None if it was built.
+    """
+
+    architecture: str
+    total: int
+    buffers: int
+    parts: tuple[tuple[str, int], ...]
+    kept: tuple[LayerCache, ...] | None = None
+    matrices: tuple[WeightMatrix, ...] = ()
+    limit: int | None = None
+    notes: tuple[str, ...] = ()
+    way: Literal["building", "header"] = "building"
+    storage: Storage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltCount(Count):
+    """The counts of a model without a spec: parameters and cache, but no operations.
+
+    name, source, revision: the requested name, where its sizes come from, its commit on the hub.
+    made: what was counted.
+    """
+
+    name: str
+    source: str
+    revision: str | None
+    made: MadeModel
+
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount | None:
+        """Return the cache for another length, and for another batch unless that is None."""
+        if self.made.kept is None:
+            return None
+        kept = Counter((kept, tokens) for kept in self.made.kept)
+        length, many = Lengths(tokens, tokens), batch or self.batch
+        return count_kept(kept, length, batch=many, dtype=self.cache_dtype)
+
+
+# A model with a spec --------------------------------------------------------------------------
 
 
 class FlopCount(NamedTuple):
@@ -70,65 +187,24 @@ class MapCount(NamedTuple):
     values: numbers in all maps of ``batch`` sequences. bytes: of all these numbers. bits: of one
         number, at least 16: parameters may be stored in fewer, but not the result of a softmax.
     maps: how many maps one sequence has, one for each head of each layer.
-    shapes: (layers, heads, queries, keys) of equal maps, for one sequence.
     """
 
     values: int
     bytes: int
     bits: int
     maps: int
-    shapes: tuple[tuple[int, int, int, int], ...]
 
 
-class CostReport(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class CostReport(Count):
     """All counts of an architecture, for one length, batch and dtype; made by ``count_cost``.
 
-    spec: the counted architecture.
-    tokens, source_tokens, batch: the lengths for which cache, arithmetic and maps were counted.
-    dtype, cache_dtype: of parameters and maps, and of keys and values. bits: of one parameter.
-    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
-    parameters, cache, flops, maps: the counts.
-    weight_bytes: of the parameters as they are stored; None if nothing tells. buffer_bytes: of
-        buffers, 0 if the bytes of weights contain them.
-    storage: how a quantised model's parameters are stored; None for other models.
+    spec, parameters: the counted architecture. source_tokens: the length of the encoder's input.
     """
 
     spec: ModelSpec
-    tokens: int
-    source_tokens: int
-    batch: int
-    dtype: str
-    cache_dtype: str
-    bits: int
     parameters: ParameterCount
-    cache: CacheCount
-    flops: FlopCount
-    maps: MapCount
-    weight_bytes: int | None
-    buffer_bytes: int
-    others: Mapping[str, int]
-    stated: Stated
-    storage: Storage | None = None
-
-    @property
-    def total(self) -> int:
-        """Return the number of parameters."""
-        return self.parameters.total
-
-    @property
-    def needed_bytes(self) -> int | None:
-        """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
-        return needed_bytes(self.weight_bytes, self.buffer_bytes, self.cache)
-
-    @property
-    def limit(self) -> int | None:
-        """Return the longest sequence that the positions allow, or None."""
-        return self.spec.main.max_positions
-
-    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
-        """Return the cache for another length, and for another batch unless that is None."""
-        length, many = self.at(tokens), batch or self.batch
-        return count_cache(self.spec, length, batch=many, dtype=self.cache_dtype)
+    source_tokens: int
 
     def at(self, tokens: int) -> Lengths:
         """Return the lengths of target and source for a target of ``tokens`` tokens.
@@ -138,23 +214,38 @@ class CostReport(NamedTuple):
         source = None if self.source_tokens == self.tokens else self.source_tokens
         return lengths(self.spec, tokens, source)
 
+    def at_length(self, tokens: int) -> CostReport:
+        """Return the cost of the same architecture at another length."""
+        return replace(self, tokens=tokens, source_tokens=self.at(tokens).source)
 
-def stored_bytes(
-    total: int, buffers: int, dtype: str, others: Mapping[str, int], storage: Storage | None
-) -> tuple[int | None, int]:
-    """Return the bytes of ``total`` parameters, None if nothing tells, and those of the buffers.
+    def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
+        """Return the cache for another length, and for another batch unless that is None."""
+        length, many = self.at(tokens), batch or self.batch
+        return count_cache(self.spec, length, batch=many, dtype=self.cache_dtype)
 
-    The other arguments are those of ``count_cost``. Files contain the buffers with the parameters.
-    """
-    beside = byte_count(buffers, dtype)
-    if storage is None:
-        return byte_count(total, dtype, others), beside
-    return storage.bytes, 0 if storage.buffered else beside
+    @cached_property
+    def cache(self) -> CacheCount:
+        """Return the cache for the counted length and batch."""
+        return self.cache_at(self.tokens)
 
+    @cached_property
+    def flops(self) -> FlopCount:
+        """Return the operations of a forward pass over all sequences."""
+        return _flops(self)
 
-def needed_bytes(weights: int | None, buffers: int, cache: CacheCount | None) -> int | None:
-    """Return the sum of the bytes; None if those of weights or cache are unknown."""
-    return None if weights is None or cache is None else weights + buffers + cache.bytes
+    @cached_property
+    def maps(self) -> MapCount:
+        """Return the number and size of all attention maps: layers × heads × queries × keys."""
+        values = maps = 0
+        length = self.at(self.tokens)
+        for stack in self.spec.stacks:
+            for layers, attention in stack.attentions:
+                if not attention.linear:  # has no maps
+                    keys = length.source if attention.cross else length.of(stack)
+                    maps += layers * attention.heads
+                    values += self.batch * layers * attention.heads * length.of(stack) * keys
+        size = max(bits(self.dtype), _FEWEST_BITS)
+        return MapCount(values, values * size // 8, size, maps)
 
 
 def count_cost(
@@ -162,51 +253,35 @@ def count_cost(
     *,
     tokens: int | None = None,
     source_tokens: int | None = None,
-    batch: int = 1,
-    dtype: str = "bfloat16",
     cache_dtype: str | None = None,
-    others: Mapping[str, int] = NO_OTHERS,
-    stated: Stated = "option",
-    storage: Storage | None = None,
+    dtype: str = "bfloat16",
+    **more: Any,
 ) -> CostReport:
-    """Count all costs of an architecture for ``batch`` sequences of ``tokens`` tokens.
+    """Count all costs of an architecture for one length, batch and dtype.
 
     tokens: by default ``DEFAULT_TOKENS``, or the longest sequence of the model if that is shorter.
     source_tokens: the length of the encoder's input; by default ``tokens``, unless the model fixes
         their number. dtype, cache_dtype: of the parameters, and of keys and values; the latter is
-        by default ``dtype``.
-    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
-    storage: how quantised parameters are stored, whose bytes then count.
+        by default ``dtype``. more: further fields of ``Count``.
 
-    Raises UsageError for an unknown dtype, or lengths and batches below 1.
+    Raises UsageError for an unknown dtype.
     """
-    if batch < 1:
-        raise UsageError(f"batch must be 1 or more, not {batch}")
-    if tokens is None:
-        longest = spec.main.tokens or spec.main.max_positions
-        tokens = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
-    length = lengths(spec, tokens, source_tokens)
+    longest = spec.main.tokens or spec.main.max_positions
+    tokens = tokens or min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
     parameters = count_parameters(spec)
-    weights, buffers = stored_bytes(
-        parameters.total, parameters.buffer_total, dtype, others, storage
-    )
+    for kind in (dtype, cache_dtype or dtype):
+        bits(kind)
     return CostReport(
         spec=spec,
-        tokens=length.target,
-        source_tokens=length.source,
-        batch=batch,
+        parameters=parameters,
+        tokens=tokens,
+        source_tokens=lengths(spec, tokens, source_tokens).source,
         dtype=dtype,
         cache_dtype=cache_dtype or dtype,
-        bits=bits(dtype),
-        parameters=parameters,
-        cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
-        flops=_flops(spec, parameters, length, batch),
-        maps=_maps(spec, length, batch, dtype),
-        weight_bytes=weights,
-        buffer_bytes=buffers,
-        others=others,
-        stated=stated,
-        storage=storage,
+        total=parameters.total,
+        buffer_total=parameters.buffer_total,
+        limit=spec.main.max_positions,
+        **more,
     )
 
 
@@ -221,17 +296,16 @@ _LINES = {
 scores that no mask hides."""
 
 
-def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
-    """Return the operations of a forward pass of ``batch`` sequences.
-
-    parameters: of the same architecture. length: of target and source.
-    """
+def _flops(cost: CostReport) -> FlopCount:
+    """Return the operations of a forward pass of all sequences."""
+    length, batch, parameters = cost.at(cost.tokens), cost.batch, cost.parameters
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
-    summed = {role: batch * sum(one[role] for _, one in stacks) for role in (*_LINES, "visible")}
-    summed["other"] += batch * _dense(spec.parts, length.target)
-    written = [stack for stack in parameters.stacks if _grows(stack.spec)] or [stacks[-1][0]]
+    summed = {role: batch * sum(item[role] for _, item in stacks) for role in (*_LINES, "visible")}
+    summed["other"] += batch * _dense(cost.spec.parts, length.target)
+    grows = [s for s in parameters.stacks if s.spec.tokens is None and s.spec.reads == "target"]
+    written = grows or [stacks[-1][0]]
     return FlopCount(
         attention_projections=summed["projections"],
         attention_scores=summed["scores"],
@@ -240,55 +314,43 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
         head=summed["head"],
         other=summed["other"],
         total=sum(summed[role] for role in _LINES),
-        per_token=sum(_linear_step(stack) for stack in written),
-        scores_per_token=sum(_score_step(stack, length) for stack in written),
+        per_token=sum(map(_linear_step, written)),
+        scores_per_token=sum(_score_step(stack.spec, length) for stack in written),
         terms=tuple(term for stack, item in stacks for term in _terms(stack, item, length, batch)),
     )
 
 
 def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
-    """Return the floating-point operations of one stack for one sequence, by role.
-
-    tokens: the stack's length. source: the length that its cross attention attends to.
-    """
-    found: Counter[str] = Counter()
+    """Return the operations of one stack for one sequence, by role."""
+    operations: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
             spec = attention.spec
             keys = source if spec.cross else tokens
-            found["projections"] += group.repeat * _projections(attention, tokens, keys)
-            found["scores"] += group.repeat * _scores(spec, tokens, keys)
-            found["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
+            here, there = attention.of("query", "output", "latent"), attention.of("key", "value")
+            projected = 2 * (tokens * here + keys * there) + _dense(spec.parts, tokens)
+            operations["projections"] += group.repeat * projected
+            operations["scores"] += group.repeat * _scores(spec, tokens, keys)
+            operations["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
         if group.layer.feed_forward is not None:
-            found["feed-forward"] += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
-        found["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
-    found["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
-    found["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
-    return found
-
-
-def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
-    extra = _dense(count.spec.parts, tokens)
-    here = count.query + count.output + count.latent
-    return 2 * (tokens * here + keys * (count.key + count.value)) + extra
+            operations["feed-forward"] += (
+                group.repeat * tokens * _feed_forward(group.layer.feed_forward)
+            )
+        operations["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
+    operations["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
+    operations["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
+    return operations
 
 
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
-    """Return the operations of attention scores and mixing over all query–key pairs.
-
-    tokens, keys: the numbers of queries and keys. For linear attention the result is the operations
-        of each token with the state.
-    """
+    """Return the operations of scores and mixing over all query–key pairs, or with the state."""
     if spec.linear:
         return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
     return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
 
 
 def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
-    """Return the operations of unmasked query–key pairs: n²/2 pairs, less (n − window)²/2.
-
-    tokens, keys: the numbers of queries and keys. causal: True if a token sees only earlier ones.
-    """
+    """Return the operations of unmasked query–key pairs: n²/2 pairs, less (n − window)²/2."""
     if spec.linear or spec.cross or (not causal and spec.window is None):
         return _scores(spec, tokens, keys)
     hidden = 0 if spec.window is None else max(tokens - spec.window, 0)
@@ -302,17 +364,16 @@ def _feed_forward(count: FeedForwardCount) -> int:
     """Return the operations per token of the feed-forward part, or of its active experts."""
     spec = count.spec
     if not isinstance(spec, ExpertsSpec):
-        return 2 * (count.up + count.gate + count.down)
+        return 2 * count.of("up", "gate", "down")
     wide = spec.expert.d_model * spec.expert.d_ff * (2 + spec.expert.gated)
     shared = spec.shared
     common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
-    return 2 * (spec.active * wide + common + count.router) + _dense(spec.parts, 1)
+    return 2 * (spec.active * wide + common + count.of("router")) + _dense(spec.parts, 1)
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
-    """Return the floating-point operations of the matrices among the parts.
+    """Return the operations of the matrices among the parts, two for a product that is added.
 
-    A multiplication with an addition counts as two.
     tokens: how many tokens pass through a matrix, unless the part has its own number.
     """
     return sum(
@@ -322,70 +383,97 @@ def _dense(parts: Iterable[Part], tokens: int) -> int:
     )
 
 
-def _grows(spec: StackSpec) -> bool:
-    return spec.tokens is None and spec.reads == "target"
-
-
 def _linear_step(stack: StackCount) -> int:
     """Return the operations of one more token, without scores and the source's keys and values."""
-    two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
-    return sum(two[role] - one[role] for role in _LINES if role != "scores")
+    longer, shorter = (_stack(stack, tokens, 0) for tokens in (2, 1))
+    return sum(longer[role] - shorter[role] for role in _LINES if role != "scores")
 
 
-def _score_step(stack: StackCount, length: Lengths) -> int:
-    """Return the operations of attention scores and mixing of one token that sees a full window.
+def _score_step(stack: StackSpec, length: Lengths) -> int:
+    """Return the operations of scores and mixing of one token that sees a full window."""
 
-    length: of target and source.
-    """
-    operations = 0
-    for group in stack.groups:
-        for attention in group.layer.attentions:
-            spec = attention.spec
-            keys = length.source if spec.cross else length.target
-            if spec.window is not None:
-                keys = min(keys, spec.window)
-            operations += group.repeat * _scores(spec, 1, keys)
-    return operations
+    def seen(spec: AttentionSpec) -> int:
+        keys = length.source if spec.cross else length.target
+        return keys if spec.window is None else min(keys, spec.window)
+
+    return sum(layers * _scores(spec, 1, seen(spec)) for layers, spec in stack.attentions)
 
 
 def _terms(
     stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """Yield terms with the operations of a stack by role, each with its arithmetic.
-
-    item: the operations of one sequence by role, as ``_stack`` returns them.
-    length: of target and source. batch: the number of sequences.
-    """
+    """Yield terms with the operations of a stack, ``item`` of one sequence, by role."""
     tokens = length.of(stack.spec)
     for role, label in _LINES.items():
         operations = item[role]
         if not operations:
             continue
         squared = role == "scores"
-        each, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
-        factors = f"4 × {tokens}² × {each}" if squared else f"2 × {tokens} × {each}"
+        factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
+        factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
         number = batch * operations
         formula = f"{batch} × {operations if rest else factors} = {number:,}"
         yield Term(f"{stack.spec.name} {label}", number, formula, role=role)
 
 
-def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
-    """Return the size of all attention maps: layers × heads × queries × keys.
+# What fits in a memory --------------------------------------------------------------------------
 
-    length: of target and source. batch: the number of sequences. dtype: of the parameters; maps
-        have at least 16 bits.
-    Linear attention has no maps.
+
+class MemoryFit(NamedTuple):
+    """The longest context that fits in a memory next to the parameters.
+
+    memory: the bytes of the memory. weights: the bytes of parameters and buffers. tokens: the
+        longest context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
+    binds: what sets the limit: ``weights`` (they alone do not fit), ``memory`` (the cache fills
+        it), ``positions`` (the model has no more), ``nothing`` (the cache does not grow).
+    cache: bytes of the cache at ``tokens``, or of a cache that does not grow.
+    left: bytes that stay free at ``tokens``; negative if the parameters do not fit.
+    by_memory: the longest context if positions set no limit; None if the cache does not grow.
+    max_positions: the longest sequence that the model allows, or None.
     """
-    layers: Counter[tuple[int, int, int]] = Counter()
-    for stack in spec.stacks:
-        tokens = length.of(stack)
-        for group in stack.groups:
-            for attention in group.layer.attentions:
-                if not attention.linear:
-                    keys = length.source if attention.cross else tokens
-                    layers[attention.heads, tokens, keys] += group.repeat
-    shapes = tuple((depth, *shape) for shape, depth in layers.items())
-    values = batch * sum(map(math.prod, shapes))
-    size = max(bits(dtype), _FEWEST_BITS)
-    maps = sum(depth * heads for depth, heads, _, _ in shapes)
-    return MapCount(values, values * size // 8, size, maps, shapes)
+
+    memory: int
+    weights: int
+    batch: int
+    tokens: int | None
+    binds: Literal["weights", "memory", "positions", "nothing"]
+    cache: int
+    left: int
+    by_memory: int | None
+    max_positions: int | None
+
+
+def longest_context(count: Count, memory: int) -> MemoryFit:
+    """Return exactly the longest context that fits into ``memory`` bytes next to the parameters.
+
+    count: of a model whose bytes of weights and cache are known.
+    Activations need further memory, which depends on the program that runs the model.
+    """
+    assert count.weight_bytes is not None
+    weights, limit = count.weight_bytes + count.buffer_bytes, count.limit
+    room = memory - weights
+
+    def cache(tokens: int) -> int:
+        cached = count.cache_at(tokens)
+        return cached.bytes if cached else 0
+
+    settled, used = settled_length(count.cache), 0
+    by_memory = tokens = largest(cache, room, settled) if room >= 0 else 0
+    binds: Literal["weights", "memory", "positions", "nothing"] = "memory"
+    if room < 0:
+        binds = "weights"
+    elif by_memory is None or (limit is not None and limit <= by_memory):
+        tokens, binds = limit, "nothing" if limit is None else "positions"
+    if tokens != 0:
+        used = cache(tokens or settled)
+    return MemoryFit(
+        memory=memory,
+        weights=weights,
+        batch=count.batch,
+        tokens=tokens,
+        binds=binds,
+        cache=used,
+        left=room - used,
+        by_memory=by_memory,
+        max_positions=limit,
+    )

@@ -14,7 +14,19 @@ from attnviz.count.params.meta_count import count_on_meta
 from attnviz.count.params.specs import ModelSpec
 
 from ....quick import one_in
-from ..small_configs import BART, BERT, DECODER, GPT, LATENT, ROUTED, SLIDING, T5, VIT, WIDE
+from ..small_configs import (
+    BART,
+    BERT,
+    DECODER,
+    GPT,
+    LATENT,
+    ROUTED,
+    SLIDING,
+    T5,
+    VIT,
+    WHISPER,
+    WIDE,
+)
 
 transformers_logging.set_verbosity_error()
 
@@ -32,6 +44,23 @@ COMPLETED: dict[str, dict[str, Any]] = {
     "glm4_moe": {"head_dim": 128},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
+}
+
+NEO = {
+    "vocab_size": 29,
+    "hidden_size": 30,
+    "num_layers": 3,
+    "num_heads": 5,
+    "intermediate_size": 17,
+    "max_position_embeddings": 37,
+}
+DISTIL = {
+    "vocab_size": 29,
+    "dim": 30,
+    "n_layers": 3,
+    "n_heads": 5,
+    "hidden_dim": 17,
+    "max_position_embeddings": 37,
 }
 
 # Sizes that cannot be mistaken for one another, and switches away from their defaults.
@@ -64,8 +93,7 @@ ODD: dict[str, list[dict[str, Any]]] = {
     "phi": [DECODER, dict(DECODER, qk_layernorm=True, tie_word_embeddings=True)],
     "phi3": [dict(DECODER, **SLIDING)],
     "phimoe": [dict(DECODER, num_local_experts=5, attention_bias=True, lm_head_bias=True)],
-    "olmo": [DECODER, dict(DECODER, attention_bias=True)],
-    "olmo2": [DECODER, dict(DECODER, attention_bias=True)],
+    **{key: [DECODER, dict(DECODER, attention_bias=True)] for key in ("olmo", "olmo2")},
     "olmo3": [dict(DECODER, **SLIDING)],
     "olmoe": [dict(DECODER, num_experts=5, num_experts_per_tok=2)],
     "cohere": [DECODER, dict(DECODER, use_qk_norm=True, attention_bias=True)],
@@ -102,17 +130,7 @@ ODD: dict[str, list[dict[str, Any]]] = {
     ],
     "gpt2": [GPT, dict(GPT, n_inner=17, tie_word_embeddings=False)],
     "gpt_bigcode": [dict(GPT, n_inner=17), dict(GPT, multi_query=False)],
-    "gpt_neo": [
-        {
-            "vocab_size": 29,
-            "hidden_size": 30,
-            "num_layers": 3,
-            "num_heads": 5,
-            "intermediate_size": 17,
-            "max_position_embeddings": 37,
-            "attention_types": [[["global"], 1], [["local"], 2]],
-        }
-    ],
+    "gpt_neo": [dict(NEO, attention_types=[[["global"], 1], [["local"], 2]])],
     "gptj": [dict(GPT, n_inner=17, rotary_dim=2)],
     "codegen": [dict(GPT, n_embd=32, n_head=8, n_inner=17, rotary_dim=2)],
     "gpt_neox": [DECODER, dict(DECODER, attention_bias=False, tie_word_embeddings=True)],
@@ -131,49 +149,24 @@ ODD: dict[str, list[dict[str, Any]]] = {
         dict(DECODER, ffn_dim=17, word_embed_proj_dim=48, do_layer_norm_before=False),
         dict(DECODER, ffn_dim=17, word_embed_proj_dim=48, layer_norm_elementwise_affine=False),
     ],
-    "bert": [BERT, dict(BERT, tie_word_embeddings=False)],
-    "roberta": [BERT, dict(BERT, tie_word_embeddings=False)],
-    "xlm-roberta": [BERT, dict(BERT, tie_word_embeddings=False)],
-    "camembert": [BERT, dict(BERT, tie_word_embeddings=False)],
-    "electra": [
-        dict(BERT, embedding_size=7),
-        dict(BERT, embedding_size=30, tie_word_embeddings=False),
-    ],
-    "distilbert": [
-        {
-            "vocab_size": 29,
-            "dim": 30,
-            "n_layers": 3,
-            "n_heads": 5,
-            "hidden_dim": 17,
-            "max_position_embeddings": 37,
-            "tie_word_embeddings": tied,
-        }
-        for tied in (True, False)
-    ],
-    "albert": [
-        dict(BERT, embedding_size=7),
-        dict(BERT, embedding_size=30, tie_word_embeddings=False),
-    ],
+    **{
+        key: [BERT, dict(BERT, tie_word_embeddings=False)]
+        for key in ("bert", "roberta", "xlm-roberta", "camembert")
+    },
+    **{
+        key: [
+            dict(BERT, embedding_size=7),
+            dict(BERT, embedding_size=30, tie_word_embeddings=False),
+        ]
+        for key in ("electra", "albert")
+    },
+    "distilbert": [dict(DISTIL, tie_word_embeddings=tied) for tied in (True, False)],
     "t5": [T5, dict(T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)],
     "mt5": [T5],
     "umt5": [dict(T5, feed_forward_proj="relu"), T5],
-    "bart": [BART],
-    "mbart": [BART],
+    **{key: [BART] for key in ("bart", "mbart", "pegasus", "blenderbot", "m2m_100")},
     "marian": [dict(BART, decoder_vocab_size=29)],
-    "pegasus": [BART],
-    "blenderbot": [BART],
-    "m2m_100": [BART],
-    "whisper": [
-        dict(
-            BART,
-            num_mel_bins=7,
-            max_source_positions=41,
-            max_target_positions=43,
-            bos_token_id=1,
-            eos_token_id=2,
-        )
-    ],
+    "whisper": [WHISPER],
     "vit": [VIT, dict(VIT, pooler_output_size=13, num_labels=5)],
     "deit": [dict(VIT, num_labels=7)],
     "dinov2": [dict(VIT, mlp_ratio=3), dict(VIT, mlp_ratio=2, use_mask_token=False)],

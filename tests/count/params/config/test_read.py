@@ -27,13 +27,6 @@ def test_a_config_without_a_class_is_counted_with_its_usual_one() -> None:
     assert encoder.architecture == "BertModel"
 
 
-def test_what_a_checkpoint_is_stored_in() -> None:
-    for key in ("torch_dtype", "dtype"):
-        found = spec_from_config({**GPT2, key: "bfloat16"})
-        assert found is not None
-        assert found.dtype == "bfloat16"
-
-
 @pytest.mark.parametrize(
     "config",
     [

@@ -1,19 +1,101 @@
-"""Counts the GPU memory that serving a model takes, and bounds its speed by a roofline."""
+"""The GPUs that ``--gpu`` names: what serving a model takes of their memory, and how fast it is.
+
+Speeds are bounds by a roofline, from the vendors' numbers.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
-from attnviz.count.params.cards import Gpu
-from attnviz.count.params.counting.built import BuiltCount
-from attnviz.count.params.counting.cache import count_cache, largest, settled_length
-from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.cache import BITS, bits, count_cache, largest, settled_length
+from attnviz.count.params.counting.cost import BuiltCount, CostReport
 from attnviz.count.params.counting.parameters import GroupCount, StackCount
-from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, FeedForwardSpec, LayerSpec
+from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, LayerSpec
+from attnviz.errors import UsageError
+from attnviz.models.shapes import configs_directory, nearest
+from attnviz.reading import read_toml
 
 _LOGIT_BYTES = 4
+
+
+class Gpu(NamedTuple):
+    """One GPU model, as a file in ``configs/gpus`` describes it.
+
+    name, aliases: the names that a user may type. vendor: the maker. year: of its launch.
+    memory_mib: the memory in MiB. bandwidth: of the memory, in bytes a second. flops: the most
+        floating-point operations a second, by dtype. source: where these numbers are from.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    vendor: str
+    year: int
+    memory_mib: int
+    bandwidth: float
+    flops: dict[str, float]
+    source: str
+
+    @property
+    def memory(self) -> int:
+        """Return the size of the GPU's memory in bytes."""
+        return 2**20 * self.memory_mib
+
+    def rate(self, dtype: str) -> float:
+        """Return the most operations a second on parameters of a dtype, such as ``bfloat16``.
+
+        This is the fastest rate of an equal or a wider dtype, as parameters may be widened before
+        they are multiplied, and whole numbers be turned into floats.
+        """
+        whole, least = dtype.startswith("int"), bits(dtype)
+        rates = (
+            rate
+            for name, rate in self.flops.items()
+            if BITS[name] >= least and (whole or not name.startswith("int"))
+        )
+        return max(rates, default=self.flops["float32"])
+
+
+def all_cards() -> tuple[Gpu, ...]:
+    """Return every known GPU, by ascending memory; GPUs of equal memory by ascending speed."""
+    cards = []
+    for path in (configs_directory() / "gpus").glob("*.toml"):
+        table = read_toml(path, "a table of cards")
+        for entry in table["card"]:
+            aliases = tuple(entry.pop("aliases"))
+            cards.append(Gpu(vendor=table["vendor"], aliases=aliases, **entry))
+    return tuple(sorted(cards, key=lambda card: (card.memory, card.bandwidth, card.name)))
+
+
+def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
+    """Return the GPUs of these names, each once, in the order in which they were typed.
+
+    typed: names or aliases, several of them separated by commas; ``all`` is every GPU.
+    Raises UsageError for an unknown name, with the nearest known one.
+    """
+    cards = all_cards()
+    chosen: dict[str, Gpu] = {}
+    for name in ",".join(typed).strip(", ").split(","):
+        wanted = _plain(name)
+        named = [
+            card for card in cards if wanted in ("all", *map(_plain, (card.name, *card.aliases)))
+        ]
+        if not named:
+            known = (name for card in cards for name in (card.name, *card.aliases))
+            near = nearest(name.strip().upper(), known) or "; --gpu all lists those that are known"
+            raise UsageError(f"no card {name.strip()!r}{near}")
+        chosen |= {card.name: card for card in named}
+    return tuple(chosen.values())
+
+
+def _plain(name: str) -> str:
+    """Return a GPU's name without what people type in several ways: case, vendor, dashes."""
+    return re.sub(r"nvidia|amd|[^a-z0-9]", "", name.lower())
+
+
+# Memory and time ------------------------------------------------------------------------------
 
 
 class Need(NamedTuple):
@@ -106,25 +188,24 @@ def fit_cards(
     counted = cost if isinstance(cost, CostReport) else None
     needed, settled = need(cost.tokens, cost.batch), max(settled_length(cost.cache), chunk)
     shared = needed.weights + needed.cache
-    found = []
-    for card in cards:
+
+    def fit(card: Gpu) -> CardFit:
         batch = largest(lambda batch: need(cost.tokens, batch).total, card.memory, settled)
-        context = largest(lambda tokens: need(tokens, cost.batch).total, card.memory, settled)
         free = card.memory - needed.total
-        fit = CardFit(
+        return CardFit(
             card=card,
             need=needed,
             free=free,
             cards=-(-shared // (free + shared)) if free + shared > 0 else None,
             batch=batch,
-            context=context,
+            context=largest(lambda n: need(n, cost.batch).total, card.memory, settled),
             rate=_rate(cost, card),
             prefill=None if counted is None else _prefill_seconds(counted, card),
             decode=_decode(counted, card, cost.batch) if counted and free >= 0 else None,
             full=_decode(counted, card, batch) if counted and batch else None,
         )
-        found.append(fit)
-    return tuple(found)
+
+    return tuple(map(fit, cards))
 
 
 def _rate(cost: CostReport | BuiltCount, card: Gpu) -> float:
@@ -138,11 +219,9 @@ def _rate(cost: CostReport | BuiltCount, card: Gpu) -> float:
 
 
 def _need(cost: CostReport | BuiltCount, tokens: int, batch: int, chunk: int) -> Need:
-    """Return the GPU memory that serving ``batch`` sequences of ``tokens`` tokens takes.
-
-    chunk: the most tokens of prompts that pass the layers at once. The overhead is left at zero.
-    """
-    kept = cost.cache_at(tokens, batch).bytes
+    """Return the GPU memory that serving ``batch`` sequences takes, without the overhead."""
+    cached = cost.cache_at(tokens, batch)
+    kept = cached.bytes if cached else 0
     weights = (cost.weight_bytes or 0) + cost.buffer_bytes
     if isinstance(cost, BuiltCount):
         return Need(0, weights, kept, None, logits=None, overhead=0)
@@ -162,19 +241,13 @@ def _need(cost: CostReport | BuiltCount, tokens: int, batch: int, chunk: int) ->
 
 
 def _layer_width(layer: LayerSpec) -> int:
-    """Return how many numbers a token has in memory at most in a layer.
-
-    They are its residual, the same after the norm, and the inner numbers of the widest part.
-    """
-    inside = [*map(_attention_width, layer.attentions), _forward_width(layer.feed_forward)]
+    """Return the numbers of a token: its residual, that after the norm, the widest part's own."""
+    inside = [_forward_width(layer.feed_forward)]
+    for spec in layer.attentions:  # query, key, values, latent vectors
+        latent = spec.latent
+        shared = 0 if latent is None else latent.kv_lora + latent.rope_dim + (latent.q_lora or 0)
+        inside.append((spec.heads + spec.kv_heads) * (spec.head_dim + spec.value_dim) + shared)
     return 2 * layer.attentions[0].d_model + max(inside)
-
-
-def _attention_width(spec: AttentionSpec) -> int:
-    """Return how many numbers an attention computes for a token: query, key, values, latents."""
-    latent = spec.latent
-    shared = 0 if latent is None else latent.kv_lora + latent.rope_dim + (latent.q_lora or 0)
-    return (spec.heads + spec.kv_heads) * (spec.head_dim + spec.value_dim) + shared
 
 
 def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
@@ -182,8 +255,8 @@ def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
     if spec is None:
         return 0
     if isinstance(spec, ExpertsSpec):
-        each = _forward_width(spec.expert) + spec.expert.d_model
-        return spec.active * each + _forward_width(spec.shared)
+        inner = _forward_width(spec.expert) + spec.expert.d_model
+        return spec.active * inner + _forward_width(spec.shared)
     return (2 + spec.gated) * spec.d_ff
 
 
@@ -191,11 +264,7 @@ def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
 
 
 def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
-    """Return the time bound of a step that generates a token for each of ``batch`` sequences.
-
-    card: the GPU. The sequences have ``cost.tokens`` tokens each. The result is None if the model
-        does not generate.
-    """
+    """Return the bound of a generation step; None if the model does not generate."""
     if not cost.spec.main.causal:
         return None
     length, dtype = cost.at(cost.tokens), cost.cache_dtype
@@ -208,10 +277,7 @@ def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
 
 
 def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
-    """Return the least seconds of a pass over all prompts on a GPU.
-
-    A model that generates computes the logits of the last token only.
-    """
+    """Return the least seconds of a pass over all prompts, of whose logits the last count."""
     operations, read = cost.flops.total_visible, 0
     if cost.spec.main.causal:
         operations -= cost.flops.head - cost.flops.head // cost.tokens
@@ -222,8 +288,7 @@ def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
 def _weights_read(cost: CostReport, tokens: int) -> int:
     """Return the bytes of parameters that a step of this many tokens loads.
 
-    Of quantised parameters the tables and experts that it does not load count at their own size,
-    all others at the mean of the model.
+    Of quantised ones, what it does not load counts at its own size, all else at the mean.
     """
     stacks = [stack for stack in cost.parameters.stacks if stack.spec.causal]
     weights, stored = cost.weight_bytes or 0, cost.storage
@@ -249,7 +314,7 @@ def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
     source are cached. Of E experts, k of which are active, it loads those that a token was sent to:
     with even routing E × (1 − (1 − k/E)^tokens), which is k for one token.
     """
-    yield stack.total - stack.shares.embedding
+    yield stack.shares.total - stack.shares.embedding
     head = stack.spec.head
     if head is not None and head.tied:
         yield head.inputs * head.outputs
@@ -260,4 +325,4 @@ def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
             yield -experts * _idle(group, tokens)
         for attention in group.layer.attentions:
             if attention.spec.cross:
-                yield -group.stored * (attention.key + attention.value)
+                yield -group.stored * attention.of("key", "value")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from attnviz.count.params.cases import NamedModel, requested_cases
 from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.request import ParamsRequest
+from attnviz.count.params.params import params
+from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import UsageError
 
 WIDE, INNER, HEADS, VOCAB, LAYERS = 256, 640, 8, 96, 3
@@ -133,84 +133,59 @@ def mlx(bits: int, group: int = 64) -> Pack:
     return pack
 
 
+def said(method: str, **fields: Any) -> dict[str, Any]:
+    return {"quant_method": method, **fields}
+
+
 def compressed(form: str, weights: dict[str, Any], **more: Any) -> dict[str, Any]:
-    group = {"targets": ["Linear"], "weights": weights}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": form,
-        "config_groups": {"group_0": group},
-        "ignore": ["lm_head"],
-        **more,
-    }
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    own = {"format": form, "config_groups": groups, "ignore": ["lm_head"]}
+    return said("compressed-tensors", **own | more)
 
 
 CHANNEL = scaled(("f2", lambda o, i: (o, 1)))
+INT8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
 INT4_GROUPS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
+FP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
 NVFP4 = scaled(
     ("u1", lambda o, i: (o, i // 16)), ("f4", lambda o, i: (1,)), ("f4", lambda o, i: (1,)), width=4
 )
+FBGEMM = scaled(("f4", lambda o, i: (o, 1)), ("f4", lambda o, i: (1,)))
+HALVES = ("f2", lambda o, i: (o * i // 64, 1))
+HQQ = {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}}
+TORCHAO = {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}
 
 FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
-    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": False}, gptq()),
-    "gptq in one group": (
-        {"quant_method": "gptq", "bits": 8, "group_size": -1, "desc_act": True},
-        gptq(8, -1),
-    ),
-    "gptq 3-bit": ({"quant_method": "gptq", "bits": 3, "group_size": 64}, gptq(3, 64)),
-    "awq": ({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}, awq),
+    "gptq": (said("gptq", bits=4, group_size=128, sym=False), gptq()),
+    "gptq in one group": (said("gptq", bits=8, group_size=-1, desc_act=True), gptq(8, -1)),
+    "gptq 3-bit": (said("gptq", bits=3, group_size=64), gptq(3, 64)),
+    "awq": (said("awq", bits=4, group_size=128, version="gemm"), awq),
     "nf4": ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, nf4),
     "nf4 double": (
-        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+        said("bitsandbytes", load_in_4bit=True, bnb_4bit_use_double_quant=True),
         nf4_double,
     ),
-    "bitsandbytes 8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, int8),
-    "fp8": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, fp8_blocks),
-    "fp8 of a tensor": ({"quant_method": "fp8"}, scaled(("f4", lambda o, i: ()))),
-    "fbgemm": (
-        {"quant_method": "fbgemm_fp8"},
-        scaled(("f4", lambda o, i: (o, 1)), ("f4", lambda o, i: (1,))),
-    ),
+    "bitsandbytes 8": (said("bitsandbytes", load_in_8bit=True), int8),
+    "fp8": (said("fp8", weight_block_size=[128, 128]), fp8_blocks),
+    "fp8 of a tensor": (said("fp8"), scaled(("f4", lambda o, i: ()))),
+    "fbgemm": (said("fbgemm_fp8"), FBGEMM),
     "compressed int4": (
         compressed("pack-quantized", INT4_GROUPS | {"symmetric": False, "actorder": "group"}),
         packed_int32,
     ),
-    "compressed int8": (
-        compressed("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"}),
-        CHANNEL,
-    ),
-    "compressed fp8": (
-        compressed("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
-        CHANNEL,
-    ),
-    "compressed nvfp4": (
-        compressed(
-            "nvfp4-pack-quantized",
-            {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16},
-        ),
-        NVFP4,
-    ),
-    "modelopt": ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, NVFP4),
+    "compressed int8": (compressed("int-quantized", INT8), CHANNEL),
+    "compressed nvfp4": (compressed("nvfp4-pack-quantized", FP4), NVFP4),
+    "modelopt": (said("modelopt", quant_algo="NVFP4", ignore=["lm_head"]), NVFP4),
     "hqq": (
-        {
-            "quant_method": "hqq",
-            "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}},
-            "skip_modules": ["lm_head"],
-        },
-        scaled(
-            ("f2", lambda o, i: (o * i // 64, 1)), ("f2", lambda o, i: (o * i // 64, 1)), width=4
-        ),
+        said("hqq", quant_config=HQQ, skip_modules=["lm_head"]),
+        scaled(HALVES, HALVES, width=4),
     ),
     "torchao int4": (
-        {
-            "quant_method": "torchao",
-            "quant_type": {
-                "default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}
-            },
-        },
+        said("torchao", quant_type=TORCHAO),
         scaled(("f2", lambda o, i: (i // 32, o, 2)), width=4),
     ),
     "torchao int8": (
-        {"quant_method": "torchao", "quant_type": "int8_weight_only"},
+        said("torchao", quant_type="int8_weight_only"),
         scaled(("f2", lambda o, i: (o,))),
     ),
 }
@@ -240,7 +215,7 @@ def folder_of(path: Path, about: dict[str, Any], key: str = "quantization_config
 
 
 def counted(folder: Path, **options: Any) -> CostReport:
-    (case,) = requested_cases([NamedModel(str(folder))], ParamsRequest(**options)).cases
+    (case,) = params([NamedModel(str(folder))], ParamsRequest(**options)).cases
     assert case.cost is not None
     return case.cost
 
@@ -371,11 +346,7 @@ def test_towers_keep_their_numbers(tmp_path: Path, nested: bool) -> None:
         architectures=["Gemma3ForConditionalGeneration"],
     )
     config.save_pretrained(tmp_path / "m")
-    about = (
-        compressed("int-quantized", {"num_bits": 8, "type": "int", "strategy": "channel"})
-        if nested
-        else {"quant_method": "awq", "bits": 4, "group_size": 64}
-    )
+    about = compressed("int-quantized", INT8) if nested else said("awq", bits=4, group_size=64)
     fields = json.loads((tmp_path / "m" / "config.json").read_text())
     (fields["text_config"] if nested else fields)["quantization_config"] = about
     (tmp_path / "m" / "config.json").write_text(json.dumps({**fields, "dtype": "bfloat16"}))
@@ -388,7 +359,7 @@ def test_towers_keep_their_numbers(tmp_path: Path, nested: bool) -> None:
             right += o * i + 2 * o if nested else o * i // 2 + i // 64 * (o // 2 + 2 * o)
         else:
             right += 2 * weight.numel()
-    (case,) = requested_cases([NamedModel(str(tmp_path / "m"))], ParamsRequest()).cases
+    (case,) = params([NamedModel(str(tmp_path / "m"))], ParamsRequest()).cases
     assert case.built is not None
     assert case.built.weight_bytes == right
 

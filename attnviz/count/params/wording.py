@@ -1,20 +1,15 @@
-"""Turns counts into text: numbers, titles and sentences.
+"""Words for counts: numbers, sizes, the title of a model.
 
 Counts, shares, sizes and factors are computed with integers only, and so are exact however large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from attnviz.count.params.counting.built import BuiltCount
 from attnviz.count.params.counting.cache import CacheCount
-from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.counting.memory import MemoryFit
+from attnviz.count.params.counting.cost import BuiltCount, CostReport
 from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
-from attnviz.draw.document import Explanation
 from attnviz.draw.numbers import counted, spans
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -52,21 +47,21 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
 
     names: the units, each a thousand times the one before.
     """
-    place = max((len(str(number)) - 1) // 3, 0)
-    if place >= len(names):
+    step = max((len(str(number)) - 1) // 3, 0)
+    if step >= len(names):
         power = len(str(number)) - 1
         shown = _rounded(number, 10**power, 2)
         if shown == "10.00":
             shown, power = "1.00", power + 1
         return f"{shown}e{power} {names[0]}".strip()
-    unit = 1000**place
+    unit = 1000**step
     for decimals in (2, 1, 0) if number % unit else (0,):
         shown = _rounded(number, unit, decimals)
         if len(shown) <= 5 or not decimals:
             break
-    if shown == "1,000" and place and place + 1 < len(names):
+    if shown == "1,000" and step and step + 1 < len(names):
         return _scaled(1000 * unit, names)
-    return f"{shown} {names[place]}".strip()
+    return f"{shown} {names[step]}".strip()
 
 
 def short(number: int) -> str:
@@ -131,11 +126,16 @@ def title_words(cost: CostReport | BuiltCount) -> tuple[str, ...]:
         words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
     forward = main_group(cost).layer.spec.feed_forward
     if isinstance(forward, ExpertsSpec):
-        experts = f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}"
-        words.append(f"{experts}, {count(forward.active)} active")
+        words.append(experts_words(forward))
     elif forward is not None:
         words.append(f"d_ff {count(forward.d_ff)}")
     return (_name(cost), *words, dtype_words(cost))
+
+
+def experts_words(spec: ExpertsSpec) -> str:
+    """Return the numbers of experts as a string: ``8 experts of 14,336, 2 active``."""
+    experts = f"{count(spec.experts)} experts of {count(spec.expert.d_ff)}"
+    return f"{experts}, {count(spec.active)} active"
 
 
 def heading_words(cost: CostReport) -> tuple[str, ...]:
@@ -164,75 +164,14 @@ def _depths(cost: CostReport, brief: bool = False) -> str:
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
-    each = [f"{count(stack.depth)} {'' if brief else stack.name}".strip() for stack in stacks]
-    return f"{' + '.join(each)} layers"
-
-
-def origin_lines(cost: CostReport | BuiltCount) -> tuple[str, ...]:
-    """Return lines with the source of the numbers and the notes that belong to them."""
-    if isinstance(cost, BuiltCount):
-        origin, notes = {"source": cost.source}, cost.made.notes
-    else:
-        spec = cost.spec
-        origin, notes = {"source": spec.source, "counted as": spec.architecture}, spec.notes
-    lines = [f"{what}: {where}" for what, where in origin.items() if where]
-    return (*lines, *dtype_notes(cost), *(f"note: {note}" for note in notes))
-
-
-def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
-    """Return a note that the dtype is an assumption, or an empty list."""
-    if cost.stated:
-        return []
-    return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]
+    depths = [f"{count(stack.depth)} {'' if brief else stack.name}".strip() for stack in stacks]
+    return f"{' + '.join(depths)} layers"
 
 
 def run_words(counted_for: CostReport | BuiltCount | CacheCount) -> str:
     """Return the counted length and batch as a string: ``4,096 tokens``, ``8 × 4,096 tokens``."""
     words = counted(counted_for.tokens, "token")
     return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
-
-
-# What a count answers --------------------------------------------------------------------------
-
-
-def finding(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
-    """Return a sentence on the needed memory, whether it is there, and a warning on the length.
-
-    fit: what fits in the given memory; None if no memory was given.
-    """
-    return _need(cost, fit) + beyond(cost)
-
-
-def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
-    needed = bytes_text(cost.needed_bytes)
-    if fit is not None and cost.needed_bytes is not None:
-        memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory
-        if over <= 0:
-            return f"Fits in {memory}: needs {needed}."
-        return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
-    if isinstance(cost, CostReport) and attention_only(cost):
-        return f"{count(cost.total)} parameters{_why_so_many(cost)}."
-    many = f"{short(cost.total)} parameters: "
-    if cost.weight_bytes is None and cost.storage is not None:
-        return f"{many}quantised as {cost.storage.scheme}, whose bytes are not known."
-    weights = bytes_text((cost.weight_bytes or 0) + cost.buffer_bytes)
-    if cost.cache is None:
-        return f"{many}{weights} of weights."
-    if not cost.cache.bytes:
-        return f"{many}{weights} of weights, and no KV cache."
-    return f"{many}{weights} of weights + {bytes_text(cost.cache.bytes)} of KV cache = {needed}."
-
-
-def _why_so_many(cost: CostReport) -> str:
-    spec = main_attention(cost).spec
-    product = f"{count(spec.heads)} × {count(spec.head_dim)}"
-    if spec.latent is not None or spec.linear:
-        return " in one attention layer"
-    if spec.heads * spec.head_dim != spec.d_model:
-        return f" at {product} = {count(spec.heads * spec.head_dim)} columns of heads"
-    if spec.kv_heads != spec.heads:
-        return f": {count(spec.heads // spec.kv_heads)} query heads share one key/value head"
-    return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
 
 
 def beyond(cost: CostReport | BuiltCount) -> str:
@@ -243,75 +182,3 @@ def beyond(cost: CostReport | BuiltCount) -> str:
     if isinstance(cost, BuiltCount) or cost.spec.source or cost.spec.architecture:
         return f" ! The model was trained for {count(limit)} tokens only."
     return f" ! Its positions end at {count(limit)} tokens."
-
-
-def readings(cost: CostReport) -> Iterator[str]:
-    """Yield sentences on what is noteworthy about this architecture."""
-    spec = main_attention(cost).spec
-    if spec.latent is None and not spec.linear:
-        yield _width_sentence(spec)
-    if cost.cache.bytes_per_token:
-        yield from _sharing(spec)
-    if not attention_only(cost):
-        yield from _tied(cost)
-
-
-def _width_sentence(spec: AttentionSpec) -> str:
-    """Return a sentence on whether the count depends on the number of heads."""
-    inner = spec.heads * spec.head_dim
-    product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
-    if inner != spec.d_model:
-        return (
-            f"The count depends on the number of heads: heads × head_dim = {product} is not "
-            f"d_model = {count(spec.d_model)}."
-        )
-    if spec.kv_heads != spec.heads:
-        return (
-            "Query and output do not depend on the number of heads: heads × head_dim = "
-            f"{product} = d_model. Key and value do: they have "
-            f"{count(spec.kv_heads)} × {count(spec.head_dim)} = "
-            f"{count(spec.kv_heads * spec.head_dim)} columns."
-        )
-    other = ""
-    if spec.head_dim % 2 == 0:
-        more, narrower = 2 * spec.heads, spec.head_dim // 2
-        other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
-    return (
-        f"The projections do not depend on the number of heads: heads × head_dim = {product} = "
-        f"d_model{other}. The width of a head and the number of attention weights do."
-    )
-
-
-def _sharing(spec: AttentionSpec) -> Iterator[str]:
-    """Yield sentences on what shared or latent keys and values save in the cache."""
-    if spec.latent is not None:
-        held = spec.latent.kv_lora + spec.latent.rope_dim
-        full = spec.heads * (spec.head_dim + spec.value_dim)
-        yield (
-            f"A token is kept as one vector of {count(held)} numbers a layer instead of "
-            f"{count(full)} for all heads: {percentage(full - held, full)} of the cache is saved."
-        )
-    elif spec.kv_heads != spec.heads:
-        group = spec.heads // spec.kv_heads
-        saved = percentage(spec.heads - spec.kv_heads, spec.heads)
-        yield (
-            f"{count(group)} query heads share one key/value head: the cache keeps "
-            f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
-        )
-
-
-def _tied(cost: CostReport) -> Iterator[str]:
-    heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
-    tables = sum(head.inputs * head.outputs for head in heads if head.tied)
-    if tables:
-        yield (
-            "The LM head is tied to the token embedding, counted once; untied it would add "
-            f"{count(tables)} parameters."
-        )
-
-
-def explanation(*costs: CostReport | BuiltCount) -> Explanation:
-    """Return the explanation for beginners, which says for what lengths and dtype was counted."""
-    words = {f", for {run_words(cost)} ({dtype_words(cost)})" for cost in costs}
-    counted_for = words.pop() if len(words) == 1 else ""
-    return Explanation("params", f"nothing was run: counted exactly from the shape{counted_for}.")

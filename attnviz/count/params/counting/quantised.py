@@ -1,26 +1,27 @@
-"""Reads how a config says that weights are quantised, and counts their bytes from first principles.
+"""Reads how a config says that weights are quantised, and counts their bytes.
 
-``schemes.toml`` has the formats. A format, a width or a list of modules that is not known gives a
-scheme without rules, whose bytes nothing tells.
+Quantised weights are packed numbers, and the scales stored beside them. ``schemes.toml`` has the
+formats. A format, a width or a list of modules that is not known gives a scheme without rules,
+whose bytes nothing tells.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from attnviz.count.params.config.read import quantisation_fields
 from attnviz.count.params.counting.cache import byte_count
-from attnviz.count.params.counting.storage import Packing, Storage, StoredLine, WeightMatrix
+from attnviz.count.params.counting.parameters import ParameterCount, Term
 from attnviz.reading import read_toml
 
 _FORMATS = Path(__file__).with_name("schemes.toml")
-_KINDS = ("linear", "experts")
+_QUANTISED = ("linear", "experts")
 _IGNORED = (
     *("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "skip_modules"),
     "llm_int8_skip_modules",
@@ -28,6 +29,118 @@ _IGNORED = (
 _MOST_LAYERS = 500
 _MOST_STEPS = 300_000
 """About the most steps that matching a name with the patterns of a config may take."""
+
+MatrixKind = Literal["linear", "experts", "router", "embedding", "head"]
+"""What a matrix is for: formats quantise some of these kinds and leave others alone."""
+
+_KINDS: Mapping[str, MatrixKind] = {
+    **dict.fromkeys(("query", "key", "value", "output", "latent", "up", "gate", "down"), "linear"),
+    **{kind: kind for kind in ("router", "embedding", "head")},
+}
+"""The kind of a matrix by the role of its term; terms of other roles are never quantised."""
+
+
+class WeightMatrix(NamedTuple):
+    """Equal matrices of a model, one or more in each of some layers.
+
+    names: the names that checkpoints give it; ``#`` stands for the index of the layer.
+    kind: what it is for. inputs, outputs: its widths. copies: how many a layer has, such as one for
+        each expert. layers: the indices of the layers that have it.
+    """
+
+    names: tuple[str, ...]
+    kind: MatrixKind
+    inputs: int
+    outputs: int
+    copies: int = 1
+    layers: Sequence[int] = (0,)
+
+
+class Packing(NamedTuple):
+    """The way in which a quantised matrix is stored.
+
+    bits: of a number, fractions of a bit included. rows, columns: the outputs and inputs of a block
+        that has its own scale; 0 rows for blocks of the flattened matrix, 0 columns for all inputs,
+        0 for both if the matrix has one scale.
+    block_bits: of everything that is stored for a block, such as its scale and zero point.
+    input_bits: of what is stored for an input. matrix_bits: of what is stored for a matrix.
+    fits: whether only a matrix whose inputs make whole blocks is quantised.
+    """
+
+    bits: Fraction | int
+    rows: int = 1
+    columns: int = 0
+    block_bits: Fraction | int = 0
+    input_bits: int = 0
+    matrix_bits: int = 0
+    fits: bool = False
+
+    def bytes_of(self, inputs: int, outputs: int) -> int:
+        """Return the bytes of a matrix with its scales, rounded up."""
+        columns = self.columns or inputs
+        blocks = -(-outputs // (self.rows or 1)) * -(-inputs // columns)
+        if not self.rows:
+            blocks = -(-inputs * outputs // columns) if self.columns else 1
+        beside = blocks * self.block_bits + inputs * self.input_bits + self.matrix_bits
+        return int(-(-inputs * outputs * self.bits // 8) - (-beside // 8))
+
+
+class StoredLine(NamedTuple):
+    """The numbers that are stored in one way.
+
+    label: how. numbers: how many parameters; None if a file does not say. bytes: of all of them.
+    """
+
+    label: str
+    numbers: int | None
+    bytes: int
+
+
+class Storage(NamedTuple):
+    """How the parameters of a quantised model are stored.
+
+    scheme: the name of the format. lines: the numbers by how they are stored; empty if the format
+        is not known. narrowest: the dtype of the narrowest quantised numbers, empty if unknown.
+    experts, tables: the bytes of all routed experts and of token tables; None if unknown.
+    buffered: whether the lines contain the buffers of the model too, as files do.
+    """
+
+    scheme: str
+    lines: tuple[StoredLine, ...] = ()
+    narrowest: str = ""
+    experts: int | None = None
+    tables: int | None = None
+    buffered: bool = False
+
+    @property
+    def bytes(self) -> int | None:
+        """Return the bytes of all lines; None if the format is not known."""
+        return sum(line.bytes for line in self.lines) if self.lines else None
+
+
+def matrices(counted: ParameterCount) -> Iterator[WeightMatrix]:
+    """Yield the matrices of an architecture that formats may quantise."""
+    outside = [*counted.terms, *(term for stack in counted.stacks for term in stack.terms)]
+    placed: list[tuple[Term, str, Sequence[int]]] = [(term, "model.", (0,)) for term in outside]
+    for stack in counted.stacks:
+        prefix = f"{'model' if stack.spec.causal else stack.spec.name}.layers.#."
+        for group in stack.groups:
+            layers = range(group.repeat) if group.indices is None else group.indices
+            for part in (*group.layer.attentions, group.layer.feed_forward):
+                terms = () if part is None else part.terms
+                placed += [(term, prefix, layers[: group.stored]) for term in terms]
+    for term, start, indices in placed:
+        if term.role in _KINDS and len(term.factors) > 1:
+            *copies, inputs, outputs = term.factors
+            kind: MatrixKind = "experts" if copies else _KINDS[term.role]
+            if kind == "embedding":  # a row for each token, as a head has
+                inputs, outputs = outputs, inputs
+            known = _table()["names"].get(term.label, (term.label.replace(" ", "_"),))
+            named, many = tuple(start + name for name in known), math.prod(copies)
+            yield WeightMatrix(named, kind, inputs, outputs, many, indices)
+
+
+# What a config says ---------------------------------------------------------------------------
 
 
 class _UnknownError(Exception):
@@ -48,25 +161,19 @@ class Scheme(NamedTuple):
 
     label: str
     rules: tuple[_Rule, ...] = ()
-    kinds: tuple[str, ...] = _KINDS
+    kinds: tuple[str, ...] = _QUANTISED
     narrowest: str = ""
 
 
-def find_scheme(config: Mapping[str, Any]) -> Scheme | None:
-    """Return how a config says that its model's weights are quantised, or None if it does not."""
-    about, nested = quantisation_fields(config)
-    if not about:
-        return None
+def find_scheme(about: Mapping[str, Any], nested: bool) -> Scheme | None:
+    """Return how a config says that its model's weights are quantised, or None if it does not.
+
+    about, nested: the result of ``quantisation_fields``.
+    """
     try:
         return _read(about, nested)
     except _UnknownError as error:
         return Scheme(str(error))
-
-
-def usual_names() -> Mapping[str, list[str]]:
-    """Return the usual names of matrices in checkpoints, by the label of their term."""
-    names: Mapping[str, list[str]] = _table()["names"]
-    return names
 
 
 @cache
@@ -75,10 +182,7 @@ def _table() -> dict[str, Any]:
 
 
 def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
-    """Return the scheme of a config's fields; raise _UnknownError if a part of it is not known.
-
-    nested: whether the fields are of the model's text part alone.
-    """
+    """Return the scheme of a config's fields; raise _UnknownError if a part of it is not known."""
     method, labels, narrowest = _method(about), [], "float8"
     rules: list[_Rule] = []
     row: Mapping[str, Any] = {}
@@ -95,7 +199,7 @@ def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
         return None
     ignored = [name for key in _IGNORED for name in _listed(about.get(key))]
     ignored += _table()["towers"]["names"] if row.get("text") or nested else []
-    kinds = (*row.get("kinds", _KINDS), *["head"] * bool(about.get("lm_head")))
+    kinds = (*row.get("kinds", _QUANTISED), *["head"] * bool(about.get("lm_head")))
     kinds += ("head", "embedding") * bool(about.get("include_input_output_embeddings"))
     label = " and ".join(dict.fromkeys(labels))
     return Scheme(label, ((_names(ignored), None), *rules), kinds, narrowest)
@@ -114,20 +218,15 @@ def _method(about: Mapping[str, Any]) -> str:
 def _variants(
     method: str, about: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[str], Mapping[str, Any]]]:
-    """Yield (variant, names of modules, fields with width and group) of a method.
-
-    The variant is the part of a format's name in ``schemes.toml`` after the method.
-    """
+    """Yield (variant, names of modules, fields with width and group) of a method."""
     variant, inner, every = "", about, ["re:"]
     match method:
         case "compressed-tensors":
-            groups = [_dict(group) for group in _dict(about.get("config_groups")).values()]
             if _dict(about.get("sparsity_config")).get("format", "dense") != "dense":
                 raise _UnknownError(f"{method} with sparse weights")
-            for group in sorted(
-                groups, key=lambda group: "Linear" in _listed(group.get("targets"))
-            ):
-                targets = _listed(group.get("targets"))
+            groups = [_dict(group) for group in _dict(about.get("config_groups")).values()]
+            listed = [(_listed(group.get("targets")), group) for group in groups]
+            for targets, group in sorted(listed, key=lambda pair: "Linear" in pair[0]):
                 if weights := _dict(group.get("weights")):
                     form = str(group.get("format") or about.get("format"))
                     yield form, every if "Linear" in targets else targets, weights
@@ -153,10 +252,7 @@ def _variants(
 
 
 def _packing(row: Mapping[str, Any], about: Mapping[str, Any], name: str) -> tuple[int, Packing]:
-    """Return the width of a number, and how a matrix is stored.
-
-    row: the format. about: the fields of the config that may change it. name: of the format.
-    """
+    """Return the width of a number, and how the format ``name`` stores a matrix."""
 
     def whole(value: Any, least: int = 1) -> int:
         if type(value) is not int or not least <= value <= 2**20:
@@ -210,7 +306,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
 def _names(listed: Iterable[str]) -> re.Pattern[str]:
@@ -254,14 +350,14 @@ def count_stored(
     for matrix in matrices:
         if len(matrix.layers) > _MOST_LAYERS:
             return Storage(f"{scheme.label} in {len(matrix.layers):,} layers")
-        one = matrix.inputs * matrix.outputs
-        found = Counter(_packing_of(scheme, matrix, layer) for layer in matrix.layers)
-        for packing, layers in found.items():
-            many, size = layers * matrix.copies, byte_count(one, dtype)
+        area = matrix.inputs * matrix.outputs
+        packings = Counter(_packing_of(scheme, matrix, layer) for layer in matrix.layers)
+        for packing, layers in packings.items():
+            many, size = layers * matrix.copies, byte_count(area, dtype)
             if packing is not None:
                 size = packing.bytes_of(matrix.inputs, matrix.outputs)
                 label = f"{float(packing.bits):g} bits + scales"
-                numbers[label] += many * one
+                numbers[label] += many * area
                 sizes[label] += many * size
             by_kind[matrix.kind] += many * size
     rest = total - numbers.total()

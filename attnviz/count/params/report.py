@@ -1,0 +1,325 @@
+"""The report of ``attnviz params``: the counts of one model, of several, or of compared sizes.
+
+In the object of ``--json`` one model is the object itself; several are in ``models``, and the rows
+of ``--compare`` in ``rows``. Whole numbers stay whole, however large. Parameters of ``attention``,
+``per_head`` and ``ffn`` are those of one layer, of the kind that the model has most of; everything
+else is of the whole model.
+
+The table of a CSV file has one line for each number: the compared options, then ``model, section,
+stack, item, detail, value, unit``. Lines of the section ``parameters`` without ``detail`` add up to
+its ``total``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attnviz.count.params.counting.cost import BuiltCount, CostReport
+from attnviz.count.params.counting.parameters import FeedForwardCount
+from attnviz.count.params.parts import Case, layer_kind, main_attention, main_group, part_lines
+from attnviz.count.params.request import ParamsRequest
+from attnviz.count.params.specs import FeedForwardSpec
+from attnviz.draw.report import Report
+
+if TYPE_CHECKING:  # the options of the program need no drawing, most runs name no card
+    from _typeshed import SupportsWrite
+
+    from attnviz.count.params.counting.cards import CardFit
+    from attnviz.draw.document import Document
+
+_COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
+
+_ATTENTION = ("query", "key", "value", "output", "latent", "bias", "norm", "other")
+_FLOPS = (
+    *("attention_projections", "attention_scores", "attention_scores_visible", "ffn", "head"),
+    *("other", "total", "total_visible", "per_token", "scores_per_token"),
+)
+_CARD = ("name", "vendor", "year", "source", "memory", "bandwidth")
+_CARD_FIT = ("rate", "fits", "free", "cards", "batch", "context")
+_CARD_UNITS = {
+    "needs": "bytes",
+    "free": "bytes",
+    "cards": "cards",
+    "batch": "sequences",
+    "context": "tokens",
+    "decode": "tokens/s",
+    "decode_full": "tokens/s",
+    "prefill_seconds": "s",
+}
+_DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_per_second")
+
+
+@dataclass(frozen=True, repr=False)
+class ParamsReport(Report):
+    """The report of ``attnviz params``: the counts of all cases.
+
+    cases: one for each model or combination of values. request: the options.
+    options: the compared ones. models: how many were named; 0 if options gave the sizes.
+    """
+
+    cases: tuple[Case, ...]
+    request: ParamsRequest
+    options: tuple[str, ...] = ()
+    models: int = 0
+
+    command = "params"
+
+    def data(self) -> dict[str, Any]:
+        return {"schema": "attnviz.params/1", **self.facts()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints, without its schema."""
+        if self.options:
+            return _comparison(self)
+        if len(self.cases) > 1:
+            return {"models": [_case(case) for case in self.cases]}
+        return _case(self.cases[0])
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        """Write ``data`` indented, in ASCII because names may come from anywhere."""
+        stream.write(json.dumps(self.data(), indent=2, allow_nan=False) + "\n")
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        """Return the document; hints are left out beside an explanation."""
+        return super().document(explain=explain, hints=hints and not explain)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        yield (*(option.replace("-", "_") for option in self.options), *_COLUMNS)
+        for case in self.cases:
+            if (counts := case.counts) is None:
+                yield (*case.values, case.name, "refused", "", case.refusal, "", None, "")
+            else:
+                for line in (*_lines(counts), *_memory_lines(case, counts)):
+                    yield (*case.values, case.name, *line)
+
+
+# The object -----------------------------------------------------------------------------------
+
+
+def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """Return a named tuple and all that are inside it as JSON objects."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(member) for name, member in value._asdict().items()}
+    return [_plain(member) for member in value] if isinstance(value, tuple) else value
+
+
+def _comparison(report: ParamsReport) -> dict[str, Any]:
+    """Return the JSON object of a comparison of cases.
+
+    ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
+    between rows. ``rows``: for each case the ``values`` of the options and the object of its model,
+    or ``error`` if the values do not fit together. ``reading``: the changes in words.
+    """
+    from attnviz.count.params.compare import change_finding, change_reasons, telling_metrics
+
+    metrics = telling_metrics(report.cases)
+    return {
+        "compare": report.options,
+        "changed": [metric.key for metric in metrics if metric.changes(report.cases)],
+        "rows": [_row(report.options, case) for case in report.cases],
+        "reading": [
+            change_finding(report.options, report.cases, metrics),
+            *change_reasons(report.options, report.cases),
+        ],
+    }
+
+
+def _row(options: tuple[str, ...], case: Case) -> dict[str, Any]:
+    values = {
+        option.replace("-", "_"): int(value) if value.isdecimal() else value
+        for option, value in zip(options, case.values, strict=True)
+    }
+    return {"values": values} | ({"error": case.refusal} if case.counts is None else _case(case))
+
+
+def _case(case: Case) -> dict[str, Any]:
+    assert case.counts is not None
+    shared = {
+        "weights": _weights(case.counts),
+        "needed_bytes": case.counts.needed_bytes,
+        "kv_cache": _plain(case.counts.cache),
+    }
+    fits: dict[str, Any] = {} if case.fit is None else {"memory": case.fit._asdict()}
+    fits |= {"gpus": [_card(fit) for fit in case.gpus]} if case.gpus else {}
+    if isinstance(case.counts, BuiltCount):
+        return {**_built(case.counts), **shared, **fits}
+    cost, parameters = case.counts, case.counts.parameters
+    length = _named(cost, ("tokens", "source_tokens", "batch"))
+    attention, shares = main_attention(cost), parameters.shares._asdict()
+    return {
+        "model": _model(cost, case.revision),
+        "counted_by": "arithmetic",
+        **length,
+        "attention": {
+            **{role: attention.of(role) for role in _ATTENTION},
+            "total": attention.of(),
+        },
+        "per_head": attention.per_head._asdict(),
+        "ffn": _forward(cost),
+        **{name: shares[name] for name in ("embedding", "norm", "head", "other")},
+        "layers": sum(stack.spec.depth for stack in parameters.stacks),
+        "total": cost.total,
+        "active": parameters.active,
+        "shares": shares,
+        "parts": _parts(cost),
+        "layer_kinds": _kinds(cost),
+        "buffers": [{"name": term.label, "count": term.number} for term in parameters.buffers],
+        **shared,
+        "flops": {**length, **_named(cost.flops, _FLOPS)},
+        "attention_maps": _named(cost.maps, ("bytes", "values", "maps")),
+        **fits,
+    }
+
+
+def _built(built: BuiltCount) -> dict[str, Any]:
+    """Return the first fields of a model that was counted by building it."""
+    made = built.made
+    return {
+        "model": {
+            **_named(built, ("name", "revision", "dtype")),
+            **dict.fromkeys(("layers", "heads", "kv_heads", "head_dim")),
+            "source": built.source,
+            "architecture": made.architecture,
+            "max_positions": made.limit,
+            "notes": made.notes,
+        },
+        "counted_by": made.way,
+        **_named(built, ("tokens", "batch", "total")),
+        "parts": [{"name": name, "count": number} for name, number in made.parts],
+        "buffer_total": made.buffers,
+    }
+
+
+def _weights(count: CostReport | BuiltCount) -> dict[str, Any]:
+    """Return the JSON object of the bytes of weights, null if nothing tells them."""
+    stored = count.storage
+    return {
+        "dtype": count.dtype,
+        "stated_by": count.stated or None,
+        "other_dtypes": dict(count.others),
+        "bytes": count.weight_bytes,
+        "buffer_bytes": count.buffer_bytes,
+        "quantisation": stored and {"scheme": stored.scheme, "lines": _plain(stored.lines)},
+    }
+
+
+def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
+    spec, attention = cost.spec, main_attention(cost).spec
+    return {
+        "name": spec.name,
+        "revision": revision,
+        "dtype": cost.dtype,
+        "layers": spec.main.depth,
+        **_named(attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
+        "max_positions": spec.main.max_positions,
+        **_named(spec, ("source", "architecture", "notes")),
+    }
+
+
+def _forward(cost: CostReport) -> dict[str, Any]:
+    """Return the JSON object of a feed-forward part; all numbers are 0 without one."""
+    forward = main_group(cost).layer.feed_forward or FeedForwardCount(FeedForwardSpec(0, 0), ())
+    return {
+        "total": forward.of(),
+        "active": forward.of() - forward.idle,
+        **{role: forward.of(role) for role in ("up", "gate", "down", "bias", "router")},
+        "shared": forward.shared,
+        "other": forward.of("other", "norm"),
+        "per_expert": forward.per_expert,
+    }
+
+
+def _parts(cost: CostReport) -> list[dict[str, Any]]:
+    """Return the lines of the table of parameters; with ``detail`` one is a part of another."""
+    return [
+        {
+            "name": line.label,
+            **_named(line, ("role", "stack", "detail")),
+            "count": line.number,
+            "one_layer": line.each,
+            "layers": line.layers,
+            "one_head": line.per_head,
+            "formulas": [
+                {"name": term.label, "count": term.number, "formula": term.formula}
+                for term in line.terms
+            ],
+        }
+        for line in part_lines(cost.parameters)
+    ]
+
+
+def _kinds(cost: CostReport) -> list[dict[str, Any]]:
+    """Return a JSON object for each kind of layer; ``indices`` is null if a stack has one kind."""
+    return [
+        {
+            "stack": stack.spec.name,
+            "kind": layer_kind(group),
+            "layers": group.repeat,
+            **_named(group, ("stored", "indices")),
+            "attention": group.layer.shares.attention,
+            "ffn": group.layer.shares.feed_forward,
+            **_named(group.layer.shares, ("norm", "other", "total")),
+            "active": group.layer.active,
+        }
+        for stack in cost.parameters.stacks
+        for group in stack.groups
+    ]
+
+
+def _card(fit: CardFit) -> dict[str, Any]:
+    """Return the JSON object of how a GPU can run a model; its decode times are bounds."""
+    bounds = {"decode": fit.decode, "decode_full": fit.full}
+    return {
+        **_named(fit.card, _CARD),
+        "needs": {**fit.need._asdict(), "total": fit.need.total},
+        **_named(fit, _CARD_FIT),
+        **{name: bound and _named(bound, _DECODE) for name, bound in bounds.items()},
+        "prefill_seconds": fit.prefill,
+    }
+
+
+# The table ------------------------------------------------------------------------------------
+
+_Line = tuple[str, str, str, str, float | None, str]
+"""Section, stack, item, detail, value and unit of a number."""
+
+
+def _lines(cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    """Yield a line for each number of parameters and operations."""
+    section = unit = "parameters"
+    if isinstance(cost, BuiltCount):
+        for name, number in (*cost.made.parts, ("total", cost.total)):
+            yield section, "", name, "sum" if name == "total" else "", number, unit
+        return
+    for line in part_lines(cost.parameters):
+        yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
+    yield section, "", "total", "sum", cost.total, unit
+    yield section, "", "active", "sum", cost.parameters.active, unit
+    for term in cost.parameters.buffers:
+        yield "buffers", "", term.label, "", term.number, "numbers"
+    for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
+        yield "flops", "", name, "", getattr(cost.flops, name), "operations"
+    yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
+
+
+def _memory_lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
+    kind, cache = cost.storage.scheme if cost.storage else cost.dtype, cost.cache
+    yield "weights", "", kind, "", cost.weight_bytes, "bytes"
+    if cache is not None:
+        yield "kv_cache", "", "one token", "", cache.bytes_per_token, "bytes"
+        yield "kv_cache", "", f"{cost.batch} x {cost.tokens} tokens", "", cache.bytes, "bytes"
+    if case.fit is not None and case.fit.tokens is not None:
+        yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
+    for card in map(_card, case.gpus):
+        for name, unit in _CARD_UNITS.items():
+            value = card[name]
+            if isinstance(value, Mapping):
+                value = value.get("total", value.get("tokens_per_second"))
+            yield "gpus", "", card["name"], name, value, unit

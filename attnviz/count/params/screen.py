@@ -1,0 +1,414 @@
+"""What people read of ``attnviz params``: parameters, costs, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from attnviz.count.params.compare import (
+    MARK,
+    change_finding,
+    change_reasons,
+    compared_table,
+    model_table,
+    side_by_side_table,
+    size_sentences,
+    telling_metrics,
+)
+from attnviz.count.params.counting.cost import BuiltCount, CostReport, MemoryFit
+from attnviz.count.params.parts import Case, attention_only, main_attention
+from attnviz.count.params.report import ParamsReport
+from attnviz.count.params.request import ParamsRequest
+from attnviz.count.params.running import (
+    FEW_LENGTHS,
+    LENGTHS,
+    cache_facts,
+    detail_table,
+    facts_table,
+    length_table,
+    overview_table,
+)
+from attnviz.count.params.specs import AttentionSpec
+from attnviz.count.params.tables import brief_parameter_table, layer_table, parameter_table
+from attnviz.count.params.wording import (
+    beyond,
+    bytes_text,
+    count,
+    dtype_words,
+    heading_words,
+    percentage,
+    run_words,
+    short,
+    title_words,
+)
+from attnviz.draw import document as doc
+
+_BESIDE = doc.Beside(58)
+"""How the tables of a first screen stand side by side on a wide terminal."""
+
+_LEAST_BELOW = 10
+"""The lines below the table of cards from which on a first screen shows what else was counted."""
+
+_LEAST_SAID = 3
+"""The sentences about the cards that every first screen has."""
+
+
+def document(report: ParamsReport) -> doc.Document:
+    """Return the document of ``attnviz params``."""
+    cases, request = report.cases, report.request
+    costs = [case.counts for case in cases if case.counts is not None]
+    if report.options:
+        made = _compared(report, costs)
+    elif len(costs) > 1:
+        made = _side_by_side(cases, costs)
+    elif isinstance(costs[0], BuiltCount):
+        made = _built(cases[0], costs[0])
+    else:
+        made = _single(cases[0], costs[0], request)
+    if request.gpu:
+        made = _on_cards(made, report)
+    return made._replace(hints=doc.next_steps(_hints(report), tone="faint"))
+
+
+def _hints(report: ParamsReport) -> Iterator[str]:
+    """Yield hints for options of ``params`` that were not given."""
+    request, cases = report.request, report.cases
+    told = all(case.counts is None or case.counts.needed_bytes is not None for case in cases)
+    if request.memory is None and not request.gpu and told:
+        yield "--memory 24GB: does it fit"
+    if report.models < 2 and not request.compare:
+        yield "--compare dtype=float32,int8" if report.models else "--compare heads=8,16,32"
+        if not request.formula and cases[0].built is None:
+            yield "--formula: the arithmetic"
+    yield "--explain: how to read this"
+
+
+def _made(
+    title: Sequence[str],
+    notes: Sequence[str],
+    tables: Sequence[doc.Table],
+    *,
+    heading: Sequence[str],
+    finding: str,
+    first: doc.First,
+    explanation: doc.Explanation,
+    sentences: Sequence[str] = (),
+    several: bool = False,
+) -> doc.Document:
+    """Return a document.
+
+    title: a name, and remarks after it. notes: sources and cautions. tables: the counts. sentences:
+        what the numbers mean. heading: the words of the first line.
+    finding: the answer in a sentence. first: returns the first screen for a terminal's size.
+    explanation: for newcomers. several: whether it is about several models.
+    """
+    name, *words = title
+    asked = f"hat {name} cost{'s' * (not several)}"
+    facts = doc.Facts([(name, True), *((word, False) for word in words)])
+    return doc.Document(
+        f"w{asked}",
+        f"W{asked}",
+        [
+            doc.Group([facts, *map(doc.Note, notes)]),
+            *(doc.Group([table]) for table in tables),
+            doc.Group(list(map(doc.Say, sentences))),
+        ],
+        explanation,
+        heading=[(word, not index) for index, word in enumerate(heading)],
+        finding=finding,
+        first=first,
+    )
+
+
+def _single(case: Case, cost: CostReport, view: ParamsRequest) -> doc.Document:
+    layers = [layer_table(cost)] if view.per_layer else []
+    revision = [f"revision: {case.revision}"] if case.revision else []
+    return _made(
+        title_words(cost),
+        [*revision, *_origin_lines(cost)],
+        [
+            overview_table(case, cost),
+            parameter_table(cost, view.formula),
+            *layers,
+            detail_table(cost, view.formula),
+            *length_table(case, cost, LENGTHS),
+        ],
+        sentences=list(_readings(cost)),
+        heading=heading_words(cost),
+        finding=_need(cost, case.fit) + beyond(cost),
+        first=partial(_first, case, cost, view),
+        explanation=_explanation(cost),
+    )
+
+
+def _first(
+    case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
+) -> list[doc.Group]:
+    """Return the tables of the first screen; wide terminals show them side by side."""
+    overview = overview_table(case, cost)
+    parameters = parameter_table(cost, view.formula)._replace(least=3)
+    more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
+    if columns >= 2 * _BESIDE.columns + _BESIDE.gap:
+        tables = [parameters, *length_table(case, cost, LENGTHS), *more]
+        return [doc.Group([overview]), doc.Group(tables, beside=_BESIDE._replace(most=len(tables)))]
+    if view.formula or view.per_layer:
+        shown = [*more, parameters if view.formula else brief_parameter_table(cost)]
+        taken = sum(len(row.below) + 1 for table in shown for row in table.rows)
+        shown += [overview] if taken + 4 * len(shown) + len(overview.rows) <= lines else []
+        return [doc.Group([table]) for table in shown]
+    lengths = length_table(case, cost, FEW_LENGTHS, across=True)
+    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
+    if rest < _height(parameters) and not attention_only(cost):
+        parameters = brief_parameter_table(cost)
+    if rest < _height(parameters):
+        overview = overview_table(case, cost, maps=False)
+    groups = [doc.Group([overview]), doc.Group([parameters])]
+    return groups + [doc.Group([table], yields=1) for table in lengths]
+
+
+def _height(table: doc.Table) -> int:
+    return 1 + sum(1 + row.ruled for row in table.rows)
+
+
+def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
+    """Return the document with finding, table and notes on the GPUs put first."""
+    from attnviz.count.params import serving_table  # most runs name no card
+
+    cases = [case for case in report.cases if case.counts is not None]
+    cards = serving_table.card_table(cases, report.options, "all" in report.request.gpu)
+    notes = serving_table.card_notes(cases)
+
+    def first(columns: int, lines: int) -> list[doc.Group]:
+        rest = lines - len(cards.rows) - len(notes) - 3
+        shown = notes if rest > 0 else notes[:_LEAST_SAID]
+        more = made.first(columns, rest) if made.first and rest >= _LEAST_BELOW else []
+        return [doc.Group([cards, *shown]), *(group._replace(yields=1) for group in more)]
+
+    about, *groups = made.groups
+    return made._replace(
+        groups=[about, doc.Group([cards, *notes]), *groups],
+        finding=serving_table.card_finding(cases),
+        first=first,
+    )
+
+
+def _built(case: Case, built: BuiltCount) -> doc.Document:
+    """Return the document of a model that was built: its parts, which add up to the total."""
+    made, title = built.made, title_words(built)
+    rest = built.total - sum(number for _, number in made.parts)
+    rows: list[tuple[str, int]] = [*made.parts, *[("outside these", rest)] * bool(rest)]
+    last = ("total", built.total)
+    parts = doc.table(
+        [*rows, last],
+        doc.ColumnOf("part", lambda part: part[0], right=False),
+        doc.ColumnOf("parameters", lambda part: count(part[1])),
+        doc.ColumnOf("share", lambda part: percentage(part[1], built.total), keep=6),
+        row=lambda part: (
+            {"tone": "strong", "ruled": True}
+            if part is last
+            else {"bar": (part[1], built.total) if part in made.parts else None}
+        ),
+    )
+    kept = [] if built.cache is None else cache_facts(built.cache)
+    overview = overview_table(case, built)
+    buffers = f"note: {count(made.buffers)} numbers of buffers, not trained"
+    unknown = "its cache is not known, " * (built.cache is None)
+    told, how = "from the header of the file", "Counted from its header:"
+    if made.way == "building":
+        told = "by building the model"
+        how = (
+            f"Counted by building {made.architecture}: the arithmetic does not know this class, so"
+        )
+    return _made(
+        (*title[:2], run_words(built), *title[2:]),
+        [*_origin_lines(built), *[buffers] * bool(made.buffers)],
+        [parts, overview, facts_table({"KV cache and states": kept})],
+        heading=("/".join(built.name.rsplit("/", 2)[-2:]), *title[1:]),
+        finding=f"{_need(built, case.fit)}{beyond(built)} {how} {unknown}operations and "
+        "activations are not counted.",
+        first=lambda columns, lines: [
+            doc.Group([overview, *map(doc.Note, made.notes)]),
+            doc.Group([parts._replace(least=3)]),
+        ],
+        explanation=doc.Explanation("params", f"counted exactly, {told}."),
+    )
+
+
+def _compared(report: ParamsReport, costs: Sequence[CostReport | BuiltCount]) -> doc.Document:
+    """Return the document of compared cases, at least one of which could be counted."""
+    options, cases = report.options, report.cases
+    metrics = telling_metrics(cases)
+    brief = [metric for metric in metrics if metric.changes(cases)]
+    titles = [(*title_words(cost), run_words(cost)) for cost in costs]
+    shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
+    title = (titles[0][0], f"by {' and '.join(options)}", *shared)
+    notes = [f"{MARK} changes from row to row"] if brief else []
+    if isinstance(costs[0], CostReport) and not attention_only(costs[0]):
+        notes.append("attention and MLP: of one layer")
+    reasons = change_reasons(options, cases)
+    return _made(
+        title,
+        [*_origin_lines(costs[0]), *notes],
+        [compared_table(options, cases, metrics)],
+        sentences=reasons,
+        heading=title,
+        finding=change_finding(options, cases, metrics),
+        first=lambda columns, lines: [
+            doc.Group([compared_table(options, cases, brief or metrics, True)]),
+            doc.Group(list(map(doc.Say, reasons))),
+        ],
+        explanation=_explanation(*costs),
+    )
+
+
+def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport | BuiltCount]) -> doc.Document:
+    kinds = sorted({cost.storage.scheme if cost.storage else cost.dtype for cost in costs})
+    title = (f"{len(cases)} models", *kinds)
+    pairs = list(zip(cases, costs, strict=True))
+    assumed = [case.name for case, cost in pairs if not cost.stated]
+    note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
+    sources = [(case.name, _source(cost)) for case, cost in pairs]
+    full = model_table(cases) if any(case.built for case in cases) else side_by_side_table(cases)
+    return _made(
+        title,
+        [*(f"{name}: {source}" for name, source in sources if source), *note],
+        [full],
+        heading=title,
+        finding=" ".join(size_sentences(cases)),
+        first=lambda columns, lines: [
+            doc.Group(
+                [full if len(full.rows) < lines else model_table(cases), *map(doc.Note, note)]
+            )
+        ],
+        explanation=_explanation(*costs),
+        several=True,
+    )
+
+
+# Sentences ------------------------------------------------------------------------------------
+
+
+def _source(cost: CostReport | BuiltCount) -> str:
+    return cost.source if isinstance(cost, BuiltCount) else cost.spec.source
+
+
+def _origin_lines(cost: CostReport | BuiltCount) -> Iterator[str]:
+    """Yield lines with the source of the numbers and the notes that belong to them."""
+    if source := _source(cost):
+        yield f"source: {source}"
+    if isinstance(cost, CostReport) and cost.spec.architecture:
+        yield f"counted as: {cost.spec.architecture}"
+    if not cost.stated:
+        yield f"dtype not stated, counted as {cost.dtype}; --dtype takes another"
+    for note in cost.made.notes if isinstance(cost, BuiltCount) else cost.spec.notes:
+        yield f"note: {note}"
+
+
+def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
+    """Return a sentence on the needed memory, and whether it is there.
+
+    fit: what fits in the given memory; None if no memory was given.
+    """
+    needed = bytes_text(cost.needed_bytes)
+    if fit is not None and cost.needed_bytes is not None:
+        memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory
+        if over <= 0:
+            return f"Fits in {memory}: needs {needed}."
+        return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
+    if isinstance(cost, CostReport) and attention_only(cost):
+        return f"{count(cost.total)} parameters{_why_so_many(cost)}."
+    many = f"{short(cost.total)} parameters: "
+    if cost.weight_bytes is None and cost.storage is not None:
+        return f"{many}quantised as {cost.storage.scheme}, whose bytes are not known."
+    weights = bytes_text((cost.weight_bytes or 0) + cost.buffer_bytes)
+    if cost.cache is None:
+        return f"{many}{weights} of weights."
+    if not cost.cache.bytes:
+        return f"{many}{weights} of weights, and no KV cache."
+    return f"{many}{weights} of weights + {bytes_text(cost.cache.bytes)} of KV cache = {needed}."
+
+
+def _why_so_many(cost: CostReport) -> str:
+    spec = main_attention(cost).spec
+    product = f"{count(spec.heads)} × {count(spec.head_dim)}"
+    if spec.latent is not None or spec.linear:
+        return " in one attention layer"
+    if spec.heads * spec.head_dim != spec.d_model:
+        return f" at {product} = {count(spec.heads * spec.head_dim)} columns of heads"
+    if spec.kv_heads != spec.heads:
+        return f": {count(spec.heads // spec.kv_heads)} query heads share one key/value head"
+    return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
+
+
+def _readings(cost: CostReport) -> Iterator[str]:
+    """Yield sentences on what is noteworthy about this architecture."""
+    spec = main_attention(cost).spec
+    if spec.latent is None and not spec.linear:
+        yield _width_sentence(spec)
+    if cost.cache.bytes_per_token:
+        yield from _sharing(spec)
+    if not attention_only(cost):
+        yield from _tied(cost)
+
+
+def _width_sentence(spec: AttentionSpec) -> str:
+    """Return a sentence on whether the count depends on the number of heads."""
+    inner = spec.heads * spec.head_dim
+    product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
+    if inner != spec.d_model:
+        return (
+            f"The count depends on the number of heads: heads × head_dim = {product} is not "
+            f"d_model = {count(spec.d_model)}."
+        )
+    if spec.kv_heads != spec.heads:
+        return (
+            "Query and output do not depend on the number of heads: heads × head_dim = "
+            f"{product} = d_model. Key and value do: they have "
+            f"{count(spec.kv_heads)} × {count(spec.head_dim)} = "
+            f"{count(spec.kv_heads * spec.head_dim)} columns."
+        )
+    other = ""
+    if spec.head_dim % 2 == 0:
+        more, narrower = 2 * spec.heads, spec.head_dim // 2
+        other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
+    return (
+        f"The projections do not depend on the number of heads: heads × head_dim = {product} = "
+        f"d_model{other}. The width of a head and the number of attention weights do."
+    )
+
+
+def _sharing(spec: AttentionSpec) -> Iterator[str]:
+    """Yield sentences on what shared or latent keys and values save in the cache."""
+    if spec.latent is not None:
+        held = spec.latent.kv_lora + spec.latent.rope_dim
+        full = spec.heads * (spec.head_dim + spec.value_dim)
+        yield (
+            f"A token is kept as one vector of {count(held)} numbers a layer instead of "
+            f"{count(full)} for all heads: {percentage(full - held, full)} of the cache is saved."
+        )
+    elif spec.kv_heads != spec.heads:
+        group = spec.heads // spec.kv_heads
+        saved = percentage(spec.heads - spec.kv_heads, spec.heads)
+        yield (
+            f"{count(group)} query heads share one key/value head: the cache keeps "
+            f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
+        )
+
+
+def _tied(cost: CostReport) -> Iterator[str]:
+    heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
+    tables = sum(head.inputs * head.outputs for head in heads if head.tied)
+    if tables:
+        yield (
+            "The LM head is tied to the token embedding, counted once; untied it would add "
+            f"{count(tables)} parameters."
+        )
+
+
+def _explanation(*costs: CostReport | BuiltCount) -> doc.Explanation:
+    """Return the explanation for beginners, which says for what lengths and dtype was counted."""
+    words = {f", for {run_words(cost)} ({dtype_words(cost)})" for cost in costs}
+    counted_for = words.pop() if len(words) == 1 else ""
+    return doc.Explanation(
+        "params", f"nothing was run: counted exactly from the shape{counted_for}."
+    )
