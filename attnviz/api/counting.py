@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attnviz.learn.scaling.records import ScalingReport
     from attnviz.learn.sweep.records import SweepReport
     from attnviz.learn.train.records import TrainReport
-    from attnviz.learn.verify.records import VerifyReport
+    from attnviz.learn.verify.report import VerifyReport
 
 
 @threads_kept()

@@ -20,7 +20,7 @@ import attnviz
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.cli.verify import EXAMPLES
-from attnviz.learn.verify.native import OwnExaminee
+from attnviz.learn.verify.twins import OwnExaminee
 
 from ...models.test_numpy_checkpoint import made
 

@@ -7,16 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.learn.verify.records import (
+from attnviz.learn.verify.report import (
     Check,
-    ComparedNumber,
     ComputationStep,
-    Matrix,
+    Measure,
     Tolerance,
     VerifyReport,
 )
 
-EXACT = Tolerance(0.0, 0, 0.0)
+EXACT = Tolerance()
 
 
 def test_a_tolerance_by_hand() -> None:
@@ -38,18 +37,18 @@ def test_no_tolerance_is_endless(fields: tuple[float, int, float]) -> None:
     [(0.0, True), (24e-7, True), (25e-7, False), (math.inf, False), (math.nan, False)],
 )
 def test_what_passes(difference: float, passed: bool) -> None:
-    measure = ComparedNumber("outputs", difference, Tolerance(2e-7, 9, 1.0))
+    measure = Measure("outputs", difference, Tolerance(2e-7, 9, 1.0))
     assert measure.tolerance.value == pytest.approx(24e-7)
     assert measure.passed is passed
 
 
 def test_bit_for_bit_passes_only_zero() -> None:
-    assert ComparedNumber("outputs", 0.0, EXACT).passed
-    assert not ComparedNumber("outputs", 5e-324, EXACT).passed
+    assert Measure("outputs", 0.0, EXACT).passed
+    assert not Measure("outputs", 5e-324, EXACT).passed
 
 
 def test_verdicts() -> None:
-    good, bad = (ComparedNumber("outputs", number, EXACT) for number in (0.0, 1.0))
+    good, bad = (Measure("outputs", number, EXACT) for number in (0.0, 1.0))
     assert Check("", "a", measures=(good,)).verdict == "pass"
     assert Check("", "a", measures=(good, bad)).verdict == "fail"
     assert Check("", "a", skipped="no").verdict == "skipped"
@@ -64,4 +63,4 @@ def test_verdicts() -> None:
 
 def test_a_step_names_its_axes() -> None:
     with pytest.raises(ValueError, match=r"scores: expected the axes \('queries',\)"):
-        ComputationStep("scores", "S", ("queries",), (Matrix("S", np.zeros((2, 3))),))
+        ComputationStep("scores", "S", ("queries",), {"S": np.zeros((2, 3))})
