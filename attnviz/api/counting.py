@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.count.params.params import ParamsReport
     from attnviz.count.params.request import Dtype as CountedDtype
-    from attnviz.learn.scaling.records import ScalingReport
+    from attnviz.learn.scaling.report import ScalingReport
     from attnviz.learn.sweep.records import SweepReport
     from attnviz.learn.train.records import TrainReport
     from attnviz.learn.verify.report import VerifyReport
