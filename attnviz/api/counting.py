@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from attnviz.count.params.params import ParamsReport
     from attnviz.count.params.request import Dtype as CountedDtype
     from attnviz.learn.scaling.report import ScalingReport
-    from attnviz.learn.sweep.records import SweepReport
-    from attnviz.learn.train.records import TrainReport
+    from attnviz.learn.sweep.report import SweepReport
+    from attnviz.learn.train.report import TrainReport
     from attnviz.learn.verify.report import VerifyReport
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.learn.sweep.records import Reference
+from attnviz.learn.sweep.report import Reference
 from attnviz.learn.sweep.tasks import BEGINNING, DUPLICATE, FIRST, INDUCTION, Samples, Task, back
-from attnviz.learn.train.records import CorpusFacts
+from attnviz.learn.train.report import CorpusFacts
 from attnviz.learn.train.texts import read_corpus
 
 _LEAST = 1000

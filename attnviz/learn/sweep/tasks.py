@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.learn.sweep.records import Reference, SweepTask
-from attnviz.learn.train.records import CorpusFacts
+from attnviz.learn.sweep.report import Reference, SweepTask
+from attnviz.learn.train.report import CorpusFacts
 
 BEGINNING = 0
 """The token id that begins every sequence; letters are counted from 1."""

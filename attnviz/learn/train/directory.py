@@ -15,7 +15,7 @@ import torch
 
 from attnviz.draw.whole_file import whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.report import CurvePoint
 from attnviz.reading import CORPUS_BYTES, damage, damaged, read_bytes
 
 CARD_FILE = "README.md"

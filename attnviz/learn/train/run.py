@@ -27,7 +27,7 @@ from attnviz.learn.train.directory import (
     write_state,
 )
 from attnviz.learn.train.recipe import Phase, Recipe
-from attnviz.learn.train.records import CorpusFacts, ModelScores, TrainReport
+from attnviz.learn.train.report import CorpusFacts, ModelScores, TrainReport
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
 from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss

@@ -16,7 +16,7 @@ from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
+from attnviz.learn.train.report import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import Conditions, EqualFormula, EqualRows, RowBlock, Rows, TextFacts
 from attnviz.measures.uniform import uniform_weights
 from attnviz.records import Tokens

@@ -9,11 +9,11 @@ from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import directory_lock
 from attnviz.interrupts import as_interrupt, between_steps
 from attnviz.learn.train.directory import check_directory, clean_directory
-from attnviz.learn.train.document import curve_plot
 from attnviz.learn.train.progress import OnStep, Pace, Watcher
-from attnviz.learn.train.records import TrainReport
+from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.screen import curve_plot
 from attnviz.learn.train.trainer import Trainer
 from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads

@@ -18,7 +18,7 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 from attnviz.learn.train.recipe import Optimiser, Phase, Recipe
-from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.report import CurvePoint
 from attnviz.learn.train.texts import Sampler
 from attnviz.models.placement import drawing
 

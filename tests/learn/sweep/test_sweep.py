@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.learn.sweep.sweep import Progress
+from attnviz.learn.sweep.progress import Progress
 from attnviz.learn.train.progress import Pace
-from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.report import CurvePoint
 
 from ...conftest import without_times
 from ...terminals import Start, finished, interrupted, on_screen, rows
@@ -152,15 +152,6 @@ def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     assert "held-out" in text
     assert f"stopped: {done} of 9 models are trained" in text
     assert "attnviz: interrupted" in text
-
-
-@pytest.mark.long
-def test_ctrl_c_before_anything_is_trained(start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "sweep.json"
-    child = start("sweep", "--steps", "100000", "--save", str(path), rows=50, columns=100)
-    child.expect("model 1 of 12")
-    assert "stopped: 0 of 12 models are trained" in interrupted(child)
-    assert not path.exists()
 
 
 def test_how_far_it_is_in_words() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudget, Validation
-from attnviz.learn.train.records import (
+from attnviz.learn.train.report import (
     CorpusFacts,
     CurvePoint,
     ModelScores,

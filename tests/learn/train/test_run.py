@@ -24,7 +24,7 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Card, Optimiser, Recipe, TrainingBudget, Validation
-from attnviz.learn.train.records import TrainReport
+from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode
 from attnviz.learn.train.trainer import Trainer

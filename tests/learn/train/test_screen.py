@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +16,9 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.document import Mark, Plot, Table
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.draw.values import write_object
-from attnviz.learn.train.records import TrainReport
+from attnviz.learn.train.report import TrainReport
 
-from ...first_screens import SIZES, fitting
+from ...first_screens import SIZES
 
 THEMES = {"plain": Theme(colour=False), "ascii": Theme(colour=False, ascii=True, encoding="ascii")}
 
@@ -41,8 +38,8 @@ def test_the_screen_is_as_it_was(
     golden(f"{name}_{room}", text)
 
 
-@pytest.mark.parametrize("room", [20, 60, 200])
-@pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
+@pytest.mark.parametrize("room", [20, 80])
+@pytest.mark.parametrize("theme", [THEMES["ascii"], Theme()])
 def test_nothing_is_cut_or_acts(made: TrainReport, theme: Theme, room: int) -> None:
     text = train_screen(made, theme, room, hints=True, explain=True).plain
     assert max(map(cell_len, text.splitlines())) <= room
@@ -73,11 +70,7 @@ def test_bits_per_byte_by_hand(made: TrainReport) -> None:
 
 
 def test_the_document_has_every_number(made: TrainReport) -> None:
-    document = made.data()
-    stream = io.StringIO()
-    write_object(made.data(), stream)
-    assert json.loads(stream.getvalue()) == json.loads(json.dumps(document))
-    assert stream.getvalue().isascii()
+    document = made.to_dict()
     assert list(document)[:2] == ["schema", "model"]
     assert len(document["curve"]) == 100
     assert document["curve"][0]["valid_loss"] == 8.95
@@ -127,24 +120,6 @@ def test_a_loss_beyond_all_bounds_is_said(made: TrainReport) -> None:
     assert "above the uniform baseline: a smaller learning_rate" in text
     assert lost.data()["valid_perplexity"] is None
     assert "above" not in train_screen(made, THEMES["plain"], 200).plain
-
-
-def test_a_directory_is_named_as_it_is(made: TrainReport) -> None:
-    text = train_screen(replace(made, directory="a; b"), THEMES["plain"], 200).plain
-    assert "a; b · weights and tokenizer" in text
-
-
-@pytest.mark.parametrize(("room", "lines"), SIZES)
-@pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
-@pytest.mark.parametrize("steps", [1, 100])
-def test_a_first_screen_fits(
-    made: TrainReport, theme: Theme, room: int, lines: int, steps: int
-) -> None:
-    brief = replace(made, points=made.points[:steps], directory="m")
-    document = brief.document(hints=True)
-    shown = fitting(document, theme, room, lines)
-    assert any("first token (sink)" in line for line in shown)
-    assert shown[-1].endswith("--full: everything")
 
 
 @pytest.mark.parametrize(("room", "lines"), SIZES)
