@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,23 +11,6 @@ from attnviz.cli.scaling import EXAMPLES
 from attnviz.models import memory
 
 SENTENCE = "The cat sat on the mat because the cat was tired."
-
-
-def test_the_screen(run: Any) -> None:
-    result = run("scaling", "--explain", "--width", "90")
-    assert (result.code, result.err) == (0, "")
-    assert result.out.startswith("random queries and keys · ")
-    for words in (
-        "seed 0",
-        "d_k 512 · scale 1/√512 = 0.04419",
-        "theory: scale²",
-        "How to read this:",
-    ):
-        assert words in result.out
-    assert re.search(r"^Result: without the scale the score variance rises", result.out, re.M)
-    assert result.out.rstrip().endswith("--from-model: a trained model's own")
-    quiet = run("scaling", "--quiet", "--width", "90")
-    assert "--from-model" not in quiet.out
 
 
 def test_the_seed_decides(run: Any) -> None:
@@ -60,14 +41,6 @@ def test_from_the_bundled_model(run: Any) -> None:
         assert case["with_scale"]["score_variance"]["error"] is None
 
 
-def test_layers_of_the_built_in_text(run: Any) -> None:
-    result = run("scaling", "--from-model", "--layer", "1-2", "--index-base", "1", "--width", "80")
-    assert (result.code, result.err) == (0, "")
-    assert "tiny · revision" in result.out
-    assert re.findall(r"^(layer \d) · ", result.out, re.M) == ["layer 1", "layer 2"]
-    assert "Without → with the scale" in result.out
-
-
 def test_the_own_attention(run: Any) -> None:
     options = ("--from-model", "--model", "mha", "--d-model", "60", "--heads", "5", "--causal")
     document = run("scaling", SENTENCE, *options, "--seed", "3", "--json").document
@@ -79,15 +52,6 @@ def test_the_own_attention(run: Any) -> None:
 def test_a_model_without_a_scale(refused: Any, checkpoint: Any) -> None:
     line = refused(5, "scaling", "the cat", "--from-model", "--model", str(checkpoint("t5")))
     assert "not the softmax of scaled queries and keys alone" in line
-
-
-def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "md", "txt", "html", "svg")
-    options = [word for ending in endings for word in ("--save", f"a.{ending}")]
-    result = run("scaling", "--d-k", "3,8", *options)
-    assert result.code == 0
-    assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
 
 
 def test_every_example_of_the_help_runs(run: Any) -> None:

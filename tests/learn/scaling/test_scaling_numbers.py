@@ -53,13 +53,6 @@ def test_jacobian_norms_by_hand(row: list[float], norm: float) -> None:
     assert jacobian_norms(np.array([row]))[0] == pytest.approx(norm, abs=1e-15)
 
 
-@pytest.mark.parametrize("keys", [2, 3, 7, 101])
-def test_even_attention(keys: int) -> None:
-    even = np.full((3, keys), 1 / keys)
-    np.testing.assert_allclose(jacobian_norms(even), math.sqrt(keys - 1) / keys)
-    np.testing.assert_allclose(normalised_entropies(even, keys), 1)
-
-
 @pytest.mark.parametrize("spread", [0.1, 1.0, 5.0, 20.0])
 def test_jacobian_norms_by_autograd(spread: float) -> None:
     scores = spread * np.random.default_rng(1).standard_normal((5, 7))
@@ -275,19 +268,6 @@ def test_without_the_scale_the_scores_are_larger_by_its_inverse() -> None:
         bare /= bare.sum(1, keepdims=True)
         for name, value in loop(bare, causal=True).items():
             assert case.plain.measures[name].value == pytest.approx(value, abs=1e-6), name
-
-
-def test_queries_of_zero_are_even_with_and_without() -> None:
-    """A model whose scores are all equal: nothing that the scale could change."""
-    model = OwnAttention(12, 3)
-    attention = model.attention
-    attention.query_weight[:] = 0
-    (case,) = model_scaling(model, model.encode(TEXT)).cases
-    for side in (case.plain, case.scaled):
-        assert side.measures["score_variance"].value == 0
-        assert side.measures["normalised_entropy"].value == pytest.approx(1)
-        assert side.measures["largest_weight"].value == pytest.approx(1 / 7)
-        assert side.measures["jacobian_norm"].value == pytest.approx(math.sqrt(6) / 7)
 
 
 def test_what_cannot_be_measured_is_refused() -> None:

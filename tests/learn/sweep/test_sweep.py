@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from attnviz.learn.train.progress import Pace
 from attnviz.learn.train.report import CurvePoint
 
 from ...conftest import without_times
-from ...terminals import Start, finished, interrupted, on_screen, rows
+from ...terminals import Start, interrupted, on_screen, rows
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
 ONE_SEED = (*QUICK[:-1], "1")
@@ -79,23 +78,6 @@ def test_a_text(run: Any, story: Path) -> None:
     assert "best possible" not in result.out
 
 
-def test_files(run: Any, tmp_path: Path) -> None:
-    paths = [tmp_path / f"sweep.{ending}" for ending in ("json", "csv", "txt")]
-    save = [part for path in paths for part in ("--save", str(path))]
-    result = run("sweep", *QUICK, *save, "--width", "90", "--color", "always")
-    assert result.code == 0
-    assert result.err.count("saved") == 3
-    document = json.loads(paths[0].read_text())
-    with paths[1].open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert [float(row["loss"]) for row in rows] == [one["loss"] for one in document["models"]]
-    assert [int(row["heads"]) for row in rows] == [1, 2, 1, 2]
-    assert float(rows[0]["back_2"]) == document["models"][0]["patterns"][0]["score"]
-    text = paths[2].read_text()
-    assert "\x1b" not in text
-    assert "Nothing was learnt" in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -123,17 +105,6 @@ def test_bad_texts(refused: Callable[..., str], story: Path, tmp_path: Path) -> 
     both = refused(2, "sweep", "--text", str(story), "--task", "copy")
     assert both == "--task and --text both say what is learned: give one of them"
     assert "cannot read" in refused(3, "sweep", "--text", str(tmp_path / "none.txt"))
-
-
-@pytest.mark.long
-def test_a_live_picture_that_is_gone_at_the_end(start: Start) -> None:
-    output = finished(start("sweep", *QUICK[2:], "--steps", "30", rows=50, columns=100))
-    assert "model 1 of 4: 1 head, seed 0" in output
-    lines = rows(on_screen(output, columns=100))
-    assert lines[0].startswith("decoder")
-    assert not any("model 1 of 4" in line for line in lines)
-    assert sum("Training loss" in line for line in lines) == 1
-    assert any(line.startswith(("Nothing was", "1 head", "2 heads")) for line in lines[1:2])
 
 
 @pytest.mark.long

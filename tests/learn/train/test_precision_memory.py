@@ -11,7 +11,7 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError
 from attnviz.learn.train.recipe import Recipe
-from attnviz.learn.train.run import needed_memory, require_training_memory, with_known_precision
+from attnviz.learn.train.train import needed_memory, require_training_memory, with_known_precision
 
 CPU = torch.device("cpu")
 
@@ -48,9 +48,9 @@ def test_weights_and_logits_are_counted(recipe: Recipe) -> None:
 def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = needed_memory(config(recipe), recipe)
     for free in (None, needed):
-        monkeypatch.setattr("attnviz.learn.train.run.free_memory", lambda device, free=free: free)
+        monkeypatch.setattr("attnviz.learn.train.train.free_memory", lambda device, free=free: free)
         require_training_memory(config(recipe), recipe, CPU)
-    monkeypatch.setattr("attnviz.learn.train.run.free_memory", lambda device: needed - 1)
+    monkeypatch.setattr("attnviz.learn.train.train.free_memory", lambda device: needed - 1)
     with pytest.raises(LoadError, match="are free on cpu: make the model, its vocabulary, the"):
         require_training_memory(config(recipe), recipe, CPU)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.document import Mark, Plot, Table
@@ -38,15 +37,6 @@ def test_the_screen_is_as_it_was(
     golden(f"{name}_{room}", text)
 
 
-@pytest.mark.parametrize("room", [20, 80])
-@pytest.mark.parametrize("theme", [THEMES["ascii"], Theme()])
-def test_nothing_is_cut_or_acts(made: TrainReport, theme: Theme, room: int) -> None:
-    text = train_screen(made, theme, room, hints=True, explain=True).plain
-    assert max(map(cell_len, text.splitlines())) <= room
-    assert "\x1b" not in text
-    assert not theme.ascii or text.isascii()
-
-
 def test_its_numbers_are_those_of_the_run(made: TrainReport) -> None:
     text = " ".join(train_screen(made, THEMES["plain"], 200).plain.split())
     bits = 4.0 * 100_000 / (400_000 * math.log(2))
@@ -65,10 +55,6 @@ def test_its_numbers_are_those_of_the_run(made: TrainReport) -> None:
         assert words in text, words
 
 
-def test_bits_per_byte_by_hand(made: TrainReport) -> None:
-    assert replace(made, valid_loss=math.log(2)).valid_bits_per_byte == pytest.approx(0.25)
-
-
 def test_the_document_has_every_number(made: TrainReport) -> None:
     document = made.to_dict()
     assert list(document)[:2] == ["schema", "model"]
@@ -83,13 +69,6 @@ def test_the_document_has_every_number(made: TrainReport) -> None:
     ]
     assert best == [(1, 2)]
     assert document["scores"]["random"]["second_copy_loss"] == {"mean": 0.25, "error": 0.02}
-
-
-def test_the_curve_as_a_table(made: TrainReport) -> None:
-    header, *rows = made.rows()
-    assert list(header) == [*vars(made.points[0])]
-    for row, point in zip(rows, made.points, strict=True):
-        assert row == tuple(vars(point).values())
 
 
 def test_pages_have_the_curve_and_every_head(made: TrainReport) -> None:
@@ -150,10 +129,3 @@ def test_what_learnt_is_a_rule(
     result = replace(made, points=made.points[:steps], valid_loss=loss)
     assert result.learnt is learnt
     assert result.document().finding.startswith(words)
-
-
-def test_the_text_that_was_not_read_is_told(made: TrainReport) -> None:
-    part = replace(made, valid_tokens=2_000)
-    text = " ".join(train_screen(part, THEMES["plain"], 200).plain.split())
-    assert "first 2,000 tokens of the text" in text
-    assert part.data()["valid_tokens"] == 2_000

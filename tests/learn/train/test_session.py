@@ -19,9 +19,8 @@ from attnviz.draw.document import Curve, Plot
 from attnviz.learn.train.progress import Pace, Watcher
 from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudget
 from attnviz.learn.train.report import CurvePoint
-from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import Corpus
-from attnviz.learn.train.train import finish_saved, words
+from attnviz.learn.train.train import TrainingRun, finish_saved, words
 
 from ...terminals import console, printed
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import Group, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.verify.report import VerifyReport, difference
-from attnviz.learn.verify.screen import _SHORT
+from attnviz.learn.verify.report import VerifyReport
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 PLAIN = Theme("viridis", colour=False)
@@ -24,15 +21,11 @@ Made = Callable[..., VerifyReport]
 
 OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
     "own_80": ({}, {"hints": True}, 80, PLAIN),
-    "own_150": ({"broken": True}, {}, 150, PLAIN),
     "own_44": ({"broken": True}, {}, 44, PLAIN),
-    "own_ascii_80": ({"steps": True}, {"explain": True}, 80, ASCII),
     "own_steps_80": ({"steps": True}, {}, 80, PLAIN),
 }
 MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
-    "model_80": ({}, {"explain": True}, 80, PLAIN),
     "model_150": ({"broken": True}, {}, 150, PLAIN),
-    "model_40": ({"broken": True, "target": "Tom."}, {}, 40, PLAIN),
     "model_ascii_80": ({}, {}, 80, ASCII),
 }
 
@@ -51,25 +44,6 @@ def test_golden_own(name: str, own_found: Made, golden: Callable[[str, str], Non
 def test_golden_model(name: str, model_found: Made, golden: Callable[[str, str], None]) -> None:
     fields, options, room, theme = MODEL[name]
     golden(name, screen_of(model_found(**fields), theme, room, **options).plain)
-
-
-@pytest.mark.parametrize("room", [20, 80])
-@pytest.mark.parametrize("theme", [Theme("viridis"), ASCII], ids=["colour", "ascii"])
-@pytest.mark.parametrize("broken", [False, True])
-def test_no_line_is_too_wide(
-    own_found: Made, model_found: Made, room: int, theme: Theme, broken: bool
-) -> None:
-    found = (
-        own_found(broken),
-        own_found(broken, steps=True),
-        model_found(broken, target="a " * 99),
-    )
-    for one in found:
-        screen = screen_of(one, theme, room, explain=True, hints=True)
-        for line in screen.plain.splitlines():
-            assert width(line) <= room, line
-        if theme.ascii:
-            assert screen.plain.isascii()
 
 
 def test_verdicts_are_coloured_and_written_out(own_found: Made, model_found: Made) -> None:
@@ -140,7 +114,6 @@ def test_what_failed_stands_first(own_found: Made, model_found: Made) -> None:
 
 FIRST = {
     "first_own_80": ({}, 80, 24),
-    "first_own_120": ({"broken": True}, 120, 40),
     "first_steps_80": ({"steps": True}, 80, 24),
 }
 
@@ -171,28 +144,6 @@ def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
     assert lines[place + 2].split() == ["0.000", "2.000"] * 2  # no minus before zero
 
 
-def test_large_steps_show_shapes_alone(own_found: Made) -> None:
-    found = own_found(steps=True)
-    assert found.sizes is not None
-    screen = screen_of(replace(found, sizes=replace(found.sizes, tokens=9)), PLAIN, 80)
-    assert "−∞\n" not in screen.plain
-    assert " 4 weights · A · heads × queries × keys: 2 × 2 × 2" in screen.plain
-    assert "numbers are shown up to 8 tokens" in screen.plain
-
-
-def test_names_cannot_act_on_the_terminal(model_found: Made) -> None:
-    evil = "\x1b[31m[/]\x9b\u202e"
-    found = model_found(text=evil, target=evil)
-    assert found.model is not None
-    model = replace(found.model, name=evil, notes=(evil,))
-    checks = tuple(replace(check, notes=(evil,)) for check in found.checks)
-    skipped = replace(checks[1], skipped=evil)
-    found = replace(found, model=model, checks=(checks[0], skipped, checks[2]))
-    for room in (40, 90, 160):
-        drawn = screen_of(found, PLAIN, room, explain=True).plain
-        assert not {"\x1b", "\x9b", "\u202e"} & set(drawn)
-
-
 def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
     data = model_found(True).to_dict()
     assert list(data)[:2] == ["schema", "model"]
@@ -213,30 +164,3 @@ def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
             for measure in check["measures"]:
                 formula = 4 * measure["epsilon"] * measure["roundings"] ** 0.5 * measure["largest"]
                 assert measure["tolerance"] == pytest.approx(formula)
-
-
-@pytest.mark.parametrize("kind", ["own", "model"])
-def test_tables_have_every_check(own_found: Made, model_found: Made, kind: str) -> None:
-    found = own_found(True, steps=True) if kind == "own" else model_found(True)
-    header, *rows = found.rows()
-    numbers = sum(len(check.measures) for check in found.checks)
-    assert len(rows) == numbers + found.count("skipped")
-    assert {len(row) for row in rows} == {len(header)}
-    assert sum(row[3] == "fail" for row in rows) == 2
-    parts = parts_of(found.document().groups)
-    tables = [part for part in parts if isinstance(part, Table)]
-    words = {cell for table in tables for row in table.rows for cell in row.cells}
-    assert {"PASS", "FAIL", "SKIP" if kind == "own" else "N/A"} <= words
-    for check in found.checks:
-        if kind == "own":
-            against = _SHORT.get(check.against, check.against)
-            assert {check.case or "keras", against} <= words | {""}
-            numbers = {difference(measure.difference) for measure in check.measures}
-            assert numbers <= words
-        else:
-            assert {check.name} | {measure.where for measure in check.measures} <= words
-
-
-def parts_of(groups: Sequence[Any]) -> Iterator[Any]:
-    for part in groups:
-        yield from parts_of(part.parts) if isinstance(part, Group) else [part]

@@ -47,23 +47,6 @@ def test_the_first_answer(run: Any) -> None:
     assert max(map(len, result.lines)) <= 80
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_json_has_every_pair(document: Any, dtype: str) -> None:
-    sizes = ("--d-model", "15", "--heads", "3", "--seq", "4", "--seed", "7")
-    found = document("--no-keras", "--dtype", dtype, *sizes)
-    assert list(found)[:2] == ["schema", "model"]
-    assert found["schema"] == "attnviz.verify/1"
-    assert found["model"] is None
-    assert found["passed"] is True
-    assert list(found["cases"]) == CASES
-    assert found["sizes"]["d_model"] == 15
-    assert found["sizes"]["seed"] == 7
-    assert found["tolerance"]["epsilon"] == np.finfo(dtype).eps
-    for check in found["checks"]:
-        for measure in check["measures"]:
-            assert 0 <= measure["difference"] <= measure["tolerance"] < 1e5 * np.finfo(dtype).eps
-
-
 def _break_the_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """One number of one weight is off, in NumPy alone."""
     right = NumpyAttention.joined
@@ -171,16 +154,6 @@ def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
         assert check["claim"]
         for measure in check["measures"]:
             assert measure["reason"]
-
-
-@pytest.mark.parametrize("options", [["tiny"], ["mha"], ["mha", "--causal", "--kv-heads", "2"]])
-@pytest.mark.usefixtures("one_thread")
-def test_the_built_in_models(document: Any, options: list[str]) -> None:
-    found = document("--model", *options)
-    assert found["passed"] is True
-    assert found["text"] == "The cat sat on the mat because it was tired."
-    skipped = [c["name"] for c in found["checks"] if c["verdict"] == "skipped"]
-    assert skipped == (["causality"] if options == ["mha"] else [])
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -189,14 +189,6 @@ def test_changed_tokens_differ_everywhere() -> None:
     assert len(seen) == 1 + 4
 
 
-def test_dropout_that_is_there_is_tried_in_training_mode() -> None:
-    names = [measure.name for measure in check(Made(), "dropout").measures]
-    assert names == ["captured twice", "captured in training mode"]
-    found = check(Made(dropout=0.0), "dropout")
-    assert [measure.name for measure in found.measures] == ["captured twice"]
-    assert found.notes == ("this model has no dropout to switch off",)
-
-
 def test_what_changed_is_named() -> None:
     found = check(Made(), "model unch", state={"parameters": "a", "hooks": "c", "buffers": "d"})
     assert found.verdict == "fail"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.learn.verify.others import naive_attention
 from attnviz.learn.verify.report import ComputationStep, Sizes
 from attnviz.learn.verify.steps import attention_steps, steps_check
 
@@ -53,23 +51,6 @@ def test_what_leads_to_the_scores_is_whole(seed: int) -> None:
         for values in (*steps[name].given.values(), *steps[name].found.values()):
             np.testing.assert_array_equal(values, np.round(values))
             assert np.abs(values).max() <= 16
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_last_step_is_the_naive_loops(causal: bool) -> None:
-    sizes = Sizes(6, 3, None, 5, 9, 2, 1)
-    steps = attention_steps(sizes, "float64", causal)
-    named = {step.name: step for step in steps}
-    weights = [
-        next(iter(named[name].given.values())).T for name in ("queries", "keys", "values", "output")
-    ]
-    zeros = {f"{name}_bias": np.zeros(6) for name in ("query", "key", "value", "output")}
-    attention = NumpyAttention(*weights, heads=3, **zeros)
-    text = named["input"].result[None]
-    visible = np.tri(5)[None] > 0 if causal else np.ones((1, 5, 5), dtype=bool)
-    output, shares = naive_attention(attention, text, text, visible)
-    np.testing.assert_allclose(named["weights"].result, shares[0], atol=1e-14)
-    np.testing.assert_allclose(named["output"].result, output[0], atol=1e-14)
 
 
 def test_a_wrong_step_is_found() -> None:
